@@ -1,0 +1,194 @@
+"""A decoder-only transformer with h prediction heads (blockwise parallel decoding).
+
+`papers: Kim et al., Exploring and Improving Blockwise Parallel Drafts, section 4 and appendix C.1;
+Stern et al. 2018, section 6`. The trunk is a pre-norm transformer with rotary positions; head j is a
+feed-forward network with one hidden layer and a residual connection on the last hidden state, followed
+by the softmax whose weights are the token embedding. Head 1 predicts the next token, head j the j-th.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BlockwiseConfig:
+    """Shape of a blockwise transformer. `vocab_size` is V, `heads` is h."""
+
+    vocab_size: int
+    heads: int = 9
+    layers: int = 6
+    width: int = 256
+    attention_heads: int = 4
+    hidden: int = 1024
+    head_hidden: int = 512
+    context: int = 512
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name}: expected a positive integer, got {value!r}")
+        if self.width % (2 * self.attention_heads):
+            raise ValueError(
+                f"width {self.width} is not a multiple of 2 x attention_heads ({2 * self.attention_heads}), "
+                "which rotary positions need"
+            )
+
+
+class KeyValueCache:
+    """Keys and values of the tokens read so far: [layers, B, attention_heads, context, head width].
+
+    Slot s holds position s. A query at position q sees slots 0..q, so slots past a row's own length,
+    such as the padding of a ragged batch or a rejected draft, are never seen before they are rewritten.
+    """
+
+    def __init__(self, config: BlockwiseConfig, batch: int, dtype: torch.dtype, device: torch.device):
+        shape = (config.layers, batch, config.attention_heads, config.context, config.width // config.attention_heads)
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+
+    def update(self, layer: int, positions: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values [B, attention_heads, S, D] up to the largest position, the new ones stored."""
+        index = positions[:, None, :, None].expand(keys.shape)
+        self.keys[layer].scatter_(2, index, keys)
+        self.values[layer].scatter_(2, index, values)
+        end = int(positions.max()) + 1
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, H, L, D] with each half-pair of features turned by its position's angle; cos, sin [B, 1, L, D/2]."""
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.attention_heads = config.attention_heads
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, positions: Tensor | None,
+                cache: KeyValueCache | None) -> Tensor:
+        batch, length, width = x.shape
+        # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
+        q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if cache is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            k, v = cache.update(layer, positions, k, v)
+            slots = torch.arange(k.shape[2], device=x.device)
+            seen = slots[None, None, None, :] <= positions[:, None, :, None]
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Layer(nn.Module):
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.norm1 = nn.RMSNorm(config.width, eps=1e-6)
+        self.attention = Attention(config)
+        self.norm2 = nn.RMSNorm(config.width, eps=1e-6)
+        self.up = nn.Linear(config.width, config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x: Tensor, *args) -> Tensor:
+        x = x + self.attention(self.norm1(x), *args)
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Head(nn.Module):
+    """The feed-forward network of one head: [..., width] -> [..., width]."""
+
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.up = nn.Linear(config.width, config.head_hidden, bias=False)
+        self.down = nn.Linear(config.head_hidden, config.width, bias=False)
+        self.norm = nn.RMSNorm(config.width, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.down(F.gelu(self.up(x), approximate="tanh")))
+
+
+class BlockwiseTransformer(nn.Module):
+    """Token ids [B, L] in, hidden states and per-head logits out; see the module's docstring."""
+
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.width, eps=1e-6)
+        self.heads = nn.ModuleList(Head(config) for _ in range(config.heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Small normal weights; the last matrix of every residual branch starts at zero."""
+        for name, parameter in self.named_parameters():
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 if name == "embedding.weight" else parameter.shape[1] ** -0.5)
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [B, 1, L, D/2] of the rotary angles, base 10000."""
+        half = self.config.width // self.config.attention_heads // 2
+        rate = 10000.0 ** (-torch.arange(half, device=positions.device, dtype=torch.float32) / half)
+        angle = positions[:, None, :, None].float() * rate
+        dtype = self.embedding.weight.dtype
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def forward(self, ids: Tensor, positions: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
+        """Last hidden states [B, L, width] of `ids` [B, L] int64.
+
+        `positions` [B, L] int64 default to 0..L-1 and are required with a cache; the new keys and values are
+        written to it at those positions.
+        """
+        if cache is not None and positions is None:
+            raise ValueError("positions are required with a cache: expected int64 [B, L], got None")
+        steps = positions if positions is not None else torch.arange(ids.shape[1], device=ids.device)[None]
+        cos, sin = self.angles(steps)
+        x = self.embedding(ids)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, i, positions, cache)
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor, head: int) -> Tensor:
+        """Logits [..., V] of head `head` (1-based) from hidden states [..., width]."""
+        return F.linear(self.heads[head - 1](hidden), self.embedding.weight)
+
+    def all_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., h, V] of every head from hidden states [..., width]."""
+        mixed = torch.stack([head(hidden) for head in self.heads], dim=-2)
+        return F.linear(mixed, self.embedding.weight)
+
+    def new_cache(self, batch: int) -> KeyValueCache:
+        weight = self.embedding.weight
+        return KeyValueCache(self.config, batch, weight.dtype, weight.device)
+
+    def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Write weights in `dtype` and the configuration to one safetensors file."""
+        tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, path, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+
+    @classmethod
+    def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
+        """The model in a file written by `save`, in evaluation mode, weights in `dtype`."""
+        with safe_open(path, "pt") as file:
+            config = (file.metadata() or {}).get("config")
+            if config is None:
+                raise ValueError(f"{path}: no 'config' in the safetensors metadata; expected a file of BlockwiseTransformer.save")
+            model = cls(BlockwiseConfig(**json.loads(config)))
+            model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+        return model.to(dtype).eval()

@@ -1,0 +1,33 @@
+"""Fixtures shared by all tests."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data beside the checkout, which users of the repository do not have."""
+    for folder in (os.environ.get("RESCORE_SHARED"), ROOT.parent / "shared"):
+        if folder and Path(folder).is_dir():
+            return Path(folder)
+    pytest.skip("the reference data (a folder 'shared' beside the checkout) is absent")
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """The shipped demo: checkpoint, tokenizer, language model and dumps."""
+    folder = ROOT / "data" / "demo"
+    if not (folder / "demo.ngram").exists():
+        pytest.skip(f"{folder} holds no demo.ngram")
+    return folder
