@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 
 import dumps
 import numpy as np
@@ -12,9 +13,9 @@ from dumps import H, K, V
 from rescore.lattice.dump import Dump, crc32_of
 from rescore.lattice.dump_header import DumpHeader, parse_header
 from rescore.lattice.dump_writer import DumpWriter
+from rescore.lattice.logits_file import reduce_logits
 from rescore.lattice.loops import is_loop
 from rescore.lattice.mapped import map_tensors, widen
-from rescore.lattice.reduce_logits import reduce_logits
 from safetensors.numpy import load_file, save_file
 
 
@@ -140,7 +141,7 @@ BAD_ARRAYS = {
     "head 2, rank 1: topk_logp = nan is not a finite log-probability": put("topk_logp", (5, 1, 0), np.nan),
     "rank 6: topk_logp = -inf is not a finite": put("topk_logp", (5, 1, 5), -np.inf),
     "rank 1: topk_logp = 0.5 is not a finite log-probability (<= 0)": put("topk_logp", (5, 1, 0), 0.5),
-    "rank 6: topk_logp = -0.00100044 is greater than the one before it": put("topk_logp", (5, 1, 5), -0.001),
+    "rank 6: topk_logp = -0.0010004 is greater than the one before it": put("topk_logp", (5, 1, 5), -0.001),
     "starts a slot whose probabilities sum to more than 1": put("topk_logp", (5, 1), -0.25),
     "starts a slot in which an id occurs twice": put("topk_ids", (5, 1), 7),
     "position 5 (row 5 of first-00000.safetensors), head 1: entropy = -1 is not in 0..ln V = 3.9120": put("entropy", (5, 0), -1),
@@ -382,7 +383,7 @@ def logits_file(path, logits, dtype):
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
-    monkeypatch.setattr("rescore.lattice.reduce_logits.BLOCK_BYTES", 3 * 4 * H * V)
+    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 3 * 4 * H * V)
     made = dumps.sequences()
     kept = logits_file(tmp_path / f"logits{suffix}", np.concatenate([one["logits"] for one in made]), dtype)
     lengths = [[len(one[name]) for one in made] for name in ("tokens", "prompt")]
@@ -463,3 +464,20 @@ def test_mapped_arrays_are_views(tmp_path):
     (tmp_path / "b.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0broken!!")
     with message("b.safetensors: not a safetensors file, or damaged"):
         map_tensors(tmp_path / "b.safetensors")
+
+
+def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 1 << 18)
+    n, vocab_size = 300, 5000
+    np.savez_compressed(tmp_path / "logits.npz", logits=np.zeros((n, H, vocab_size), np.float32))
+    np.savez(tmp_path / "tokens.npz", tokens=np.zeros(n, int), offsets=np.arange(0, n + 1, 20))
+    tracemalloc.start()
+    dump = reduce_logits(tmp_path / "logits.npz", tmp_path / "tokens.npz", tmp_path / "dump", dumps.header(vocab_size=vocab_size), task="text")
+    peak = tracemalloc.get_traced_memory()[1]
+    assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
+    tracemalloc.reset_peak()
+    start = tracemalloc.get_traced_memory()[0]
+    assert sum(block.rows for block in dump.blocks(rows=20)) == n
+    assert tracemalloc.get_traced_memory()[1] - start < dump.info()["bytes"] + (1 << 20)
+    tracemalloc.stop()
