@@ -2,6 +2,7 @@
 
 from .block import Block
 from .draw import draw_sausage
+from .draw_tree import draw_tree
 from .dump import Dump
 from .dump_header import DumpHeader
 from .dump_writer import DumpWriter
@@ -9,7 +10,6 @@ from .logits_file import reduce_logits
 from .oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
 from .sausage import Sausage
 from .tree import TokenTree, accepted_by_size
-from .tree_drawing import draw_tree
 
 __all__ = [
     "Block",

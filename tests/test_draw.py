@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage
+from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lattice.tree_drawing import draw_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "{http://www.w3.org/2000/svg}"

@@ -476,8 +476,15 @@ def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
     dump = reduce_logits(tmp_path / "logits.npz", tmp_path / "tokens.npz", tmp_path / "dump", dumps.header(vocab_size=vocab_size), task="text")
     peak = tracemalloc.get_traced_memory()[1]
     assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
+    assert sum(block.rows for block in dump.blocks(rows=20)) == n
+
+    sequence = {name: np.concatenate([value] * 60) for name, value in dumps.sequences(count=1)[0].items() if name not in ("task", "logits")}
+    with DumpWriter(tmp_path / "large", dumps.header(), shard_bytes=1) as writer:
+        for _ in range(40):
+            writer.add("text", **sequence)
     tracemalloc.reset_peak()
     start = tracemalloc.get_traced_memory()[0]
-    assert sum(block.rows for block in dump.blocks(rows=20)) == n
-    assert tracemalloc.get_traced_memory()[1] - start < dump.info()["bytes"] + (1 << 20)
+    large = Dump.open(tmp_path / "large")
+    assert sum(len(block.sausages().ids) for block in large.blocks(rows=900)) == 40 * 1800
+    assert tracemalloc.get_traced_memory()[1] - start < (5 << 20) < large.info()["bytes"]
     tracemalloc.stop()

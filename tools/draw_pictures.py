@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from rescore.lattice.draw import draw_sausage
+from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
-from rescore.lattice.tree_drawing import draw_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
