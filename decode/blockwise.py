@@ -65,12 +65,14 @@ class KeyValueCache:
     def update(self, layer: int, positions: Tensor, end: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, attention_heads, end, D] of the first B rows, with the new ones stored at `positions`.
 
-        keys, values [B, attention_heads, L, D]; positions int64 [B, L], all below `end`.
+        keys, values [B, attention_heads, L, D]; positions int64 [B, L], or [1, L] for all rows, all below `end`.
         """
         rows = keys.shape[0]
-        index = positions[:, None, :, None].expand(keys.shape)
-        self.keys[layer, :rows].scatter_(2, index, keys)
-        self.values[layer, :rows].scatter_(2, index, values)
+        for store, new in ((self.keys, keys), (self.values, values)):
+            if positions.shape[0] == 1:
+                store[layer, :rows].index_copy_(2, positions[0], new)
+            else:
+                store[layer, :rows].scatter_(2, positions[:, None, :, None].expand(new.shape), new)
         return self.keys[layer, :rows, :, :end], self.values[layer, :rows, :, :end]
 
     def share(self, row: int, start: int, stop: int) -> None:
@@ -110,8 +112,10 @@ class Attention(nn.Module):
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             k, v = cache.update(layer, positions, end, k, v)
-            slots = torch.arange(end, device=x.device)
-            seen = slots[None, None, None, :] <= positions[:, None, :, None]
+            # [B or 1, 1, L, end]; one query for all rows at the last position sees everything
+            seen = None
+            if positions.numel() > 1:
+                seen = torch.arange(end, device=x.device) <= positions[:, None, :, None]
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
@@ -174,13 +178,13 @@ class BlockwiseTransformer(nn.Module):
     def forward(self, ids: Tensor, positions: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
         """Last hidden states [B, L, width] of `ids` [B, L] int64 in [0, V).
 
-        `positions` [B, L] int64 default to 0..L-1 and are required with a cache; the new keys and values are
-        written to it at those positions, in its first B rows.
+        `positions` [B, L] int64, or [1, L] where all rows share them, default to 0..L-1 and are required with a cache;
+        the new keys and values are written to it at those positions, in its first B rows.
         """
         end = 0
         if cache is not None:
             if positions is None:
-                raise ValueError("positions are required with a cache: expected int64 [B, L], got None")
+                raise ValueError("positions are required with a cache: expected int64 [B, L] or [1, L], got None")
             end = int(positions.max()) + 1
             if end > cache.length:
                 raise ValueError(f"expected positions below the cache's length {cache.length}, got {end - 1}; ask for a longer cache")
