@@ -9,6 +9,14 @@ from numpy.typing import NDArray
 
 from rescore.lm.grams import Grams, pack
 
+class BadRow(ValueError):
+    """An n-gram that fits no model: its order, its row, counted as the caller gave them, and why."""
+
+    def __init__(self, order: int, row: int, tokens: list[int], why: str) -> None:
+        super().__init__(f"{order}-gram {tokens} {why}")
+        self.order, self.row, self.why = order, row, why
+
+
 Rows = list[NDArray[np.uint32]]
 Values = list[NDArray[np.float64]]
 
@@ -35,7 +43,7 @@ def index_rows(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> tuple[Grams
     prefix = rows[:, 0].astype(np.int64)
     for place, level in enumerate(levels[1:], 1):
         prefix = level.find(prefix, rows[:, place])
-    _refuse(prefix < 0, rows, "has no context: the first {} tokens are no n-gram of the model".format(rows.shape[1] - 1))
+    _refuse(prefix < 0, rows, "has no context: without its last token it is no n-gram of the model")
     keys = pack(prefix, rows[:, -1])
     order = np.argsort(keys, kind="stable")
     twice = np.zeros(len(keys), bool)
@@ -56,6 +64,7 @@ def ranks(rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return rank
 
 
-def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.uint32], what: str) -> None:
+def _refuse(wrong: NDArray[np.bool_], rows: NDArray[np.uint32], why: str) -> None:
     if wrong.any():
-        raise ValueError(f"{rows.shape[1]}-gram {rows[int(wrong.argmax())].tolist()} {what}")
+        row = int(wrong.argmax())
+        raise BadRow(rows.shape[1], row, rows[row].tolist(), why)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.grams import Grams, check_vocabulary, select, spell
-from rescore.lm.rows import close_suffixes, index_rows
+from rescore.lm.rows import BadRow, close_suffixes, index_rows
 
 # The cost of what never happens, such as <s> as an event: the -99 that ARPA files write for it.
 NEVER = 99.0 * float(np.log(10.0))
@@ -72,6 +72,10 @@ class Tables:
         check_vocabulary(vocab_size, len(rows))
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
         unigram = np.full(vocab_size, np.nan)
+        again = np.bincount(closed[0][:, 0], minlength=vocab_size) > 1
+        if again.any():
+            token = int(again.argmax())
+            raise BadRow(1, int(np.flatnonzero(closed[0][:, 0] == token)[1]), [token], "comes twice")
         unigram[closed[0][:, 0]] = costs[0]
         root_backoff = np.zeros(vocab_size)
         if backoffs:
