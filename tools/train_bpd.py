@@ -122,7 +122,7 @@ def train_gradients(model: BlockwiseTransformer, trunk: nn.Module, batch: Batch,
     chosen = order[: int(batch.ids.numel() * args.later_fraction)].to(batch.ids.device)
     losses = [first_loss(model, hidden, batch.ids), *later_losses(model, hidden, batch.ids, chosen)]
     (losses[0] + args.later_weight * sum(losses[1:])).backward()
-    return losses
+    return [loss.detach() for loss in losses]
 
 
 def distill_gradients(model: BlockwiseTransformer, trunk: nn.Module, batch: Batch, args: argparse.Namespace, step: int, log: bool) -> list[float]:
