@@ -36,7 +36,7 @@ def map_tensors(path: Path) -> dict[str, NDArray]:
     header.pop("__metadata__", None)
     if set(header) != names:
         raise ValueError(f"{path}: the safetensors header names tensors twice")
-    return {name: _array(path, mapped, name, start, **entry) for name, entry in header.items()}
+    return {name: _array(path, mapped, name, start, entry["dtype"], entry["shape"], entry["data_offsets"]) for name, entry in header.items()}
 
 
 def widen(array: NDArray) -> NDArray:
@@ -46,11 +46,11 @@ def widen(array: NDArray) -> NDArray:
     return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _array(path: Path, mapped: mmap.mmap, name: str, start: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> NDArray:
+def _array(path: Path, mapped: mmap.mmap, name: str, start: int, dtype: str, shape: list[int], offsets: list[int]) -> NDArray:
     kind = BFLOAT16 if dtype == "BF16" else np.dtype(DTYPES[dtype]) if dtype in DTYPES else None
     if kind is None:
         raise ValueError(f"{path}: {name} has dtype {dtype}, which is none of {', '.join(DTYPES)}, BF16")
-    begin, end = data_offsets
+    begin, end = offsets
     count = math.prod(shape)
     if count * kind.itemsize != end - begin or not 0 <= begin <= end <= len(mapped) - start:
         raise ValueError(f"{path}: {name} does not fit its bytes {begin}..{end}")

@@ -1,0 +1,100 @@
+"""Native core of rescore.
+
+Arrays are C-contiguous numpy arrays of exactly the dtypes named; another dtype is a TypeError, never a copy.
+Letters are DESIGN's: B lattices, T slots, K candidates, V vocabulary, S states, A arcs, J models. The GIL is
+released while the core works.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+@final
+class Automaton:
+    """An n-gram automaton over arrays that the caller keeps, for example maps of a file.
+
+    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its arcs ascend by token, and
+    `backoff_state` < the state leads to the next shorter context. Costs are negated natural logarithms. Only facts
+    that take constant time are checked here; `check` reads everything. Look-ups compare every index they read with
+    its bound, so damaged arrays raise RuntimeError and never read outside.
+    """
+
+    def __init__(
+        self,
+        arc_begin: NDArray[np.uint64],  # [S + 1]
+        arc_token: NDArray[np.uint16] | NDArray[np.uint32],  # [A]
+        arc_cost: NDArray[np.float32],  # [A]
+        arc_next: NDArray[np.uint32],  # [A]
+        backoff_state: NDArray[np.uint32],  # [S]
+        backoff_cost: NDArray[np.float32],  # [S]
+        *,
+        order: int,
+        vocab_size: int,
+    ) -> None: ...
+    @property
+    def num_states(self) -> int: ...
+    @property
+    def num_arcs(self) -> int: ...
+    @property
+    def order(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    def check(self) -> None:
+        """Read every array; ValueError names the first entry that is out of order, out of range or not finite."""
+
+    def start(self, history: NDArray[np.int32]) -> int:
+        """The state of the longest suffix of `history` [n] (its last N - 1 tokens) that the model knows."""
+
+    def start_batch(self, histories: NDArray[np.int32], threads: int = 1) -> NDArray[np.uint32]:
+        """The states [B] of `histories` [B, n]; a shorter history is padded with -1 in front."""
+
+    def step(self, state: int, token: int) -> tuple[int, float]:
+        """The next state and the cost of `token` in `state`."""
+
+    def score(
+        self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], states: NDArray[np.uint32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
+        """Costs [n] of the tokens of B sequences, tokens[offsets[b]:offsets[b + 1]] read from states[b], and the states [B] after them."""
+
+    def distribution(self, state: int) -> NDArray[np.float32]:
+        """The costs [V] of every token in `state`."""
+
+def best_paths(
+    models: Sequence[Automaton],
+    states: NDArray[np.uint32],  # [J, B]
+    ids: NDArray[np.int32],  # [B, T, K], padding -1
+    cost: NDArray[np.float32],  # [B, T, K]
+    alpha: NDArray[np.float64],  # [J, T]
+    *,
+    paths: int,
+    epsilon: bool = False,
+    threads: int = 1,
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """The p = `paths` best strings of every lattice: tokens [B, p, T], costs [B, p], counts [B].
+
+    Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `epsilon`
+    composes with epsilon instead of failure arcs; it takes one model at most.
+    """
+
+def best_tree(
+    models: Sequence[Automaton],
+    states: NDArray[np.uint32],  # [J, B]
+    ids: NDArray[np.int32],  # [B, T, K], padding -1
+    cost: NDArray[np.float32],  # [B, T, K]
+    alpha: NDArray[np.float64],  # [J, T]
+    *,
+    nodes: int,
+    threads: int = 1,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
+
+    Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the certain token. Padding:
+    token -1, parent -1, depth 0, logq -inf.
+    """
+
+def model_tree(
+    model: Automaton, states: NDArray[np.uint32], *, slots: int, nodes: int, threads: int = 1
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """As `best_tree`, for the prefixes of at most `slots` tokens that the model alone finds most probable after states [B]."""

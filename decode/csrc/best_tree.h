@@ -1,0 +1,64 @@
+// Token trees: the n most probable prefixes, found best-first.
+//
+// A prefix is never more probable than its parent, so the first n prefixes in the order (probability,
+// depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
+#pragma once
+
+#include "best_first.h"
+
+namespace rescore {
+
+struct TreeOutput {
+  int32_t* tokens;   // [nodes], padding -1
+  int32_t* parents;  // [nodes], -1: a child of the certain token; padding -1
+  int32_t* depths;   // [nodes], from 1; padding 0
+  float* logq;       // [nodes], padding -inf
+  int nodes;
+};
+
+// Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
+class LatticeTreeSearch {
+ public:
+  int run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
+
+ private:
+  struct Opened {
+    States states;
+    size_t first_child, children;
+  };
+  void open(uint32_t prefix, Fixed cost, const Models& models, const Sausage& sausage);
+
+  PrefixTree tree_;
+  std::vector<Opened> opened_;
+  std::vector<Child> children_;
+  std::vector<States> next_;  // beside children_
+  std::array<Slot, kMaxSlots> slots_;
+};
+
+// Prefixes that a model alone proposes, q(w | prefix) = p(w | prefix), at most `slots` tokens deep. The
+// rank of a child is its token.
+class ModelTreeSearch {
+ public:
+  int run(const Automaton& lm, uint32_t start, int slots, TreeOutput out);
+
+ private:
+  struct Proposal {
+    Fixed cost;
+    uint32_t token, next;
+  };
+  struct Opened {
+    uint32_t state;
+    size_t first_child, children;
+  };
+  void open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t most);
+
+  PrefixTree tree_;
+  std::vector<Opened> opened_;
+  std::vector<Child> children_;
+  std::vector<uint32_t> next_;  // beside children_
+  std::vector<Proposal> proposals_;
+  std::vector<uint64_t> seen_;  // [V]: the opening at which a token was last proposed
+  uint64_t opening_ = 0;
+};
+
+}  // namespace rescore

@@ -1,0 +1,60 @@
+// A sausage composed with n-gram automata, slot by slot.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "automaton.h"
+#include "sausage.h"
+
+namespace rescore {
+
+constexpr int kMaxModels = 8;
+
+// Weights along a path are added as integers, in units of 2^-32 nats: sums are then exact, so equal
+// costs are equal whatever the order in which they were added, and ties are broken by rank alone.
+using Fixed = int64_t;
+constexpr double kFixedOne = 4294967296.0;
+constexpr Fixed kImpossible = INT64_MAX / 4;
+constexpr double kMaxWeight = 1 << 24;  // nats; 32 slots of it stay far below kImpossible
+
+inline Fixed to_fixed(double nats) {
+  return std::fabs(nats) <= kMaxWeight ? static_cast<Fixed>(std::nearbyint(nats * kFixedOne)) : kImpossible;
+}
+inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<double>(weight) / kFixedOne); }
+
+// The states of a history in every model.
+using States = std::array<uint32_t, kMaxModels>;
+
+struct Models {
+  std::vector<const Automaton*> lm;
+  std::vector<double> alpha;  // [models, slots]
+  int slots;
+
+  int size() const { return static_cast<int>(lm.size()); }
+  double weight(int j, int t) const { return alpha[static_cast<size_t>(j) * slots + t]; }
+};
+
+// A slot's candidates in ascending order of token, as the automata want them.
+struct Slot {
+  int count;
+  std::array<uint32_t, kMaxCandidates> tokens;
+  std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
+
+  Slot() : count(0) {}
+  Slot(const Sausage& sausage, int t);
+};
+
+// What each candidate of a slot costs from given states, by rank.
+struct Expansion {
+  std::array<Fixed, kMaxCandidates> weight;
+  std::array<States, kMaxCandidates> next;
+};
+
+// weight = head cost + sum over models of alpha * (-ln p), under failure semantics.
+void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
+            Expansion& out);
+
+}  // namespace rescore

@@ -1,0 +1,155 @@
+"""The text of ARPA files, plain or gzipped, as sections of numbers; `arpa.py` makes models of them.
+
+Nothing here trusts the file: lines, counts and what gzip unpacks to are bounded, and memory follows what was read,
+not what the header says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from array import array
+from dataclasses import dataclass, field
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
+
+MAX_LOG10 = 1e6
+MAX_LINE_BYTES = 1 << 20
+BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # more than this from gzip, at more than this times its size, is no model
+
+
+@dataclass(slots=True)
+class Section:
+    """The n-grams of one order as they come. Words are numbered as they come in the unigrams.
+
+    token   [rows * order] uint32, logp and backoff [rows] float64 in log10, line [rows] of the file
+    words   the numbers of the words, in the section of order 1
+    """
+
+    order: int
+    token: array[int] = field(default_factory=lambda: array("I"))
+    logp: array[float] = field(default_factory=lambda: array("d"))
+    backoff: array[float] = field(default_factory=lambda: array("d"))
+    line: array[int] = field(default_factory=lambda: array("Q"))
+    words: dict[bytes, int] = field(default_factory=dict)
+
+    def rows(self) -> NDArray[np.uint32]:
+        """The numbers of the words, uint32 [rows, order]."""
+        return np.array(self.token, np.uint32).reshape(-1, self.order)
+
+
+def read_sections(path: str | os.PathLike[str]) -> list[Section]:
+    """The sections of orders 1..N of a file; errors are ValueErrors that name file and line."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        lines = _Lines(os.fspath(path), file, packed)
+        counts = _read_header(lines)
+        sections: list[Section] = []
+        for order, count in enumerate(counts, 1):
+            sections.append(Section(order))
+            following = _read_section(lines, sections, count, last=order == len(counts))
+            expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
+            if following != expected:
+                raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
+    return sections
+
+
+class _Lines:
+    """The lines of a file without white space around them, numbered from 1."""
+
+    def __init__(self, name: str, file: BinaryIO, packed: bool) -> None:
+        self.name, self.number, self._read, self._file = name, 0, 0, file
+        self._text = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+        self._packed = packed
+
+    def next(self) -> bytes | None:
+        """The next line, None at the end."""
+        try:
+            line = self._text.readline(MAX_LINE_BYTES + 1)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{self.name}:{self.number + 1}: the gzip data are damaged: {error}") from error
+        if not line:
+            return None
+        self.number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise self.error(f"expected lines of at most {MAX_LINE_BYTES} bytes")
+        self._read += len(line)
+        if self._packed and self._read > BOMB_BYTES and self._read > BOMB_RATIO * self._file.tell():
+            raise self.error(f"the gzip data grow more than {BOMB_RATIO} times; no model does. Unpack the file first")
+        return line.strip()
+
+    def next_text(self) -> bytes | None:
+        """The next line that is not blank."""
+        while (line := self.next()) == b"":
+            pass
+        return line
+
+    def error(self, message: str, line: bytes | None = None) -> ValueError:
+        got = "" if line is None else f", got {line[:60].decode('utf-8', 'replace')!r}"
+        return ValueError(f"{self.name}:{self.number}: {message}{got}")
+
+
+def _read_header(lines: _Lines) -> list[int]:
+    """The numbers of n-grams after \\data\\; ends with the line \\1-grams: read."""
+    line = lines.next_text()
+    if line != b"\\data\\":
+        raise lines.error("expected an ARPA file, which begins with \\data\\", line or b"")
+    counts: list[int] = []
+    while (line := lines.next_text()) is not None and line.startswith(b"ngram"):
+        found = re.fullmatch(rb"ngram\s+(\d{1,3})\s*=\s*(\d{1,18})", line)
+        if not found or int(found[1]) != len(counts) + 1:
+            raise lines.error(f"expected 'ngram {len(counts) + 1}=' and a number", line)
+        counts.append(int(found[2]))
+    if not 1 <= len(counts) <= MAX_ORDER:
+        raise lines.error(f"expected the numbers of 1 to {MAX_ORDER} orders, got {len(counts)}")
+    if line != b"\\1-grams:":
+        raise lines.error("expected \\1-grams:", line or b"")
+    return counts
+
+
+def _read_section(lines: _Lines, sections: list[Section], count: int, *, last: bool) -> bytes | None:
+    """Fill the last of the sections; the line after it comes back."""
+    section, words = sections[-1], sections[0].words
+    order = section.order
+    while (line := lines.next_text()) is not None and not line.startswith(b"\\"):
+        fields = line.split()
+        if len(fields) not in (order + 1, order + 2):
+            raise lines.error(f"expected a log10 probability, {order} words and maybe a backoff", line)
+        if len(section.logp) == count:
+            raise lines.error(f"expected {count} {order}-grams, as the header says, got more")
+        try:
+            logp, backoff = float(fields[0]), float(fields[-1]) if len(fields) == order + 2 else 0.0
+        except ValueError:
+            raise lines.error("expected numbers around the words", line) from None
+        if not (-MAX_LOG10 <= logp <= 0.0 and abs(backoff) <= MAX_LOG10) or (last and backoff):
+            raise lines.error(f"expected a log10 probability from {-MAX_LOG10:.0f} to 0{_BACKOFF[last]}", line)
+        if order == 1:
+            _add_word(lines, words, fields[1])
+        try:
+            section.token.extend([words[word] for word in fields[1 : order + 1]])
+        except KeyError as error:
+            raise lines.error("expected words that have unigrams", error.args[0]) from None
+        section.logp.append(logp)
+        section.backoff.append(backoff)
+        section.line.append(lines.number)
+    if len(section.logp) != count:
+        raise lines.error(f"expected {count} {order}-grams, as the header says, got {len(section.logp)}")
+    return line
+
+
+_BACKOFF = {False: " and a finite backoff", True: " and no backoff in the highest order"}
+
+
+def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
+    if word in words:
+        raise lines.error("expected each word once, this came before", word)
+    if len(words) == MAX_VOCABULARY:
+        raise lines.error(f"expected at most {MAX_VOCABULARY} words")
+    words[word] = len(words)

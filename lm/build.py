@@ -1,0 +1,39 @@
+"""The whole recipe: token sequences in, a pruned Katz model out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from rescore.lm.counts import count
+from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions, prune
+
+
+def build(
+    sequences: Iterable[ArrayLike],
+    *,
+    order: int,
+    vocab_size: int,
+    eot: int,
+    estimate: KatzOptions | None = None,
+    shorten: PruneOptions | None = None,
+    words: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> NGram:
+    """A Katz model of order `order` of the sequences (see `count`), pruned if `shorten` says how.
+
+    metadata  kept with the model: "tokenizer" for the hash of the tokenizer, and whatever else
+    """
+    tables = katz(count(sequences, order=order, vocab_size=vocab_size, eot=eot), estimate)
+    if shorten is not None:
+        tables = prune(tables, shorten)
+    return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "eot": eot})
+
+
+def prune_model(model: NGram, options: PruneOptions) -> NGram:
+    """A model without the n-grams that matter least (see `prune`)."""
+    return NGram.from_tables(prune(model.to_tables(), options), words=model.words)

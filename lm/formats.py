@@ -1,0 +1,62 @@
+"""Models in files of any kind, told apart by their names: .ngram, .arpa, .arpa.gz, .fst."""
+
+from __future__ import annotations
+
+import os
+
+from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.ngram import NGram
+
+SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
+
+
+def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None) -> NGram:
+    """The model in a file; `arpa` for the words of ARPA files, `verify` for .ngram files (see `NGram.open`).
+
+    An OpenFst file has to hold a model as `save` writes it (label = id + 1, epsilon as failure).
+    """
+    suffix = _suffix(path)
+    if suffix == ".ngram":
+        return NGram.open(path, verify)
+    if suffix == ".fst":
+        return _load_fst(path)
+    return read_arpa(path, arpa)
+
+
+def save(model: NGram, path: str | os.PathLike[str]) -> None:
+    """Write a model in the form that the name of the file asks for, whole or not at all."""
+    suffix = _suffix(path)
+    if suffix == ".ngram":
+        model.save(path)
+    elif suffix == ".fst":
+        _save_fst(model, path)
+    else:
+        write_arpa(model, path)
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = next((suffix for suffix in SUFFIXES if os.fspath(path).endswith(suffix)), None)
+    if suffix is None:
+        raise ValueError(f"{os.fspath(path)}: expected a name that ends in {', '.join(SUFFIXES)}")
+    return suffix
+
+
+def _load_fst(path: str | os.PathLike[str]) -> NGram:
+    import pywrapfst
+
+    from rescore.lm.fst import from_fst
+
+    try:
+        fst = pywrapfst.Fst.read(os.fspath(path))
+        vocab_size = fst.num_arcs(fst.start())
+        return from_fst(fst, vocab_size=vocab_size)
+    except (pywrapfst.FstError, ValueError) as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error
+
+
+def _save_fst(model: NGram, path: str | os.PathLike[str]) -> None:
+    from rescore.lm.atomic import replacing
+    from rescore.lm.fst import to_fst
+
+    with replacing(path) as file:
+        file.write(to_fst(model).write_to_string())

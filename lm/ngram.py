@@ -1,0 +1,214 @@
+"""The n-gram language model: a weighted automaton with failure arcs over token ids."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.lm import ngram_file
+from rescore.lm.compile import Arrays, compile_tables, decompile
+from rescore.lm.grams import check_vocabulary
+from rescore.lm.tables import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NGram:
+    """A backoff n-gram model of order N over ids 0..V-1, with S states and A arcs (n-grams).
+
+    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token.
+    The arcs of state s are arc_begin[s] .. arc_begin[s + 1] - 1, ascending by token. A token without an arc is looked
+    up in backoff_state[s], at backoff_cost[s] more: the failure arc.
+
+    arc_begin      uint64 [S + 1]
+    arc_token      uint16 [A] if V <= 65536, else uint32, in [0, V)
+    arc_cost       float32 [A], -ln p(token | context)
+    arc_next       uint32 [A], the state after it: the longest suffix of context and token that is a state
+    backoff_state  uint32 [S], the longest proper suffix of the context that is a state; 0 for the root
+    backoff_cost   float32 [S], -ln bow(context); 0 for the root
+    words          the V tokens as text, or None
+    metadata       JSON object: how the model was made; "tokenizer" is the hash of the tokenizer, "eot" its end-of-text id
+    core           the native automaton over the same arrays
+    """
+
+    arc_begin: NDArray[np.uint64]
+    arc_token: NDArray[np.uint16] | NDArray[np.uint32]
+    arc_cost: NDArray[np.float32]
+    arc_next: NDArray[np.uint32]
+    backoff_state: NDArray[np.uint32]
+    backoff_cost: NDArray[np.float32]
+    order: int
+    vocab_size: int
+    words: tuple[str, ...] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    core: _core.Automaton = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocab_size, self.order)
+        if self.words is not None and len(self.words) != self.vocab_size:
+            raise ValueError(f"words: expected one for each of the {self.vocab_size} ids, got {len(self.words)}")
+        core = _core.Automaton(*self.arrays, order=self.order, vocab_size=self.vocab_size)
+        object.__setattr__(self, "core", core)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The six arrays of the automaton."""
+        return Arrays(*(getattr(self, name) for name in Arrays._fields))
+
+    @classmethod
+    def from_tables(
+        cls, tables: Tables, *, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> NGram:
+        """The automaton of a model in tables; `metadata` is added to that of the tables."""
+        facts = {"bos": tables.bos, "eos": tables.eos}
+        return cls(
+            **compile_tables(tables)._asdict(),
+            order=tables.order,
+            vocab_size=tables.vocab_size,
+            words=None if words is None else tuple(words),
+            metadata={
+                **tables.metadata,
+                **{name: token for name, token in facts.items() if token is not None},
+                **(metadata or {}),
+                "ngrams": list(tables.ngrams),
+            },
+        )
+
+    def to_tables(self) -> Tables:
+        """The n-grams by order, with their costs as stored (float32)."""
+        tables = decompile(self.arrays, self.order)
+        metadata = dict(self.metadata)
+        metadata.pop("ngrams", None)
+        return Tables(
+            levels=tables.levels,
+            cost=tables.cost,
+            backoff=tables.backoff,
+            bos=self._special("bos"),
+            eos=self._special("eos"),
+            metadata=metadata,
+        )
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], verify: bool | None = None) -> NGram:
+        """A model from an `.ngram` file, mapped into memory and shared between processes.
+
+        verify  read the file wholly: checksums, and every array entry. None: only files of at most 64 MiB. Unverified
+                files open in milliseconds at any size; damage in them is found, as an error, when it is met.
+        """
+        content = ngram_file.read(path, verify)
+        whole = os.path.getsize(path) <= ngram_file.VERIFIED_BYTES if verify is None else verify
+        try:
+            model = cls(
+                **content.arrays._asdict(),
+                order=content.order,
+                vocab_size=content.vocab_size,
+                words=content.words,
+                metadata=content.metadata,
+            )
+            if whole:
+                model.core.check()
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write an `.ngram` file, whole or not at all."""
+        ngram_file.write(
+            path,
+            ngram_file.Content(
+                arrays=self.arrays,
+                order=self.order,
+                vocab_size=self.vocab_size,
+                words=self.words,
+                metadata=dict(self.metadata),
+            ),
+        )
+
+    def start(self, history: ArrayLike) -> int:
+        """The state of the longest suffix of `history` (ids [n], its last N - 1 count) that the model knows."""
+        return self.core.start(self._ids(history, "history"))
+
+    def step(self, state: int, token: int) -> tuple[int, float]:
+        """The next state and the cost of `token` in `state`."""
+        return self.core.step(state, token)
+
+    def score(self, tokens: ArrayLike, *, history: ArrayLike = ()) -> NDArray[np.float32]:
+        """The cost of each of the tokens (ids [n]) after `history` and those before it, float32 [n]."""
+        state = np.array([self.start(history)], np.uint32)
+        ids = self._ids(tokens, "tokens")
+        return self.core.score(ids, np.array([0, len(ids)], np.int64), state)[0]
+
+    def score_batch(
+        self, sequences: Sequence[ArrayLike], states: ArrayLike | None = None
+    ) -> tuple[list[NDArray[np.float32]], NDArray[np.uint32]]:
+        """The costs of the tokens of B sequences (ids [n] each), and the states uint32 [B] after them.
+
+        states  [B], where each begins; None: the root
+        """
+        ids = [self._ids(tokens, f"sequence {b}") for b, tokens in enumerate(sequences)]
+        offsets = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum([len(tokens) for tokens in ids], out=offsets[1:])
+        begin = np.zeros(len(ids), np.uint32) if states is None else np.ascontiguousarray(states, np.uint32)
+        costs, after = self.core.score(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, begin)
+        return np.split(costs, offsets[1:-1]) if ids else [], after
+
+    def distribution(self, state: int) -> NDArray[np.float32]:
+        """The cost of every token in `state`, float32 [V]; their exp(-cost) sum to 1."""
+        return self.core.distribution(state)
+
+    def ids(self, words: Sequence[str]) -> NDArray[np.int32]:
+        """The ids of words, int32 [n]; a word that the model does not know is `<unk>`, if it has that."""
+        if self.words is None:
+            raise ValueError("words: this model has ids alone")
+        known = {word: number for number, word in enumerate(self.words)}
+        unknown = known.get("<unk>", -1)
+        ids = np.array([known.get(word, unknown) for word in words], np.int32)
+        if (ids < 0).any():
+            raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: the model does not know it and has no <unk>")
+        return ids
+
+    def info(self) -> dict[str, Any]:
+        """Facts about the model, ready for JSON; takes constant time but for a model that lacks `ngrams`."""
+        size = sum(array.nbytes for array in self.arrays)
+        arcs = len(self.arc_token)
+        return {
+            "order": self.order,
+            "vocab_size": self.vocab_size,
+            "states": len(self.backoff_state),
+            "arcs": arcs,
+            "ngrams": list(self.metadata.get("ngrams") or self.to_tables().ngrams),
+            "bytes": size,
+            "bytes_per_ngram": round(size / arcs, 2),
+            "words": self.words is not None,
+            **{name: value for name, value in self.metadata.items() if name != "ngrams"},
+        }
+
+    def require_tokenizer(self, tokenizer: str, vocab_size: int | None = None) -> None:
+        """ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
+        mine = self.metadata.get("tokenizer")
+        if mine is not None and mine != tokenizer:
+            raise ValueError(f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer")
+        if vocab_size is not None and vocab_size != self.vocab_size:
+            raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, got {self.vocab_size}")
+
+    def _special(self, name: str) -> int | None:
+        """An id in the metadata, which may come from a file."""
+        token = self.metadata.get(name)
+        return token if isinstance(token, int) and 0 <= token < self.vocab_size else None
+
+    def _ids(self, tokens: ArrayLike, name: str) -> NDArray[np.int32]:
+        """Token ids as the core takes them; int32 unless a value does not fit, which is an error."""
+        array = np.asarray(tokens)
+        if array.size == 0:
+            return np.zeros(0, np.int32)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(f"{name}: expected a one-dimensional array of ids, got {array.dtype} {array.shape}")
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= self.vocab_size:
+            raise ValueError(f"{name}: expected ids in 0..{self.vocab_size - 1}, got {low if low < 0 else high}")
+        return np.ascontiguousarray(array, np.int32)

@@ -1,0 +1,223 @@
+"""The `.ngram` file: the automaton's arrays, to be mapped into memory. docs/ngram-format.md describes every byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lm.atomic import replacing
+from rescore.lm.compile import Arrays
+from rescore.lm.grams import check_vocabulary
+
+MAGIC = b"\x93NGRAM\r\n"
+VERSION = 1
+ALIGNMENT = 64
+HEADER = struct.Struct("<8sIIQIIQQ12xI")  # magic, version, sections, file bytes, V, order, states, arcs, crc32
+SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
+MAX_SECTIONS = 16
+MAX_METADATA_BYTES = 16 << 20
+VERIFIED_BYTES = 64 << 20  # files up to this size are always read wholly when opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Content:
+    """What a file holds."""
+
+    arrays: Arrays
+    order: int
+    vocab_size: int
+    words: tuple[str, ...] | None
+    metadata: dict[str, Any]
+
+
+class Header(NamedTuple):
+    magic: bytes
+    version: int
+    sections: int
+    file_bytes: int
+    vocab_size: int
+    order: int
+    states: int
+    arcs: int
+    crc32: int
+
+
+class Section(NamedTuple):
+    name: str
+    dtype: str
+    crc32: int
+    offset: int
+    bytes: int
+
+
+def write(path: str | os.PathLike[str], content: Content) -> None:
+    """Write a model under a temporary name, then give it its own."""
+    _refuse_big_endian()
+    sections = {name: np.ascontiguousarray(array) for name, array in content.arrays._asdict().items()}
+    sections["metadata"] = np.frombuffer(json.dumps(content.metadata, sort_keys=True).encode(), np.uint8)
+    if len(sections["metadata"]) > MAX_METADATA_BYTES:
+        raise ValueError(f"metadata: expected at most {MAX_METADATA_BYTES} bytes of JSON, got {len(sections['metadata'])}")
+    if content.words is not None:
+        sections["word_ends"], sections["words"] = _join_words(content.words)
+    table, at = b"", _aligned(HEADER.size + SECTION.size * len(sections))
+    for name, array in sections.items():
+        table += SECTION.pack(name.encode(), array.dtype.str.replace("|", "<").encode(), zlib.crc32(array), at, array.nbytes)
+        at = _aligned(at + array.nbytes)
+    states, arcs = len(content.arrays.backoff_state), len(content.arrays.arc_token)
+    facts = (MAGIC, VERSION, len(sections), at, content.vocab_size, content.order, states, arcs)
+    checksum = zlib.crc32(HEADER.pack(*facts, 0) + table)
+    with replacing(path) as file:
+        file.write(HEADER.pack(*facts, checksum) + table)
+        for array in sections.values():
+            file.write(bytes(_aligned(file.tell()) - file.tell()))
+            file.write(memoryview(array).cast("B") if array.nbytes else b"")
+        file.write(bytes(at - file.tell()))
+
+
+def read(path: str | os.PathLike[str], verify: bool | None = None) -> Content:
+    """Map a model into memory. Anything but a whole file of the format is a ValueError that names the file.
+
+    verify  compare the sections' checksums too; None: only in files of at most 64 MiB. Without it the time does not
+            depend on the size of the file.
+    """
+    _refuse_big_endian()
+    path = Path(path)
+    data = _map(path)
+    try:
+        header, sections = _head(data)
+        if verify or (verify is None and header.file_bytes <= VERIFIED_BYTES):
+            _verify(data, sections)
+        arrays = Arrays(*(_array(data, sections, name, header) for name in Arrays._fields))
+        return Content(
+            arrays=arrays,
+            order=header.order,
+            vocab_size=header.vocab_size,
+            words=_words(data, sections, header.vocab_size),
+            metadata=_metadata(data, sections),
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path}: expected a regular file")
+    if found.st_size < HEADER.size:
+        raise ValueError(f"{path}: expected an .ngram file, got {found.st_size} bytes; its header alone has {HEADER.size}")
+    return np.memmap(path, np.uint8, "r").view(np.ndarray)
+
+
+def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, Section]]:
+    """Header and section table, checked in themselves and against the size of the file."""
+    header = Header(*HEADER.unpack(data[: HEADER.size].tobytes()))
+    if header.magic != MAGIC:
+        raise ValueError(f"expected an .ngram file, which begins with {MAGIC!r}, got {header.magic!r}")
+    if header.version != VERSION:
+        raise ValueError(f"expected format version {VERSION}, got {header.version}; a newer rescore may read it")
+    if header.file_bytes != len(data):
+        raise ValueError(f"expected {header.file_bytes} bytes as its header says, got {len(data)}; the file is cut or grown")
+    if header.sections > MAX_SECTIONS or HEADER.size + header.sections * SECTION.size > len(data):
+        raise ValueError(f"header: expected at most {MAX_SECTIONS} sections within the file, got {header.sections}")
+    head = data[: HEADER.size + header.sections * SECTION.size].tobytes()
+    table = head[HEADER.size :]
+    if zlib.crc32(HEADER.pack(*header[:-1], 0) + table) != header.crc32:
+        raise ValueError("header: its checksum does not match; the file is damaged")
+    check_vocabulary(header.vocab_size, header.order)
+    return header, _sections(table, len(head), len(data))
+
+
+def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, Section]:
+    sections: dict[str, Section] = {}
+    for fields in SECTION.iter_unpack(table):
+        name, dtype = (text.rstrip(b"\0").decode("ascii", "replace") for text in fields[:2])
+        section = Section(name, dtype, *fields[2:])
+        if name in sections:
+            raise ValueError(f"section {name!r}: expected once, got it twice")
+        if section.offset % ALIGNMENT or section.offset < at or section.bytes > file_bytes - section.offset:
+            raise ValueError(
+                f"section {name!r}: expected a multiple of {ALIGNMENT} from byte {at} on and an end by byte {file_bytes}, "
+                f"got {section.bytes} bytes at {section.offset}"
+            )
+        at = section.offset + section.bytes
+        sections[name] = section
+    return sections
+
+
+def _verify(data: NDArray[np.uint8], sections: dict[str, Section]) -> None:
+    for section in sections.values():
+        if zlib.crc32(data[section.offset : section.offset + section.bytes]) != section.crc32:
+            raise ValueError(f"section {section.name!r}: its checksum does not match; the file is damaged")
+
+
+def _array(data: NDArray[np.uint8], sections: dict[str, Section], name: str, header: Header) -> NDArray[Any]:
+    """One array of the automaton, its dtype and length those that the header asks for."""
+    token = "<u2" if header.vocab_size <= 1 << 16 else "<u4"
+    dtype = {"arc_begin": "<u8", "arc_token": token, "arc_cost": "<f4", "backoff_cost": "<f4"}.get(name, "<u4")
+    length = header.arcs if name.startswith("arc_") else header.states
+    return _view(data, sections, name, dtype, header.states + 1 if name == "arc_begin" else length)
+
+
+def _view(data: NDArray[np.uint8], sections: dict[str, Section], name: str, dtype: str, length: int | None) -> NDArray[Any]:
+    if name not in sections:
+        raise ValueError(f"section {name!r}: missing; the file has {', '.join(sections) or 'none'}")
+    section, item = sections[name], np.dtype(dtype).itemsize
+    if section.dtype != dtype or section.bytes % item or length not in (None, section.bytes // item):
+        raise ValueError(
+            f"section {name!r}: expected {'any number' if length is None else length} of {dtype}, "
+            f"got {section.bytes} bytes of {section.dtype!r}"
+        )
+    return data[section.offset : section.offset + section.bytes].view(dtype)
+
+
+def _metadata(data: NDArray[np.uint8], sections: dict[str, Section]) -> dict[str, Any]:
+    text = _view(data, sections, "metadata", "<u1", None)
+    if len(text) > MAX_METADATA_BYTES:
+        raise ValueError(f"metadata: expected at most {MAX_METADATA_BYTES} bytes, got {len(text)}")
+    try:
+        metadata = json.loads(text.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"metadata: expected JSON, got {error}") from error
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata: expected a JSON object, got {type(metadata).__name__}")
+    return metadata
+
+
+def _words(data: NDArray[np.uint8], sections: dict[str, Section], vocab_size: int) -> tuple[str, ...] | None:
+    if "words" not in sections:
+        return None
+    text = _view(data, sections, "words", "<u1", None).tobytes()
+    ends = _view(data, sections, "word_ends", "<u8", vocab_size)
+    if ends[-1] != len(text) or (ends[1:] < ends[:-1]).any():
+        raise ValueError(f"word_ends: expected {vocab_size} ascending offsets up to {len(text)}")
+    limits = [0, *ends.tolist()]
+    try:
+        return tuple(text[a:b].decode() for a, b in zip(limits, limits[1:]))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"words: expected UTF-8, got {error}") from error
+
+
+def _join_words(words: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    encoded = [word.encode() for word in words]
+    ends = np.cumsum([len(word) for word in encoded], dtype=np.uint64)
+    return ends, np.frombuffer(b"".join(encoded), np.uint8)
+
+
+def _aligned(at: int) -> int:
+    return -(-at // ALIGNMENT) * ALIGNMENT
+
+
+def _refuse_big_endian() -> None:
+    if sys.byteorder != "little":
+        raise ValueError(".ngram files are mapped as they are: expected a little-endian machine, got a big-endian one")
