@@ -148,7 +148,7 @@ def _lattice(model: BlockwiseTransformer, hidden: Tensor, options: Decoding) -> 
     return Sausage.from_topk(ids, logp.astype(options.logp_dtype))
 
 
-def _checked_prompt(model: BlockwiseTransformer, prompt: NDArray[np.integer], options: Decoding) -> NDArray[np.int64]:
+def _checked_prompt(model: BlockwiseTransformer, prompt: NDArray, options: Decoding) -> NDArray[np.int64]:
     prompt = np.asarray(prompt)
     if prompt.dtype.kind not in "iu" or prompt.ndim != 1 or not len(prompt):
         raise TypeError(f"prompt: expected integers of shape [m], m >= 1, got {prompt.dtype} {list(prompt.shape)}")
@@ -170,7 +170,7 @@ def _check_seeds(options: Decoding, seeds: NDArray[np.uint64] | None) -> None:
         raise ValueError(f"seeds: expected at least max_tokens = {options.max_tokens}, got {len(seeds)}")
 
 
-def _checked_drafts(drafts: NDArray[np.int32], model: BlockwiseTransformer, options: Decoding) -> NDArray[np.int32]:
+def _checked_drafts(drafts: NDArray, model: BlockwiseTransformer, options: Decoding) -> NDArray:
     drafts = np.asarray(drafts)
     if drafts.ndim != 2 or drafts.dtype.kind not in "iu" or not 1 <= len(drafts) <= options.paths:
         raise ValueError(f"drafts: expected integers of shape [p, T], 1 <= p <= paths = {options.paths}, got {drafts.dtype} {list(drafts.shape)}")

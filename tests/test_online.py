@@ -13,10 +13,15 @@ import dump_logits  # noqa: E402
 from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer  # noqa: E402
 
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
+from rescore.decode.draft import Rescorer  # noqa: E402
 from rescore.decode.online import Decoding, base_draft, decode, no_draft  # noqa: E402
+from rescore.decode.replay import ReplayOptions, evaluate, visited_rows  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
+from rescore.lattice.block import Block  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lm.build import build  # noqa: E402
+from rescore.lm.ngram import NGram  # noqa: E402
 
 torch.set_num_threads(1)
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
@@ -80,25 +85,67 @@ def test_drafts_do_not_change_the_text(propose, sampling):
         assert sampling is None or ended
 
 
+def tiny_dump(folder, monkeypatch, kind: str) -> Dump:
+    """A dump of the tiny model, K = 6, of 12 prompts and at most 24 tokens each."""
+    trained().save(folder / "model.safetensors", dtype=torch.float32)
+    prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
+    arguments = f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 6 --max-tokens 24 --seed 3 --rows 4 -o {folder / 'dump'}"
+    monkeypatch.setattr("sys.argv", ["dump_logits.py", str(folder / "model.safetensors"), *arguments.split()])
+    assert dump_logits.main() == 0
+    return Dump.open(folder / "dump")
+
+
+def decode_again(model: BlockwiseTransformer, dump: Dump, block: Block, s: int, propose, paths: int) -> list[int]:
+    """Accepted lengths of decoding sequence `s` of a block online, whose text is that of the dump."""
+    header = dump.header
+    sampling = None if header.kind == "greedy" else Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
+    part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
+    tokens = block.tokens[part]
+    options = Decoding(top_k=header.top_k, paths=paths, max_tokens=len(tokens), end_of_text=header.end_of_text, sampling=sampling)
+    decoded = decode(model, prompt, propose, options, None if sampling is None else block.seeds[part])
+    np.testing.assert_array_equal(decoded.tokens, tokens)
+    return decoded.accepted.tolist()
+
+
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 @pytest.mark.parametrize("propose", [base_draft, parallel_draft])
-def test_replaying_a_dump_gives_the_passes_of_online_decoding(kind, propose, tmp_path, monkeypatch):
-    model = trained()
-    model.save(tmp_path / "model.safetensors", dtype=torch.float32)
-    prompts, tokenizer = write_prompts(tmp_path / "prompts.jsonl"), write_tokenizer(tmp_path / "tokenizer.json")
-    arguments = f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 6 --max-tokens 24 --seed 3 --rows 4 -o {tmp_path / 'dump'}"
-    monkeypatch.setattr("sys.argv", ["dump_logits.py", str(tmp_path / "model.safetensors"), *arguments.split()])
-    assert dump_logits.main() == 0
-    header = Dump.open(tmp_path / "dump").header
-    sampling = None if kind == "greedy" else Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
-    for block in Dump.open(tmp_path / "dump").blocks():
+def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, propose, tmp_path, monkeypatch):
+    dump = tiny_dump(tmp_path, monkeypatch, kind)
+    for block in dump.blocks():
         for s in range(block.sequences):
             part, prompt_part = slice(*block.offsets[s : s + 2]), slice(*block.prompt_offsets[s : s + 2])
-            tokens, prompt = block.tokens[part], block.prompt_tokens[prompt_part]
-            options = Decoding(top_k=6, paths=8, max_tokens=len(tokens), end_of_text=END, sampling=sampling)
-            decoded = decode(model, prompt, propose, options, None if sampling is None else block.seeds[part])
-            np.testing.assert_array_equal(decoded.tokens, tokens)
-            assert decoded.accepted.tolist() == replay(block.topk_ids[part], block.topk_logp[part], tokens, prompt, propose)
+            rows = block.topk_ids[part], block.topk_logp[part], block.tokens[part], block.prompt_tokens[prompt_part]
+            assert decode_again(trained(), dump, block, s, propose, 8) == replay(*rows, propose)
+
+
+def check_replay(model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequences: int) -> None:
+    """The replay's accepted lengths, pass by pass, are those of decoding the first sequences of every task online."""
+    for task in dump.tasks:
+        block = next(dump.blocks(task))
+        worth = evaluate(block, Rescorer(), rescorer, ReplayOptions(paths=16))
+        for name, drafter, p in (("base", Rescorer(), 1), ("rescored", rescorer, 1), ("parallel_rescored", rescorer, 16)):
+            accepted = worth.accepted[name]
+            rows = visited_rows(accepted, block.offsets)
+            for s in range(min(sequences, block.sequences)):
+
+                def propose(sausage: Sausage, history: np.ndarray, drafter=drafter, p=p) -> np.ndarray:
+                    drafts = drafter.paths(sausage, history[len(history) - drafter.context :], p)
+                    return drafts.tokens[: int(drafts.count)]
+
+                inside = rows[(rows >= block.offsets[s]) & (rows < block.offsets[s + 1])]
+                assert decode_again(model, dump, block, s, propose, p) == accepted[inside].tolist(), (task, name, s)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path, monkeypatch):
+    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    check_replay(trained(), tiny_dump(tmp_path, monkeypatch, kind), Rescorer(model, alpha=0.6), sequences=6)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
+    model = BlockwiseTransformer.load(demo / "model.safetensors")
+    check_replay(model, Dump.open(demo / kind), Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5), sequences=1)
 
 
 def test_the_last_pass_counts_no_more_than_was_asked_for():

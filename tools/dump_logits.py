@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from prompts import Prompt, read_prompts
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from prompts import Prompt, read_prompts
 from rescore.decode.blockwise import BlockwiseTransformer
 from rescore.decode.sampling import Sampling
 from rescore.lattice.dump import Dump
