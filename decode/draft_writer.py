@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext, suppress
+from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,7 +20,7 @@ class DraftWriter:
     """One row per draft: dump, task, file, sequence (in the file), position, rank, tokens, cost, accepted.
 
     position: the row of the dump whose heads predicted the draft, from 0; the draft continues after the token of that
-    position. The stream is the caller's, and complete when `close` has been called.
+    position. A context; the stream is the caller's, and complete when the context ends.
     """
 
     def __init__(self, stream: BinaryIO, suffix: str):
@@ -39,10 +41,14 @@ class DraftWriter:
 
             self._parquet.write_table(pa.table(columns, self._parquet.schema))
 
-    def close(self) -> None:
-        """Write what ends the file."""
+    def __enter__(self) -> DraftWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Writes what ends the file. After an error too, as the stream is open still, but then it may fail."""
         if self._parquet is not None:
-            self._parquet.close()
+            with suppress(Exception) if error else nullcontext():
+                self._parquet.close()
 
 
 def _open_parquet(stream: BinaryIO) -> Any:

@@ -30,7 +30,8 @@ def call(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         writer = None
         if args.drafts:
-            writer = DraftWriter(stack.enter_context(output.writing(args.drafts)), args.drafts.suffix)
+            stream = stack.enter_context(output.writing(args.drafts))
+            writer = stack.enter_context(DraftWriter(stream, args.drafts.suffix))
         with output.progress_bar() as bar:
             for dump in dumps:
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
@@ -38,8 +39,6 @@ def call(args: argparse.Namespace) -> None:
                 listeners = [lambda *step, path=str(dump.path): writer.add(path, *step)] if writer else []
                 results.append(rescore_dump(dump, rescorer, options, tasks=args.task, listeners=listeners,
                                             advance=lambda n, progress=progress: bar.advance(progress, n)))
-        if writer:
-            writer.close()
     report = to_json(args, options, dumps, results)
     output.report(args, report, *tables(report, output.width()))
 
