@@ -8,6 +8,7 @@ from typing import Literal
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
 from rescore.lm.ngram import NGram
 
+FST_MAGIC = b"\xd6\xfd\xb2\x7e"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
@@ -47,6 +48,9 @@ def _load_fst(path: str | os.PathLike[str]) -> NGram:
 
     from rescore.lm.fst import from_fst
 
+    with open(path, "rb") as file:  # OpenFst itself would write to standard error
+        if file.read(4) != FST_MAGIC:
+            raise ValueError(f"{os.fspath(path)}: expected an OpenFst file, which begins with {FST_MAGIC!r}")
     try:
         fst = pywrapfst.Fst.read(os.fspath(path))
         vocab_size = fst.num_arcs(fst.start())

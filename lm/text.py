@@ -6,11 +6,12 @@ import gzip
 import hashlib
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,18 +66,28 @@ def documents(path: str | Path) -> Iterator[str]:
     if plain.suffix not in (".jsonl", ".txt"):
         raise ValueError(f"{path}: expected a name that ends in {INPUTS}")
     number = 0
-    opened = gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else open(path, encoding="utf-8-sig")
-    with cast(TextIO, opened) as stream:
+    with cast(BinaryIO, gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as stream:
         try:
             if plain.suffix == ".txt":
-                yield stream.read()
+                yield _decoded(stream.read())
                 return
-            for number, line in enumerate(stream, 1):
-                if not line.isspace():
-                    yield _text_of(line)
-        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            place = f", line {number + isinstance(error, UnicodeDecodeError)}" if plain.suffix == ".jsonl" else ""
+            for line in stream:
+                number += 1
+                if line.strip() not in (b"", BOM_UTF8):
+                    yield _text_of(_decoded(line))
+            return
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path}, after line {number}: the gzip data are damaged: {error}") from None
+        except ValueError as error:
+            place = f", line {number}" if number else ""
             raise ValueError(f"{path}{place}: {error}") from None
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.removeprefix(BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
 
 
 def _text_of(line: str) -> str:
@@ -106,8 +117,9 @@ def sequences(path: str | Path, tokenizer: TextTokenizer | None) -> Iterator[NDA
 def _token_array(path: str | Path) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: expected a .npy file of token ids, got {error}") from None
+    except (ValueError, EOFError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+        got = "something else, or objects" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
         got = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
         raise ValueError(f"{path}: expected a flat array of integers, got {got}")

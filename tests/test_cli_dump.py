@@ -36,6 +36,20 @@ def test_verify_finds_what_opening_does_not(tmp_path, capsys):
     assert f"{shard}: the checksum does not match" in cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify")
 
 
+def test_errors_name_the_dump(tmp_path, capsys):
+    """Values are checked as they are read; of several dumps the error says which."""
+    import json
+
+    cli.make_dump(tmp_path / "good")
+    cli.make_dump(tmp_path / "bad")
+    header = json.loads((tmp_path / "bad" / "dump.json").read_text())
+    del header["crc32"]
+    (tmp_path / "bad" / "dump.json").write_text(json.dumps({**header, "vocab_size": 10}))
+    for words in (["run", tmp_path / "good", tmp_path / "bad"], ["oracle", tmp_path / "bad"], ["draw", tmp_path / "bad"], ["dump", "info", tmp_path / "bad", "--verify"]):
+        line = cli.refusal(capsys, *words)
+        assert line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0") and "is not in 0..V - 1 = 9" in line
+
+
 def test_names_are_no_markup(tmp_path, capsys):
     """Folders, tasks and provenance are shown as they are; control characters are spelled out."""
     made = dumps.sequences(count=5)

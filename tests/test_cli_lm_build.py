@@ -141,7 +141,7 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     ids = ("--vocab-size", dumps.V, "--eot", 0)
     assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
     assert "of which text needs a tokenizer" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", *ids, *out)
-    assert "expected ids in 0..2, got 5" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
+    assert "a.npy: expected ids in 0..2, got 5" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
     (tmp_path / "empty.jsonl").touch()
     assert "expected at least one token, got none" in cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out)
     (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')

@@ -158,7 +158,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         (["--lm", "LM", "--alpha", "0.5,"], "argument --alpha: expected a number, or one per slot as in 0.5,0.4,0.3, got '0.5,'"),
         (["--lm", "LM", "--alpha", "0.5,0.4"], "--alpha: expected one weight, or one for each of the 3 slots of .*, got 2"),
         (["--lm", "LM=x"], "argument --lm: '.*a.ngram=x': expected PATH or PATH=WEIGHT, the weight a number, got 'x'"),
-        (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight finite and at least 0, got -1"),
+        (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight from 0 to 1e6, got -1"),
         (["--alpha", "0.5"], "--alpha and --semantics are for language models: give --lm as well"),
         (["--lm", "LM", "--lm", "LM", "--semantics", "epsilon"], "--semantics epsilon is for one language model"),
         (["--task", "third"], "--task 'third': not in the dump .*, which has first, second"),

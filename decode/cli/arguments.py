@@ -41,8 +41,8 @@ def weighted_path(text: str) -> tuple[Path, float]:
         value = float(weight)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: expected PATH or PATH=WEIGHT, the weight a number, got {weight!r}") from None
-    if not path or not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight finite and at least 0, got {weight}")
+    if not path or not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight from 0 to 1e6, got {weight}")
     return Path(path), value
 
 

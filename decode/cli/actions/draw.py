@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
@@ -43,7 +42,8 @@ def call(args: argparse.Namespace) -> None:
     rescorer = models.open_rescorer(args, [dump])
     words = open_words(args, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
-    steps = [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
+    with models.naming(dump):
+        steps = [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
     args.out.mkdir(parents=True, exist_ok=True)
     written = []
     for step in steps:
@@ -51,7 +51,7 @@ def call(args: argparse.Namespace) -> None:
             with output.writing(args.out / name) as file:
                 file.write(picture.encode("utf-8", "replace"))
             written.append({"file": str(args.out / name), "task": step.block.task, "sequence": step.sequence, "position": step.position, "gain": step.gain})
-    output.report(args, {"dump": str(dump.path), "pictures": written}, *(one["file"] for one in written))
+    output.report(args, {"dump": str(dump.path), "pictures": written}, *(str(one["file"]) for one in written))
 
 
 def check_arguments(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.lattice.dump import Dump
 
@@ -20,7 +20,9 @@ def call(args: argparse.Namespace) -> None:
         output.check_place(args.json)
     dump = Dump.open(args.dump, allow_inexact=args.allow_inexact)
     if args.verify:
-        dump.check()
+        with models.naming(dump), output.stages() as stage:
+            stage(f"verifying {dump.path}")
+            dump.check()
     info = {"dump": str(dump.path), **dump.info(), "verified": args.verify}
     output.report(args, info, *tables(info, output.width()))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.lm_info import tables
@@ -29,7 +32,7 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse(f"--eot {eot}: expected an id in 0..{vocab_size - 1}")
     with output.stages() as stage:
         model = build(
-            read(args, tokenizer, stage), order=args.order, vocab_size=vocab_size, eot=eot,
+            read(args, tokenizer, vocab_size, stage), order=args.order, vocab_size=vocab_size, eot=eot,
             estimate=KatzOptions(textbook=args.textbook, min_counts=args.min_count, unseen_cost=args.unseen_cost),
             shorten=pruning(args), words=tokenizer.words(vocab_size) if tokenizer else None,
             metadata={"tokenizer": tokenizer.sha256} if tokenizer else {})
@@ -38,17 +41,25 @@ def call(args: argparse.Namespace) -> None:
     output.report(args, info, *tables(info, output.width()))
 
 
-def read(args: argparse.Namespace, tokenizer: TextTokenizer | None, stage: Callable[[str], None]) -> Iterator[Any]:
+def read(args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, stage: Callable[[str], None]) -> Iterator[Any]:
     """The sequences of all inputs; says what goes on."""
     tokens, told = 0, 0
     for path in args.inputs:
         for sequence in sequences(path, tokenizer):
+            check_ids(path, sequence, vocab_size)
             yield sequence
             tokens += len(sequence)
             if tokens - told >= 10_000 or not told:
                 told = tokens
                 stage(f"reading {path}: {tokens:,} tokens")
     stage(f"counting and estimating: {tokens:,} tokens")
+
+
+def check_ids(path: Path, sequence: NDArray[Any], vocab_size: int) -> None:
+    """ValueError naming the file of an id that is none."""
+    low, high = (int(sequence.min()), int(sequence.max())) if len(sequence) else (0, 0)
+    if low < 0 or high >= vocab_size:
+        raise ValueError(f"{path}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:

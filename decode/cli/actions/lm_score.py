@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ def call(args: argparse.Namespace) -> None:
         files = []
         for path in args.inputs:
             try:
-                files.append({"file": str(path), **score(model, sequences(path, tokenizer), eot, lambda n, path=path: stage(f"scoring {path}: {n:,} tokens"))})
+                files.append({"file": str(path), **score(model, sequences(path, tokenizer), eot, partial(tell, stage, path))})
             except ValueError as error:
                 raise ValueError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
     overall = totals(sum(file["tokens"] for file in files), sum(file["nats"] for file in files))
@@ -46,6 +48,10 @@ def call(args: argparse.Namespace) -> None:
                 for name, key, form in (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))]
     report = {"model": str(args.model), "end_of_text": eot, "files": files, "overall": overall}
     output.report(args, report, *column_tables("file", [row["file"] for row in rows], columns, width=output.width()))
+
+
+def tell(stage: Callable[[str], None], path: Path, tokens: int) -> None:
+    stage(f"scoring {path}: {tokens:,} tokens")
 
 
 def end_of_text(model: NGram, args: argparse.Namespace) -> int | None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Literal
 
 from rescore.decode.cli.actions import output
-from rescore.lm.arpa import ArpaOptions, unwritable_word
+from rescore.lm.arpa import ArpaOptions, Words, unwritable_word
 from rescore.lm.formats import load, save
 from rescore.lm.ngram import NGram
 
@@ -16,7 +16,7 @@ ARPA = (".arpa", ".arpa.gz")
 def read_model(args: argparse.Namespace, *, vocab_size: int | None = None, eot: int | None = None, verify: bool | None = None) -> NGram:
     """The model that the command line names; --words is for it unless an ARPA file is written."""
     out = getattr(args, "out", None)
-    words = "auto" if out is None or str(out).endswith(ARPA) else args.words
+    words: Words = "auto" if out is None or str(out).endswith(ARPA) else args.words
     options = ArpaOptions(words=words, vocab_size=args.vocab_size or vocab_size, eot=eot if args.eot is None else args.eot)
     return load(args.model, arpa=options, verify=verify)
 

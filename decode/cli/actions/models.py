@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
@@ -55,6 +56,15 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
         if len(alpha) not in (1, dump.header.heads - 1):
             raise Misuse(f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, got {len(alpha)}")
     return Rescorer(models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads)
+
+
+@contextmanager
+def naming(dump: Dump) -> Iterator[None]:
+    """Errors in the block say which dump they are of."""
+    try:
+        yield
+    except ValueError as error:
+        raise error if str(dump.path) in str(error) or isinstance(error, Misuse) else ValueError(f"{dump.path}: {error}") from error
 
 
 def weights(args: argparse.Namespace) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ def call(args: argparse.Namespace) -> None:
         output.check_place(args.json)
     (dump,) = models.open_dumps([args.dump], args)
     names = [name for name in dump.tasks if not args.task or name in args.task]
-    with output.progress_bar() as bar:
+    with output.progress_bar() as bar, models.naming(dump):
         progress = bar.add_task(str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in names))
-        tasks = [measure(dump, name, lambda n: bar.advance(progress, n)) for name in names]
+        tasks = [measure(dump, name, partial(bar.advance, progress)) for name in names]
     report = {"dump": str(dump.path), "kind": dump.header.kind, "tasks": tasks}
     output.report(args, report, *tables(report, output.width()))
 

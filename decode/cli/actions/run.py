@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from rescore.decode.cli.actions import models, output
@@ -36,9 +37,9 @@ def call(args: argparse.Namespace) -> None:
             for dump in dumps:
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
                 progress = bar.add_task(str(dump.path), total=rows)
-                listeners = [lambda *step, path=str(dump.path): writer.add(path, *step)] if writer else []
-                results.append(rescore_dump(dump, rescorer, options, tasks=args.task, listeners=listeners,
-                                            advance=lambda n, progress=progress: bar.advance(progress, n)))
+                listeners = [partial(writer.add, str(dump.path))] if writer else []
+                with models.naming(dump):
+                    results.append(rescore_dump(dump, rescorer, options, tasks=args.task, advance=partial(bar.advance, progress), listeners=listeners))
     report = to_json(args, options, dumps, results)
     output.report(args, report, *tables(report, output.width()))
 
