@@ -31,7 +31,7 @@ def data(tmp_path):
             rows = []
             for i in range(60 if task == "gsm8k" else 3):
                 name = f"{task}-{split}-{i}"
-                body = {"question": words(name, 8), "answer": words(name + "a", 5)} if task == "gsm8k" else {"text": words(name, 400)}
+                body = {"question": words(name, 8), "answer": words(name + "a", 5)} if task == "gsm8k" else {"text": words(name, 400), "source": "go" if i == 2 else "x"}
                 if task == "scitldr":
                     body = {"source": words(name, 30), "targets": [f" {words(name + 't', 6)} ", "other"]}
                 rows.append(json.dumps({"id": name, **body}))
@@ -74,9 +74,14 @@ def test_tokens_and_prompts_are_the_texts(data, monkeypatch):
             assert len(row["prompt"]) == 64 and len(row["reference"]) == 96
 
 
-def test_valid_questions_are_held_out_of_training(data, monkeypatch):
+def test_valid_questions_are_held_out_of_training(data):
     train, valid = ({name for name, _, _ in prepare_demo.documents(data, "gsm8k", split)} for split in ("train", "valid"))
     assert valid and not train & valid and len(train | valid) == 60
+
+
+def test_text_that_may_not_be_shipped_is_not_in_the_test_split(data):
+    found = {split: [name for name, _, _ in prepare_demo.documents(data, "techdocs", split)] for split in ("train", "test")}
+    assert found == {"train": [f"techdocs-train-{i}" for i in range(3)], "test": ["techdocs-test-0", "techdocs-test-1"]}
 
 
 def test_the_same_again(data, monkeypatch):
@@ -92,7 +97,7 @@ def test_errors(data, monkeypatch, capsys):
     (data / "gsm8k" / "test.jsonl.gz").unlink()
     with pytest.raises(SystemExit, match="test.jsonl.gz: no such file; expected DATA to hold the folders text_fiction"):
         prepare(data, monkeypatch)
-    short = gzip.compress(json.dumps({"id": "1", "text": "ba do"}).encode())
+    short = gzip.compress(json.dumps({"id": "1", "text": "ba do", "source": "x"}).encode())
     (data / "text_fiction" / "train.jsonl.gz").write_bytes(short)
     with pytest.raises(SystemExit, match="fiction: expected a document of more than 160 tokens to cut prompts from, got none"):
         prepare(data, monkeypatch)
