@@ -14,7 +14,6 @@ from typing import BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.arpa_text import Section, read_sections
 from rescore.lm.atomic import replacing
 from rescore.lm.grams import MAX_VOCABULARY
@@ -163,21 +162,30 @@ def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
 
 
 def _token_ids(
-    words: list[str], special: dict[str, int], cost: NDArray[np.float64], backoff: NDArray[np.float64], options: ArpaOptions
+    words: list[str],
+    special: dict[str, int],
+    cost: NDArray[np.float64],
+    backoff: NDArray[np.float64],
+    options: ArpaOptions,
 ) -> NDArray[np.int64]:
     """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> where they are place holders."""
     ids = np.array([-1 if word in special else int(word) for word in words], np.int64)
     used = [w for w in (BOS, EOS) if w in special and (cost[special[w]] < NEVER_COST or backoff[special[w]] != 0)]
     if used and options.eot is None:
-        raise ValueError(f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for")
+        raise ValueError(
+            f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for"
+        )
     if used and (ids == options.eot).any():
         raise ValueError(f"token id {options.eot}, the end of text, has a unigram of its own beside <s> and </s>")
     for word in used:
+        assert options.eot is not None
         ids[special[word]] = options.eot
     return ids
 
 
-def _values(sections: list[Section]) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+def _values(
+    sections: list[Section],
+) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """Rows, costs and backoff costs of every order."""
     rows = [section.rows() for section in sections]
     cost = [np.array(section.logp, np.float64) * -LN10 + 0.0 for section in sections]
@@ -211,7 +219,9 @@ def write_arpa(model: NGram, path: str | os.PathLike[str], *, words: Literal["te
 def _refuse_words(names: Sequence[str]) -> None:
     wrong = next((name for name in names if not name or name.encode().split() != [name.encode()] or "\0" in name), None)
     if wrong is not None:
-        raise ValueError(f"word {wrong!r}: ARPA words are not empty and have no white space; write decimal ids (words='ids')")
+        raise ValueError(
+            f"word {wrong!r}: ARPA words are not empty and have no white space; write decimal ids (words='ids')"
+        )
     if len(set(names)) != len(names):
         raise ValueError("words: expected each once, as ARPA asks; write decimal ids (words='ids')")
 

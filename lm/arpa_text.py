@@ -16,7 +16,6 @@ from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
 
 MAX_LOG10 = 1e6
@@ -58,6 +57,8 @@ def read_sections(path: str | os.PathLike[str]) -> list[Section]:
             expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
             if following != expected:
                 raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
+        while packed and lines.next() is not None:  # to where gzip has its checksum
+            pass
     return sections
 
 

@@ -1,6 +1,6 @@
 """Backoff weights: what makes the probabilities after a context sum to one.
 
-    bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both over the words w that h has n-grams for
+bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both over the words w that h has n-grams for
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.tables import Tables
 
 # A mass below this is taken for none: what is left of 1 after a sum in double precision.

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.grams import Grams
 from rescore.lm.tables import Tables
 

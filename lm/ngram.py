@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
 from rescore import _core
 from rescore.lm import ngram_file
 from rescore.lm.compile import Arrays, compile_tables, decompile
@@ -193,7 +192,9 @@ class NGram:
         """ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
         mine = self.metadata.get("tokenizer")
         if mine is not None and mine != tokenizer:
-            raise ValueError(f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer")
+            raise ValueError(
+                f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
+            )
         if vocab_size is not None and vocab_size != self.vocab_size:
             raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, got {self.vocab_size}")
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.backoff import left_mass, with_backoff
 from rescore.lm.tables import Tables
 
@@ -35,7 +34,9 @@ class PruneOptions:
 
     def __post_init__(self) -> None:
         if (self.theta is None) == (self.max_ngrams is None):
-            raise ValueError("pruning: expected either theta or max_ngrams, got " + ("neither" if self.theta is None else "both"))
+            raise ValueError(
+                "pruning: expected either theta or max_ngrams, got " + ("neither" if self.theta is None else "both")
+            )
         if self.theta is not None and not (math.isfinite(self.theta) and self.theta >= 0):
             raise ValueError(f"theta: expected a finite number >= 0, got {self.theta}")
         if self.max_ngrams is not None and self.max_ngrams < 1:

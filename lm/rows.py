@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
 from rescore.lm.grams import Grams, pack
+
 
 class BadRow(ValueError):
     """An n-gram that fits no model: its order, its row, counted as the caller gave them, and why."""

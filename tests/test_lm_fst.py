@@ -77,10 +77,8 @@ def test_files(tmp_path):
 def test_opengrm_models_are_read(shared):
     folder = shared / "reference" / "opengrm"
     ids = opengrm.read_symbols(folder / "earnest.sym")
-    compiler = pywrapfst.Compiler(
-        isymbols=pywrapfst.SymbolTable.read_text(str(folder / "earnest.sym")), keep_isymbols=False, acceptor=False,
-        osymbols=pywrapfst.SymbolTable.read_text(str(folder / "earnest.sym")),
-    )  # fmt: skip
+    symbols = pywrapfst.SymbolTable.read_text(str(folder / "earnest.sym"))  # outlives the compiler that points to it
+    compiler = pywrapfst.Compiler(isymbols=symbols, osymbols=symbols)
     with gzip.open(folder / "earnest-relative_entropy.pru.txt.gz", "rt") as lines:
         for line in lines:
             compiler.write(line)
@@ -89,7 +87,7 @@ def test_opengrm_models_are_read(shared):
     model = from_fst(compiler.compile(), vocab_size=words + 2, bos=words, eos=words + 1, unseen_cost=1000.0)
     reference = opengrm.read_model(folder / "earnest-relative_entropy.pru.txt.gz", ids)
     renumber = np.arange(len(ids)) - 1
-    renumber[opengrm.BOS] = words
+    renumber[[opengrm.BOS, ids["</s>"]]] = words, words + 1
     moved = Tables.from_rows(
         [renumber[reference.spell(n)].astype(np.uint32) for n in range(1, reference.order + 1)],
         reference.cost, reference.backoff, vocab_size=words + 2,
