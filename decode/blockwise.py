@@ -1,7 +1,7 @@
 """A decoder-only transformer with h prediction heads (blockwise parallel decoding).
 
-`papers: Kim et al., Exploring and Improving Blockwise Parallel Drafts, section 4 and appendix C.1;
-Stern et al. 2018, section 6`. The trunk is a pre-norm transformer with rotary positions; head j is a
+Kim et al. 2024, "Exploring and Improving Drafts in Blockwise Parallel Decoding", section 4 and appendix C.1;
+Stern et al. 2018, section 6. The trunk is a pre-norm transformer with rotary positions; head j is a
 feed-forward network with one hidden layer and a residual connection on the last hidden state, followed
 by the softmax whose weights are the token embedding. Head 1 predicts the next token, head j the j-th.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -35,7 +36,7 @@ class BlockwiseConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field.name}: expected a positive integer, got {value!r}")
         if self.width % (2 * self.attention_heads):
             raise ValueError(
@@ -45,24 +46,39 @@ class BlockwiseConfig:
 
 
 class KeyValueCache:
-    """Keys and values of the tokens read so far: [layers, B, attention_heads, context, head width].
+    """Keys and values of the tokens read so far: [layers, B, attention_heads, length, head width].
 
     Slot s holds position s. A query at position q sees slots 0..q, so slots past a row's own length,
-    such as the padding of a ragged batch or a rejected draft, are never seen before they are rewritten.
+    such as the padding of a ragged batch or a rejected draft, are never seen before they are rewritten:
+    rolling back is reading on from an earlier position.
     """
 
-    def __init__(self, config: BlockwiseConfig, batch: int, dtype: torch.dtype, device: torch.device):
-        shape = (config.layers, batch, config.attention_heads, config.context, config.width // config.attention_heads)
+    def __init__(self, config: BlockwiseConfig, batch: int, length: int, dtype: torch.dtype, device: torch.device):
+        shape = (config.layers, batch, config.attention_heads, length, config.width // config.attention_heads)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
 
-    def update(self, layer: int, positions: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values [B, attention_heads, S, D] up to the largest position, the new ones stored."""
-        index = positions[:, None, :, None].expand(keys.shape)
-        self.keys[layer].scatter_(2, index, keys)
-        self.values[layer].scatter_(2, index, values)
-        end = int(positions.max()) + 1
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+    @property
+    def length(self) -> int:
+        return self.keys.shape[3]
+
+    def update(self, layer: int, positions: Tensor, end: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, attention_heads, end, D] of the first B rows, with the new ones stored at `positions`.
+
+        keys, values [B, attention_heads, L, D]; positions int64 [B, L], or [1, L] for all rows, all below `end`.
+        """
+        rows = keys.shape[0]
+        for store, new in ((self.keys, keys), (self.values, values)):
+            if positions.shape[0] == 1:
+                store[layer, :rows].index_copy_(2, positions[0], new)
+            else:
+                store[layer, :rows].scatter_(2, positions[:, None, :, None].expand(new.shape), new)
+        return self.keys[layer, :rows, :, :end], self.values[layer, :rows, :, :end]
+
+    def share(self, row: int, start: int, stop: int) -> None:
+        """Copy slots start..stop-1 of `row` to every row: the accepted draft becomes everyone's past."""
+        for store in (self.keys, self.values):
+            store[:, :, :, start:stop] = store[:, row : row + 1, :, start:stop].clone()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -78,8 +94,16 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, positions: Tensor | None,
-                cache: KeyValueCache | None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        layer: int,
+        positions: Tensor | None,
+        end: int,
+        cache: KeyValueCache | None,
+    ) -> Tensor:
         batch, length, width = x.shape
         # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
         q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
@@ -87,9 +111,12 @@ class Attention(nn.Module):
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            k, v = cache.update(layer, positions, k, v)
-            slots = torch.arange(k.shape[2], device=x.device)
-            seen = slots[None, None, None, :] <= positions[:, None, :, None]
+            assert positions is not None  # checked where the cache came in
+            k, v = cache.update(layer, positions, end, k, v)
+            # [B or 1, 1, L, end]; one query for all rows at the last position sees everything
+            seen = None
+            if positions.numel() > 1:
+                seen = torch.arange(end, device=x.device) <= positions[:, None, :, None]
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
@@ -150,18 +177,23 @@ class BlockwiseTransformer(nn.Module):
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
     def forward(self, ids: Tensor, positions: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
-        """Last hidden states [B, L, width] of `ids` [B, L] int64.
+        """Last hidden states [B, L, width] of `ids` [B, L] int64 in [0, V).
 
-        `positions` [B, L] int64 default to 0..L-1 and are required with a cache; the new keys and values are
-        written to it at those positions.
+        `positions` [B, L] int64, or [1, L] where all rows share them, default to 0..L-1 and are required with a cache;
+        the new keys and values are written to it at those positions, in its first B rows.
         """
-        if cache is not None and positions is None:
-            raise ValueError("positions are required with a cache: expected int64 [B, L], got None")
+        end = 0
+        if cache is not None:
+            if positions is None:
+                raise ValueError("positions are required with a cache: expected int64 [B, L] or [1, L], got None")
+            end = int(positions.max()) + 1
+            if end > cache.length:
+                raise ValueError(f"expected positions below the cache's length {cache.length}, got {end - 1}; ask for a longer cache")
         steps = positions if positions is not None else torch.arange(ids.shape[1], device=ids.device)[None]
         cos, sin = self.angles(steps)
         x = self.embedding(ids)
         for i, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, i, positions, cache)
+            x = layer(x, cos, sin, i, positions, end, cache)
         return self.norm(x)
 
     def logits(self, hidden: Tensor, head: int) -> Tensor:
@@ -173,22 +205,51 @@ class BlockwiseTransformer(nn.Module):
         mixed = torch.stack([head(hidden) for head in self.heads], dim=-2)
         return F.linear(mixed, self.embedding.weight)
 
-    def new_cache(self, batch: int) -> KeyValueCache:
+    def new_cache(self, batch: int, length: int | None = None) -> KeyValueCache:
+        """An empty cache of `batch` rows and `length` slots (default: the configured context)."""
         weight = self.embedding.weight
-        return KeyValueCache(self.config, batch, weight.dtype, weight.device)
+        return KeyValueCache(self.config, batch, length or self.config.context, weight.dtype, weight.device)
 
     def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
-        """Write weights in `dtype` and the configuration to one safetensors file."""
+        """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
-        save_file(tensors, path, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+        temporary = Path(path).with_name(Path(path).name + ".tmp")
+        try:
+            save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
         """The model in a file written by `save`, in evaluation mode, weights in `dtype`."""
-        with safe_open(path, "pt") as file:
-            config = (file.metadata() or {}).get("config")
-            if config is None:
-                raise ValueError(f"{path}: no 'config' in the safetensors metadata; expected a file of BlockwiseTransformer.save")
-            model = cls(BlockwiseConfig(**json.loads(config)))
-            model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})
+        config, tensors = read_checkpoint(path)
+        model = cls(config)
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for name in sorted(expected.keys() | got.keys()):
+            if expected.get(name) != got.get(name):
+                raise ValueError(
+                    f"{path}: tensor {name!r}: expected shape {expected.get(name, 'none')} by the file's own config, "
+                    f"got {got.get(name, 'none')}; the file is damaged or of another version"
+                )
+        model.load_state_dict(tensors)
         return model.to(dtype).eval()
+
+
+def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor]]:
+    """Configuration and tensors of a file written by `BlockwiseTransformer.save`."""
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get("config")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+    if text is None:
+        raise ValueError(
+            f"{path}: expected 'config' in the safetensors metadata, got none; give a file written by BlockwiseTransformer.save"
+        )
+    try:
+        return BlockwiseConfig(**json.loads(text)), tensors
+    except (TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}") from None

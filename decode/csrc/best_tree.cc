@@ -114,7 +114,8 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   const auto propose = [&](uint32_t token, double token_cost, uint64_t arc) {
     if (seen_[token] == opening_) return false;
     seen_[token] = opening_;
-    proposals_.push_back({token_cost, token, lm.next(arc)});
+    const Fixed fixed = to_fixed(std::max(token_cost, 0.0));
+    if (fixed < kImpossible) proposals_.push_back({fixed, token, lm.next(arc)});
     return true;
   };
   double paid = 0;
@@ -137,12 +138,10 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   });
   for (size_t place = 0; place < count; ++place) {
     const Proposal& best = proposals_[place];
-    const Fixed step = to_fixed(std::max(best.cost, 0.0));
-    if (step >= kImpossible) break;
-    children_.push_back({cost + step, prefix, static_cast<uint32_t>(place), best.token, depth});
+    children_.push_back({cost + best.cost, prefix, static_cast<uint32_t>(place), best.token, depth});
     next_.push_back(best.next);
   }
-  opened.children = children_.size() - opened.first_child;
+  opened.children = count;
 }
 
 int ModelTreeSearch::run(const Automaton& lm, uint32_t start, int slots, TreeOutput out) {

@@ -43,7 +43,7 @@ class ModelTreeSearch {
 
  private:
   struct Proposal {
-    double cost;
+    Fixed cost;
     uint32_t token, next;
   };
   struct Opened {

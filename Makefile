@@ -1,0 +1,48 @@
+# make demo    install into .venv, rescore the shipped dumps, write build/demo/
+# make test    install what the tests need, test the built wheel, check the editable install
+# make develop editable install for working on the sources
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+PIP := $(RUN)/python -m pip --disable-pip-version-check -q
+DEMO := data/demo
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
+
+.PHONY: demo test develop check clean
+.DELETE_ON_ERROR:
+
+$(VENV)/created:
+	@$(PYTHON) tools/check_python.py
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/installed: $(VENV)/created $(SOURCES)
+	$(PIP) install --no-warn-script-location -c constraints.txt .
+	touch $@
+
+demo: $(VENV)/installed
+	@mkdir -p build/demo
+	$(RUN)/rescore run $(DEMO)/forced $(DEMO)/sampled --lm $(DEMO)/demo.ngram \
+	    --json build/demo/run.json --drafts build/demo/drafts.parquet
+	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --tokenizer $(DEMO)/tokenizer.json --best 6 -o build/demo
+	@echo "build/demo/: run.json, drafts.parquet and the pictures named above"
+
+# pytest exits 5 when it finds no test; make stops at that as at any failure.
+test: $(VENV)/created
+	rm -rf build/dist
+	$(PIP) wheel --no-deps -w build/dist .
+	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
+	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
+	$(RUN)/python -m pytest tests
+	touch $(VENV)/installed
+
+develop: $(VENV)/created
+	$(PIP) install -c constraints.txt -e ".[test,dev]"
+
+check: develop
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+
+clean:
+	rm -rf build $(VENV)

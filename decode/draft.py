@@ -1,0 +1,158 @@
+"""Drafts of sausage lattices: the p best strings and the best token tree, rescored by n-gram models.
+
+The rescored cost of w_1..w_T is sum_t [ cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al.,
+"Exploring and Improving Blockwise Parallel Drafts", section 7.2, here exact and with failure arcs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+from rescore.lm.ngram import NGram
+
+SEMANTICS = ("failure", "epsilon")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drafts:
+    """The best strings of each lattice, best first.
+
+    tokens int32 [B, p, T] (or [p, T] of a single sausage), padding -1; cost float32 [B, p] or [p], nats, ascending,
+    padding +inf; count int32 [B] or []: how many there are.
+    """
+
+    tokens: NDArray[np.int32]
+    cost: NDArray[np.float32]
+    count: NDArray[np.int32]
+
+    def tree(self) -> TokenTree:
+        """The drafts of a single sausage merged by common prefix."""
+        if self.tokens.ndim != 2:
+            raise TypeError("drafts of a batch have no one tree; index tokens by lattice and use TokenTree.from_drafts")
+        return TokenTree.from_drafts(self.tokens[: int(self.count)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trees:
+    """The best trees of a batch; the tree of n nodes is the first n of a larger one.
+
+    tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B].
+    """
+
+    tokens: NDArray[np.int32]
+    parents: NDArray[np.int32]
+    depths: NDArray[np.int32]
+    logq: NDArray[np.float32]
+    count: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def __getitem__(self, lattice: int) -> TokenTree:
+        """The tree of one lattice, without padding."""
+        n = int(self.count[lattice])
+        return TokenTree(
+            tokens=self.tokens[lattice, :n], parents=self.parents[lattice, :n], depths=self.depths[lattice, :n], logq=self.logq[lattice, :n]
+        )
+
+
+class Rescorer:
+    """N-gram models and their weights, ready to draft from lattices.
+
+    models: one NGram, several, or none (the heads alone). alpha: a weight for all, one weight per model [J], or one
+    per model and slot [J, T]; weights are finite and at least 0. threads: how many work on a batch.
+    """
+
+    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, threads: int = 1):
+        self.models: tuple[NGram, ...] = (models,) if isinstance(models, NGram) else tuple(models)
+        if len({model.vocab_size for model in self.models}) > 1:
+            raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
+        self.alpha = _weights(alpha, len(self.models))
+        self.threads = threads
+        self._cores = [model.core for model in self.models]
+        self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
+
+    @property
+    def context(self) -> int:
+        """How many tokens of the history the models look at: N - 1 of the longest."""
+        return max((model.order - 1 for model in self.models), default=0)
+
+    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, semantics: str = "failure") -> Drafts:
+        """The p best distinct strings, exact, ties broken by the ranks of the candidates, first slot first.
+
+        history: the tokens decoded so far, head 1's certain token included: [n], or [B, n] with padding -1 in front
+        for a batch. `semantics="epsilon"` is what a composition with epsilon backoff arcs gives (one model at most).
+        """
+        if semantics not in SEMANTICS:
+            raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
+        tokens, cost, count = _core.best_paths(*self._call(sausage, history), paths=p, epsilon=semantics == "epsilon", threads=self.threads)
+        if not sausage.is_batch:
+            tokens, cost, count = tokens[0], cost[0], count[0]
+        return Drafts(tokens=tokens, cost=cost, count=count)
+
+    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> Trees:
+        """The trees of the n most probable prefixes of a batch of lattices; `history` as in `paths`.
+
+        q(w | prefix) is the softmax over the slot's candidates of -(cost + sum_j alpha_j * (-ln p_j)).
+        """
+        columns = _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads)
+        return Trees(**dict(zip(("tokens", "parents", "depths", "logq", "count"), columns)))
+
+    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
+        """The tree of the n most probable prefixes of a single lattice."""
+        if sausage.is_batch:
+            raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
+        return self.trees(sausage, history, n)[0]
+
+    def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
+        """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
+        return np.array([core.start_batch(histories, self.threads) for core in self._cores], np.uint32).reshape(len(self._cores), len(histories))
+
+    def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
+        ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
+        histories = np.ascontiguousarray(history, np.int32)
+        histories = histories if histories.ndim == 2 else histories[None]
+        if histories.ndim != 2 or len(histories) != len(ids):
+            raise ValueError(f"history: expected one row for each of {len(ids)} lattices, got shape {list(np.shape(history))}")
+        return self._cores, self.states(histories), ids, cost, self._alpha(ids.shape[1])
+
+    def _alpha(self, slots: int) -> NDArray[np.float64]:
+        if slots not in self._alpha_of_slots:
+            if self.alpha.shape[1] not in (1, slots):
+                raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {self.alpha.shape[1]}")
+            self._alpha_of_slots[slots] = np.ascontiguousarray(np.broadcast_to(self.alpha, (len(self.models), slots)))
+        return self._alpha_of_slots[slots]
+
+
+def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: int, threads: int = 1) -> Trees:
+    """Trees of the n most probable continuations of at most `slots` tokens under the model alone, without any head.
+
+    histories: int32 [B, m], padding -1 in front. The control against which heads are to be measured.
+    """
+    states = model.core.start_batch(histories, threads)
+    columns = _core.model_tree(model.core, states, slots=slots, nodes=n, threads=threads)
+    return Trees(**dict(zip(("tokens", "parents", "depths", "logq", "count"), columns)))
+
+
+def _weights(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
+    """alpha as [J, 1] or [J, T]."""
+    weights = np.asarray(alpha, np.float64)
+    if weights.ndim == 0:
+        weights = np.full((models, 1), weights)
+    elif weights.ndim == 1:
+        weights = weights[:, None]
+    if weights.ndim != 2 or len(weights) != models:
+        raise ValueError(f"alpha: expected a number, [J] or [J, T] for J = {models} models, got shape {list(np.shape(alpha))}")
+    for value in weights.flat:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"alpha: expected finite weights of at least 0, got {value}")
+    return weights

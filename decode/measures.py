@@ -1,0 +1,109 @@
+"""What a replay is measured by (DESIGN section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one drafter on one task, summed over blocks."""
+
+    tokens: int = 0
+    passes: int = 0
+    accepted: int = 0
+    verified: int = 0
+    steps: int = 0
+
+    def add(self, accepted: NDArray[np.int32], verified: NDArray[np.int32], visited: NDArray[np.int64], tokens: int, sequences: int) -> None:
+        """One block's replay: worth of its rows, the rows visited, its size. Every prompt's pass counts."""
+        self.tokens += tokens
+        self.passes += sequences + len(visited)
+        self.steps += len(visited)
+        self.accepted += int(accepted[visited].sum())
+        self.verified += int(verified[visited].sum())
+
+    @property
+    def block_efficiency(self) -> float:
+        """Generated tokens per target pass, between 1 and h."""
+        return self.tokens / self.passes
+
+    @property
+    def verified_per_pass(self) -> float:
+        """Draft tokens verified per pass that verifies any."""
+        return self.verified / max(self.steps, 1)
+
+    @property
+    def acceptance_length(self) -> float:
+        """1 + accepted / drafts, as serving engines print it."""
+        return 1 + self.accepted / max(self.steps, 1)
+
+
+def headroom_recovered(value: float, base: float, oracle: float) -> float | None:
+    """(B - B_base) / (B_oracle - B_base); None where the oracle leaves no headroom."""
+    return (value - base) / (oracle - base) if oracle > base else None
+
+
+@dataclass(slots=True)
+class Repetition:
+    """Repetition in drafts, summed over blocks (table 3 of Kim et al.)."""
+
+    neighbours: int = 0
+    equal: int = 0
+    drafts: int = 0
+    runs: int = 0
+
+    def add(self, drafts: NDArray[np.int32]) -> None:
+        """Drafts [n, T], padding -1."""
+        if not drafts.size:
+            return
+        inside = drafts[:, 1:] >= 0
+        equal = (drafts[:, 1:] == drafts[:, :-1]) & inside
+        self.neighbours += int(inside.sum())
+        self.equal += int(equal.sum())
+        self.drafts += len(drafts)
+        self.runs += int(longest_runs(drafts).sum())
+
+    @property
+    def consecutive(self) -> float:
+        """Share of neighbouring draft tokens that are equal."""
+        return self.equal / max(self.neighbours, 1)
+
+    @property
+    def max_run(self) -> float:
+        """Mean length of the longest run of one token in a draft."""
+        return self.runs / max(self.drafts, 1)
+
+
+def longest_runs(drafts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Length of the longest run of equal tokens in each draft [n, T] (padding -1): int32 [n]."""
+    run = (drafts[:, 0] >= 0).astype(np.int32)
+    best = run
+    for t in range(1, drafts.shape[1]):
+        run = np.where(drafts[:, t] < 0, 0, np.where(drafts[:, t] == drafts[:, t - 1], run + 1, 1)).astype(np.int32)
+        best = np.maximum(best, run)
+    return best
+
+
+@dataclass(slots=True)
+class Duel:
+    """Steps at which the rescored draft is accepted further than the base draft, as far, or less far (table 5)."""
+
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    repairs: int = 0
+    regressions: int = 0
+
+    def add(self, base: NDArray[np.int32], rescored: NDArray[np.int32], base_drafts: NDArray[np.int32], rescored_drafts: NDArray[np.int32]) -> None:
+        """Accepted lengths [n] and drafts [n, T] of the steps of one replay."""
+        won, lost = rescored > base, rescored < base
+        before, after = longest_runs(base_drafts) > 1, longest_runs(rescored_drafts) > 1
+        self.wins += int(won.sum())
+        self.losses += int(lost.sum())
+        self.ties += int((~won & ~lost).sum())
+        self.repairs += int((won & before & ~after).sum())
+        self.regressions += int((lost & ~before & after).sum())

@@ -1,0 +1,142 @@
+"""A block of a dump: whole sequences of one task, with the lattices that their heads predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .loops import loop_count
+from .sausage import Sausage, _trusted
+
+MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01, less where mass matters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """S sequences of together n positions (rows). All arrays are read-only views of the mapped shard.
+
+    tokens         int32 or uint16 [n], the continuations one after the other
+    offsets        int64 [S + 1], sequence s has the rows offsets[s]..offsets[s + 1]
+    prompt_tokens  int32 or uint16 [m], prompt_offsets int64 [S + 1]: what was read before each continuation
+    topk_ids       uint16 or int32 [n, h, K] in [0, V), the candidates of head j + 1 in order of rank
+    topk_logp      float16 or float32 [n, h, K], their log-probabilities over all V tokens
+    entropy        float16 or float32 [n, h], nats over all V tokens
+    seeds          uint64 [n], the seed of each position's random numbers, or None
+
+    Row i of a sequence was predicted from the prompt and tokens[:i]; its head j (from 1) predicts tokens[i + j - 1].
+    `file`, `first_row` and `first_sequence` say where in the shard the block starts.
+    """
+
+    task: str
+    file: str
+    first_row: int
+    first_sequence: int
+    tokens: NDArray
+    offsets: NDArray[np.int64]
+    prompt_tokens: NDArray
+    prompt_offsets: NDArray[np.int64]
+    topk_ids: NDArray
+    topk_logp: NDArray
+    entropy: NDArray
+    seeds: NDArray[np.uint64] | None
+
+    @property
+    def rows(self) -> int:
+        """n"""
+        return len(self.tokens)
+
+    @property
+    def sequences(self) -> int:
+        """S"""
+        return len(self.offsets) - 1
+
+    @property
+    def slots(self) -> int:
+        """T = h - 1"""
+        return self.topk_ids.shape[1] - 1
+
+    @property
+    def loops(self) -> int:
+        """How many of the sequences loop."""
+        return loop_count(self.tokens, self.offsets)
+
+    def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
+        """The lattices of the given rows (integers, a slice or a mask), heads 2..h, the first k candidates: [R, T, K]."""
+        ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
+        return _trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
+
+    def truth(self, rows: Any = slice(None)) -> NDArray[np.int32]:
+        """What heads 2..h of the given rows should predict: int32 [R, T], padding -1 past the end of the sequence."""
+        rows = np.arange(self.rows)[rows]
+        ahead = rows[:, None] + np.arange(1, self.slots + 1)
+        inside = ahead < self.sequence_ends[rows][:, None]
+        return np.where(inside, self.tokens[np.where(inside, ahead, 0)], -1).astype(np.int32)
+
+    @property
+    def sequence_of(self) -> NDArray[np.int64]:
+        """The sequence of each row, int64 [n]."""
+        return np.repeat(np.arange(self.sequences), np.diff(self.offsets))
+
+    @property
+    def sequence_ends(self) -> NDArray[np.int64]:
+        """For each row the row after the last one of its sequence, int64 [n]."""
+        return np.repeat(self.offsets[1:], np.diff(self.offsets))
+
+    def history(self, row: int, n: int) -> NDArray[np.int32]:
+        """The last n tokens (fewer at the start) once the certain token tokens[row] has been decoded, prompt included."""
+        sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        if not 0 <= sequence < self.sequences or n < 0:
+            raise ValueError(f"history: expected a row in 0..{self.rows - 1} and n >= 0, got {row} and {n}")
+        new = self.tokens[max(int(self.offsets[sequence]), row + 1 - n) : row + 1]
+        end = int(self.prompt_offsets[sequence + 1])
+        prompt = self.prompt_tokens[max(int(self.prompt_offsets[sequence]), end - (n - len(new))) : end]
+        return np.concatenate([prompt, new]).astype(np.int32)
+
+    def histories(self, rows: Any, n: int) -> NDArray[np.int32]:
+        """`history` of many rows: int32 [R, n], padding -1 in front."""
+        rows = np.arange(self.rows)[rows]
+        padded = np.full((len(rows), n), -1, np.int32)
+        for line, row in zip(padded, rows.tolist()):
+            history = self.history(row, n)
+            line[n - len(history) :] = history
+        return padded
+
+    def check(self, vocab_size: int, *, exact: bool = False) -> None:
+        """ValueError naming task, file, row and head of the first value that cannot be.
+
+        `exact`: the dump is greedy, so head 1's first candidate must be the token that was written.
+        """
+        for name in ("tokens", "prompt_tokens"):
+            array = getattr(self, name)
+            self._refuse(array.astype(np.int64) >= vocab_size, name, f"is not in 0..V - 1 = {vocab_size - 1}")
+            self._refuse(array < 0, name, f"is not in 0..V - 1 = {vocab_size - 1}")
+        self._refuse((self.topk_ids < 0) | (self.topk_ids >= vocab_size), "topk_ids", f"is not in 0..V - 1 = {vocab_size - 1}")
+        logp = self.topk_logp.astype(np.float32)
+        self._refuse(~(logp <= 0) | ~np.isfinite(logp), "topk_logp", "is not a finite log-probability (<= 0)")
+        self._refuse(np.diff(logp, axis=-1, prepend=np.inf) > 0, "topk_logp", "is greater than the one before it: candidates stand in order of rank")
+        self._refuse((np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None], "topk_logp", "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens")
+        ids = np.sort(self.topk_ids, axis=-1)
+        self._refuse((ids[..., 1:] == ids[..., :-1]).any(-1)[..., None], "topk_ids", "starts a slot in which an id occurs twice")
+        entropy = self.entropy.astype(np.float32)
+        most = np.log(vocab_size) * 1.001 + 1e-3
+        self._refuse(~((entropy >= 0) & (entropy <= most)), "entropy", f"is not in 0..ln V = {np.log(vocab_size):.4f} nats")
+        if exact:
+            self._refuse(self.topk_ids[:, 0, 0] != self.tokens, "tokens", "is not head 1's first candidate, as in a greedy dump; allow_inexact reads it nevertheless")
+
+    def _refuse(self, bad: NDArray, name: str, what: str) -> None:
+        if not bad.any():
+            return
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        value = getattr(self, name)[index].item()
+        shown = f"{value:.6g}" if isinstance(value, float) else value
+        if name == "prompt_tokens":
+            sequence, place = int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1, f"prompt token {index[0]} of the block"
+        else:
+            sequence = int(np.searchsorted(self.offsets, index[0], side="right")) - 1
+            place = f"position {index[0] - int(self.offsets[sequence])} (row {index[0] + self.first_row} of {self.file})"
+        head = f", head {index[1] + 1}" if len(index) > 1 else ""
+        rank = f", rank {index[2] + 1}" if len(index) > 2 else ""
+        raise ValueError(f"task {self.task!r}, sequence {sequence + self.first_sequence}, {place}{head}{rank}: {name} = {shown} {what}")

@@ -1,0 +1,185 @@
+"""Reading dumps: what every head predicted at every position of many continuations (docs/dump-format.md)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .block import Block
+from .dump_header import FILE_NAME, DumpHeader, ShardInfo, read_header
+from .mapped import map_tensors
+
+VERIFY_BYTES = 64 << 20  # shards up to this size are verified whenever they are read
+ARRAYS = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "topk_ids", "topk_logp", "entropy")
+TOKEN_DTYPES = (np.dtype("uint16"), np.dtype("int32"))
+FLOAT_DTYPES = (np.dtype("float16"), np.dtype("float32"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dump:
+    """An opened dump. Shards are mapped one at a time while `blocks` runs, so that a dump may exceed memory."""
+
+    path: Path
+    header: DumpHeader
+    verify: bool | None = None
+    allow_inexact: bool = False
+
+    @classmethod
+    def open(cls, path: str | Path, *, verify: bool | None = None, allow_inexact: bool = False) -> Dump:
+        """The dump in the folder `path`, its header, the sizes and arrays of all shards checked.
+
+        verify: True checks the checksums of all shards now; None those of shards up to 64 MiB whenever they are
+        read; False none. Values are checked as they are read. A greedy dump whose tokens are not head 1's first
+        candidates is refused, then, unless `allow_inexact`. ValueError and OSError say which file and where.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise FileNotFoundError(f"{path}: expected a folder with {FILE_NAME} and .safetensors shards")
+        if not (path / FILE_NAME).is_file():
+            raise FileNotFoundError(f"{path / FILE_NAME}: no such file; a dump has one, and its writer makes it last")
+        dump = cls(path=path, header=read_header(path / FILE_NAME), verify=verify, allow_inexact=allow_inexact)
+        for shard in dump.header.shards:
+            dump._map(shard, bool(verify))
+        return dump
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.header.tasks)
+
+    def blocks(self, task: str | None = None, rows: int = 4096) -> Iterator[Block]:
+        """All sequences (of one task), in order, in checked blocks of about `rows` rows, at least one sequence each."""
+        if task is not None and task not in self.tasks:
+            raise ValueError(f"task {task!r} is not in the dump {self.path}; it has {', '.join(self.tasks)}")
+        if rows < 1:
+            raise ValueError(f"rows: expected at least 1, got {rows}")
+        for shard in self.header.shards:
+            if task in (None, shard.task):
+                yield from self._blocks_of(shard, rows)
+
+    def check(self) -> None:
+        """Reads everything: values, checksums of all shards, loop shares. ValueError names the first that is wrong."""
+        for shard in self.header.shards:
+            self._map(shard, True)
+        for task in self.header.tasks:
+            loops = sum(block.loops for block in self.blocks(task.name))
+            if abs(loops / task.sequences - task.loop_share) > 1e-6:
+                raise ValueError(f"{self.path / FILE_NAME}: task {task.name!r}: loop_share is {task.loop_share}, but {loops} of {task.sequences} sequences loop")
+
+    def info(self) -> dict[str, Any]:
+        """What `dump.json` says, and totals: rows, sequences, bytes, loop share per task and overall."""
+        header = self.header
+        facts = {name: getattr(header, name) for name in ("model", "tokenizer_sha256", "vocab_size", "heads", "top_k", "kind", "temperature", "top_p", "seed", "end_of_text", "provenance")}
+        sequences = sum(task.sequences for task in header.tasks)
+        tasks = [
+            {"task": task.name, "rows": task.rows, "sequences": task.sequences, "loop_share": task.loop_share, "bytes": sum(shard.bytes for shard in header.shards if shard.task == task.name)}
+            for task in header.tasks
+        ]
+        return facts | {
+            "rows": sum(task.rows for task in header.tasks),
+            "sequences": sequences,
+            "bytes": sum(shard.bytes for shard in header.shards),
+            "shards": len(header.shards),
+            "loop_share": sum(task.loop_share * task.sequences for task in header.tasks) / sequences,
+            "tasks": tasks,
+        }
+
+    def _map(self, shard: ShardInfo, verify: bool) -> dict[str, NDArray]:
+        """The arrays of a shard, their dtypes, shapes and offsets checked."""
+        path = self.path / shard.file
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file, but {FILE_NAME} names it as a shard of task {shard.task!r}")
+        size = path.stat().st_size
+        if size != shard.bytes:
+            raise ValueError(f"{path}: expected {shard.bytes} bytes, got {size}: copied in part, or changed")
+        if verify:
+            _check_crc32(path, shard)
+        arrays = map_tensors(path)
+        _check_arrays(path, arrays, shard, self.header)
+        return arrays
+
+    def _blocks_of(self, shard: ShardInfo, rows: int) -> Iterator[Block]:
+        small = self.verify is None and shard.bytes <= VERIFY_BYTES
+        arrays = self._map(shard, small)
+        exact = self.header.kind == "greedy" and not self.allow_inexact
+        offsets, prompt_offsets = arrays["offsets"], arrays["prompt_offsets"]
+        first = 0
+        while first < shard.sequences:
+            last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
+            last = min(max(last, first + 1), shard.sequences)
+            part = slice(int(offsets[first]), int(offsets[last]))
+            block = Block(
+                task=shard.task,
+                file=shard.file,
+                first_row=part.start,
+                first_sequence=first,
+                tokens=arrays["tokens"][part],
+                offsets=offsets[first : last + 1] - offsets[first],
+                prompt_tokens=arrays["prompt_tokens"][int(prompt_offsets[first]) : int(prompt_offsets[last])],
+                prompt_offsets=prompt_offsets[first : last + 1] - prompt_offsets[first],
+                topk_ids=arrays["topk_ids"][part],
+                topk_logp=arrays["topk_logp"][part],
+                entropy=arrays["entropy"][part],
+                seeds=arrays["seeds"][part] if "seeds" in arrays else None,
+            )
+            block.check(self.header.vocab_size, exact=exact)
+            yield block
+            first = last
+
+
+def crc32_of(path: Path) -> int:
+    """crc32 of a file, read in pieces."""
+    value = 0
+    with open(path, "rb") as stream:
+        while piece := stream.read(1 << 20):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def _check_crc32(path: Path, shard: ShardInfo) -> None:
+    if shard.crc32 is not None and crc32_of(path) != shard.crc32:
+        raise ValueError(f"{path}: the checksum does not match that in {FILE_NAME}: the file is damaged or was replaced")
+
+
+def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, header: DumpHeader) -> None:
+    n, h, k, s = shard.rows, header.heads, header.top_k, shard.sequences
+    expected: dict[str, tuple[tuple[int | None, ...], tuple[np.dtype, ...]]] = {
+        "tokens": ((n,), TOKEN_DTYPES),
+        "offsets": ((s + 1,), (np.dtype("int64"),)),
+        "prompt_tokens": ((None,), TOKEN_DTYPES),
+        "prompt_offsets": ((s + 1,), (np.dtype("int64"),)),
+        "topk_ids": ((n, h, k), TOKEN_DTYPES),
+        "topk_logp": ((n, h, k), FLOAT_DTYPES),
+        "entropy": ((n, h), FLOAT_DTYPES),
+    }
+    if header.kind == "sampled" or "seeds" in arrays:
+        expected["seeds"] = ((n,), (np.dtype("uint64"),))
+    if missing := [name for name in expected if name not in arrays]:
+        raise ValueError(f"{path}: the array {missing[0]!r} is missing")
+    if unknown := sorted(set(arrays) - set(expected)):
+        raise ValueError(f"{path}: unknown array {unknown[0]!r}")
+    for name, (shape, dtypes) in expected.items():
+        array = arrays[name]
+        if array.dtype not in dtypes:
+            raise ValueError(f"{path}: {name}: expected {' or '.join(str(dtype) for dtype in dtypes)}, got {array.dtype}")
+        if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape)):
+            want = ["m" if size is None else size for size in shape]
+            raise ValueError(f"{path}: {name}: expected shape {want} by {FILE_NAME}, got {list(array.shape)}")
+    _check_offsets(path, "offsets", arrays["offsets"], n, least=1)
+    _check_offsets(path, "prompt_offsets", arrays["prompt_offsets"], len(arrays["prompt_tokens"]), least=0)
+
+
+def _check_offsets(path: Path, name: str, offsets: NDArray, total: int, least: int) -> None:
+    """From 0 to `total`, rising by at least `least`. Compared, not subtracted: hostile offsets may overflow."""
+    if offsets[0] != 0 or offsets[-1] != total:
+        raise ValueError(f"{path}: {name}: expected to go from 0 to {total}, got {offsets[0]} to {offsets[-1]}")
+    inside = (offsets >= 0) & (offsets <= total)
+    bad = ~inside[1:] | (offsets[1:] < offsets[:-1]) | ((offsets[1:] == offsets[:-1]) & (least > 0))
+    if bad.any():
+        place = int(bad.argmax()) + 1
+        raise ValueError(f"{path}: {name}[{place}] = {offsets[place]} after {offsets[place - 1]}: a sequence has at least {least} tokens, and the total is {total}")

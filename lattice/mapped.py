@@ -1,0 +1,59 @@
+"""Memory-mapped tensors of safetensors files as numpy arrays, without copies.
+
+safetensors itself copies what numpy asks for, and has no bfloat16 there. The file is opened by the safetensors
+library first, which checks its header; only then are the offsets read from that header.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+BFLOAT16 = np.dtype("V2")  # how bfloat16 is told from uint16; see widen()
+
+
+def map_tensors(path: Path) -> dict[str, NDArray]:
+    """All tensors of a safetensors file, read-only arrays over the mapped file; bfloat16 as dtype V2.
+
+    The file must not change while they are in use. ValueError (a broken file) and OSError name the file.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            names = set(file.keys())
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a safetensors file, or damaged: {error}") from None
+    with open(path, "rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    start = 8 + int.from_bytes(mapped[:8], "little")
+    header = json.loads(mapped[8:start])
+    header.pop("__metadata__", None)
+    if set(header) != names:
+        raise ValueError(f"{path}: the safetensors header names tensors twice")
+    return {name: _array(path, mapped, name, start, entry["dtype"], entry["shape"], entry["data_offsets"]) for name, entry in header.items()}
+
+
+def widen(array: NDArray) -> NDArray:
+    """bfloat16 (dtype V2) as float32; other arrays unchanged."""
+    if array.dtype != BFLOAT16:
+        return array
+    return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _array(path: Path, mapped: mmap.mmap, name: str, start: int, dtype: str, shape: list[int], offsets: list[int]) -> NDArray:
+    kind = BFLOAT16 if dtype == "BF16" else np.dtype(DTYPES[dtype]) if dtype in DTYPES else None
+    if kind is None:
+        raise ValueError(f"{path}: {name} has dtype {dtype}, which is none of {', '.join(DTYPES)}, BF16")
+    begin, end = offsets
+    count = math.prod(shape)
+    if count * kind.itemsize != end - begin or not 0 <= begin <= end <= len(mapped) - start:
+        raise ValueError(f"{path}: {name} does not fit its bytes {begin}..{end}")
+    if not count:
+        return np.empty(shape, kind)
+    return np.frombuffer(mapped, kind, count, start + begin).reshape(shape)

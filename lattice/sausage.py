@@ -1,0 +1,216 @@
+"""The sausage lattice (confusion network): T slots, each with up to K candidates and their costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .top import top_of_logits
+
+MAX_SLOTS = 32
+MAX_WIDTH = 64
+MAX_COST = 1e6  # nats; sums over a path stay exact enough in float32, and a probability of exp(-1e6) is a mistake
+PADDING = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sausage:
+    """One lattice [T, K] or a batch of them [B, T, K].
+
+    ids  int32, the candidates of each slot in order of rank, in [0, V); padding -1 at the end of a slot.
+    cost float32, -ln p(candidate), ascending along a slot, finite and at most 1e6 in size; +inf on the padding.
+
+    Slots may be ragged, and lattices of a batch may be of different length: a slot without candidates ends its
+    lattice, so empty slots only trail. No id occurs twice in a slot. T <= 32, K <= 64.
+    """
+
+    ids: NDArray[np.int32]
+    cost: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        _check_arrays(self.ids, self.cost)
+        object.__setattr__(self, "ids", np.ascontiguousarray(self.ids))
+        object.__setattr__(self, "cost", np.ascontiguousarray(self.cost))
+        _check_padding(self.ids, self.cost)
+        _check_values(self.ids, self.cost)
+        falling = np.zeros(self.ids.shape, bool)
+        falling[..., 1:] = self.cost[..., 1:] < self.cost[..., :-1]
+        _refuse(falling, "cost", "is less than the cost before it: candidates stand in order of rank (from_topk sorts them)")
+
+    @classmethod
+    def from_logits(cls, logits: Any, k: int) -> Sausage:
+        """The k best tokens of each slot of full-vocabulary logits [T, V] or [B, T, V], cost = -ln softmax over all V.
+
+        float16, float32, float64 or bfloat16, an array or a tensor on any device. Equal logits rank by id. The costs
+        are not renormalised. ValueError names a NaN, a +inf, and a -inf that would be among the k best.
+        """
+        _limit("k", k, MAX_WIDTH)
+        ids, logp, _ = top_of_logits(logits, k)
+        return cls(ids=ids, cost=-logp)
+
+    @classmethod
+    def from_topk(cls, ids: Any, logp: Any, *, vocab_size: int | None = None) -> Sausage:
+        """A sausage of top-k arrays: ids [T, K] or [B, T, K] of any integer type, logp of the same shape, any float type.
+
+        Padding is id -1, whose logp is ignored. Slots that are not in order of rank are sorted by logp, equal ones
+        keeping their order. `logp` may also be raw logits: a constant per slot changes no ranking.
+        """
+        ids, logp = _host(ids, "ids"), _host(logp, "logp")
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"ids: expected integers, got {ids.dtype}")
+        if logp.dtype.kind != "f":
+            raise TypeError(f"logp: expected floating point numbers, got {logp.dtype}")
+        if ids.shape != logp.shape:
+            raise ValueError(f"logp: expected the shape of ids, {list(ids.shape)}, got {list(logp.shape)}")
+        limit = np.iinfo(np.int32).max if vocab_size is None else vocab_size - 1
+        _refuse((ids > limit) | (ids < PADDING), "ids", f"is not in 0..{limit} (nor the padding {PADDING})", ids)
+        padding = ids == PADDING
+        _refuse(np.isnan(logp) & ~padding, "logp", "is NaN: expected a finite log-probability")
+        _refuse(np.isinf(logp) & ~padding, "logp", "is infinite: expected a finite log-probability; mark a missing candidate with id -1", logp)
+        cost = np.where(padding, np.inf, -logp.astype(np.float64))
+        _refuse(np.isfinite(cost) & (abs(cost) > MAX_COST), "logp", f"is beyond {MAX_COST:g} nats", logp)
+        cost = cost.astype(np.float32)
+        ids = ids.astype(np.int32)
+        if cost.ndim and (cost[..., 1:] < cost[..., :-1]).any():
+            order = np.argsort(cost, axis=-1, kind="stable")
+            ids, cost = np.take_along_axis(ids, order, -1), np.take_along_axis(cost, order, -1)
+        return cls(ids=ids, cost=cost)
+
+    @classmethod
+    def batch(cls, sausages: Iterable[Sausage]) -> Sausage:
+        """Single sausages as one batch [B, T, K], padded to the longest and the widest."""
+        parts = list(sausages)
+        if not parts or any(part.is_batch for part in parts):
+            raise ValueError("batch: expected one or more single sausages [T, K]")
+        shape = (len(parts), max(part.slots for part in parts), max(part.width for part in parts))
+        ids = np.full(shape, PADDING, np.int32)
+        cost = np.full(shape, np.inf, np.float32)
+        for row, part in enumerate(parts):
+            ids[row, : part.slots, : part.width] = part.ids
+            cost[row, : part.slots, : part.width] = part.cost
+        return _trusted(ids, cost)
+
+    @property
+    def is_batch(self) -> bool:
+        return self.ids.ndim == 3
+
+    @property
+    def batch_size(self) -> int:
+        """B; TypeError for a single sausage."""
+        if not self.is_batch:
+            raise TypeError("a single sausage [T, K] has no batch size; Sausage.batch([it]) makes a batch of one")
+        return self.ids.shape[0]
+
+    @property
+    def slots(self) -> int:
+        """T, trailing empty slots included."""
+        return self.ids.shape[-2]
+
+    @property
+    def width(self) -> int:
+        """K, padding included."""
+        return self.ids.shape[-1]
+
+    @property
+    def widths(self) -> NDArray[np.int32]:
+        """Candidates of each slot, int32 [T] or [B, T]."""
+        return (self.ids >= 0).sum(axis=-1, dtype=np.int32)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Slots that have candidates, int32 [] or [B]."""
+        return (self.ids[..., 0] >= 0).sum(axis=-1, dtype=np.int32)
+
+    @property
+    def first(self) -> NDArray[np.int32]:
+        """The base draft, the first candidate of every slot: int32 [T] or [B, T], padding -1."""
+        return np.ascontiguousarray(self.ids[..., 0])
+
+    def top_k(self, k: int) -> Sausage:
+        """The first k candidates of every slot (all of them if there are no more)."""
+        if k < 1:
+            raise ValueError(f"top_k: k must be at least 1, got {k}")
+        return _trusted(self.ids[..., :k], self.cost[..., :k])
+
+    def head(self, slots: int) -> Sausage:
+        """The first `slots` slots (all of them if there are no more)."""
+        if slots < 1:
+            raise ValueError(f"head: expected at least 1 slot, got {slots}")
+        return _trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
+
+    def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
+        """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""
+        if not self.is_batch:
+            raise TypeError("a single sausage [T, K] cannot be indexed; read its ids and cost")
+        if isinstance(index, tuple):
+            raise TypeError("a batch of sausages has one index, that of the sausage")
+        return _trusted(self.ids[index], self.cost[index])
+
+
+def _trusted(ids: NDArray, cost: NDArray) -> Sausage:
+    """A sausage of parts of checked sausages, not checked again."""
+    sausage = object.__new__(Sausage)
+    object.__setattr__(sausage, "ids", np.ascontiguousarray(ids))
+    object.__setattr__(sausage, "cost", np.ascontiguousarray(cost))
+    return sausage
+
+
+def _host(array: Any, name: str) -> NDArray:
+    """A numpy array of an array or tensor on any device; bfloat16 widened to float32."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        array = array.float() if str(array.dtype) == "torch.bfloat16" else array
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _limit(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ValueError(f"{name}: expected 1..{most}, got {value}")
+
+
+def _check_arrays(ids: Any, cost: Any) -> None:
+    for name, array, dtype in (("ids", ids, np.int32), ("cost", cost, np.float32)):
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            got = getattr(array, "dtype", type(array).__name__)
+            raise TypeError(f"{name}: expected a numpy array of {np.dtype(dtype)}, got {got}; from_topk converts")
+    if ids.ndim not in (2, 3):
+        raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(ids.shape)}")
+    if cost.shape != ids.shape:
+        raise ValueError(f"cost: expected the shape of ids, {list(ids.shape)}, got {list(cost.shape)}")
+    _limit("slots T", ids.shape[-2], MAX_SLOTS)
+    _limit("candidates K", ids.shape[-1], MAX_WIDTH)
+
+
+def _check_padding(ids: NDArray, cost: NDArray) -> None:
+    padding = ids < 0
+    _refuse(ids < PADDING, "ids", f"is neither a token nor the padding {PADDING}", ids)
+    _refuse(padding & (cost != np.inf), "cost", "belongs to padding (id -1) and must be +inf", cost)
+    inside = np.zeros(ids.shape, bool)
+    inside[..., 1:] = padding[..., :-1] & ~padding[..., 1:]
+    _refuse(inside, "ids", "follows padding: candidates come first in their slot")
+    gap = padding[..., :-1, 0] & ~padding[..., 1:, 0]
+    _refuse(gap, "ids", "is an empty slot before one with candidates: empty slots only trail")
+
+
+def _check_values(ids: NDArray, cost: NDArray) -> None:
+    real = ids >= 0
+    _refuse(np.isnan(cost), "cost", "is NaN")
+    _refuse(real & ~(abs(cost) <= MAX_COST), "cost", f"is not a finite cost of at most {MAX_COST:g} nats", cost)
+    order = np.sort(ids, axis=-1)
+    if ((order[..., 1:] == order[..., :-1]) & (order[..., 1:] >= 0)).any():
+        same = (ids[..., :, None] == ids[..., None, :]) & np.tri(ids.shape[-1], k=-1, dtype=bool)
+        _refuse(same.any(-1) & real, "ids", "occurs twice in its slot", ids)
+
+
+def _refuse(bad: NDArray, name: str, what: str, values: NDArray | None = None) -> None:
+    """ValueError naming the first position at which `bad` holds."""
+    if not bad.any():
+        return
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    value = "" if values is None else f" = {values[index]}"
+    raise ValueError(f"{name}{list(index)}{value} {what}")

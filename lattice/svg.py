@@ -1,0 +1,138 @@
+"""The look of the drawings: one style for light and dark, token labels that are safe in XML, shapes as text."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from xml.sax.saxutils import escape
+
+FONT_SIZE = 12.5
+CHARACTER = 7.6  # px, one cell of the monospaced font
+LABEL_CELLS = 12  # longer tokens are shortened
+
+Words = Sequence[str] | Callable[[int], str] | None
+
+# class: (property, light, dark); hues after Okabe and Ito, told apart by the colour-blind
+COLOURS = {
+    "page": ("fill", "#ffffff", "#0d1117"),
+    "text": ("fill", "#1f2328", "#e6edf3"),
+    "muted": ("fill", "#59636e", "#9aa4af"),
+    "chip": ("fill", "#f6f8fa", "#161b22"),
+    "frame": ("stroke", "#d1d9e0", "#3d444d"),
+    "bar": ("fill", "#d8e2ee", "#2c3a4b"),
+    "true-frame": ("stroke", "#00795a", "#3fd3a4"),
+    "true-text": ("fill", "#006c50", "#3fd3a4"),
+    "before": ("stroke", "#c2410c", "#ff9a5c"),
+    "after-1": ("stroke", "#0b62b8", "#6cb6ff"),
+    "after-2": ("stroke", "#8a3ea8", "#d7a1f0"),
+    "after-3": ("stroke", "#8a6d00", "#e3c04d"),
+    "edge": ("stroke", "#aeb8c2", "#5b6570"),
+}
+SHAPE = f"""text {{ font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 12px; }}
+.token {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {FONT_SIZE}px; }}
+.small {{ font-size: 10.5px; }} .title {{ font-size: 15px; font-weight: 600; }} .end {{ text-anchor: end; }} .middle {{ text-anchor: middle; }}
+.line {{ fill: none; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }} .frame {{ fill: none; }} .true-frame {{ fill: none; stroke-width: 2; }}
+.path {{ fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }}
+.rejected {{ stroke-width: 2; stroke-dasharray: 0.5 5; }} .stop {{ stroke-width: 2.5; }}"""
+
+
+def document(width: float, height: float, title: str, body: list[str]) -> str:
+    """An SVG document of `width` x `height` px around `body`; the title is for screen readers."""
+    light = " ".join(f".{name} {{ {key}: {value}; }}" for name, (key, value, _) in COLOURS.items())
+    dark = " ".join(f".{name} {{ {key}: {value}; }}" for name, (key, _, value) in COLOURS.items())
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" role="img">'
+    style = f"<style>\n{SHAPE}\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n</style>"
+    page = f'<rect class="page" width="{_n(width)}" height="{_n(height)}" rx="8"/>'
+    return "\n".join([head, f"<title>{escape(clean(title))}</title>", style, page, *body, "</svg>"]) + "\n"
+
+
+def text(x: float, y: float, content: str, kind: str = "text") -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}" xml:space="preserve">{escape(content)}</text>'
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, radius: float = 5) -> str:
+    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="{_n(radius)}" class="{kind}"/>'
+
+
+def path(points: str, kind: str) -> str:
+    return f'<path d="{points}" class="{kind}"/>'
+
+
+def curve(x: float, y: float, to_x: float, to_y: float) -> str:
+    """Path data of an S-shaped step from the current point (x, y), horizontal at both ends."""
+    middle = (x + to_x) / 2
+    return f"C{_n(middle)} {_n(y)} {_n(middle)} {_n(to_y)} {_n(to_x)} {_n(to_y)}"
+
+
+def move(x: float, y: float) -> str:
+    return f"M{_n(x)} {_n(y)}"
+
+
+def across(x: float) -> str:
+    return f"H{_n(x)}"
+
+
+def tick(x: float, y: float) -> str:
+    """A check mark, 9 px wide: the truth is marked by more than colour."""
+    return path(f"M{_n(x)} {_n(y)}l3 3.5l5.5 -7.5", "line true-frame")
+
+
+def dot(x: float, y: float, kind: str, radius: float = 4.5) -> str:
+    return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" class="page {kind}"/>'
+
+
+def clean(token: str) -> str:
+    """A token's text as one visible line: spaces at the ends as a middle dot, line breaks and tabs as arrows, other
+    control, format and unpaired characters as escapes."""
+    body = token.strip(" ")
+    lead = len(token) - len(token.lstrip(" "))
+    trail = len(token) - lead - len(body)
+    return "·" * lead + "".join(_visible(c) for c in body) + "·" * trail
+
+
+def label(token_id: int, words: Words, cells: int = LABEL_CELLS) -> str:
+    """What a chip shows for a token: its text (its id if there are no words), at most `cells` cells wide."""
+    if words is None:
+        return str(token_id)
+    if callable(words):
+        word = words(token_id)
+    elif 0 <= token_id < len(words):
+        word = words[token_id]
+    else:
+        raise ValueError(f"words: has {len(words)} entries, none for token {token_id}; give the words of the whole vocabulary")
+    return shorten(clean(word) or "∅", cells)
+
+
+def shorten(content: str, cells: int) -> str:
+    if cell_width(content) <= cells:
+        return content
+    while cell_width(content) > cells - 1:
+        content = content[:-1]
+    return content + "…"
+
+
+def cell_width(content: str) -> int:
+    """Cells of a monospaced font: two for wide East Asian characters and emoji, none for combining marks."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in content)
+
+
+def percent(probability: float) -> str:
+    """A probability in at most four characters and a sign."""
+    value = 100 * probability
+    if value < 0.1:
+        return "<0.1%"
+    return f"{value:.1f}%" if value < 9.95 else f"{value:.0f}%"
+
+
+def _visible(character: str) -> str:
+    if character in "\n\r\t":
+        return {"\n": "↵", "\r": "␍", "\t": "⇥"}[character]
+    code = ord(character)
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") or code & 0xFFFE == 0xFFFE:
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return character
+
+
+def _n(value: float) -> str:
+    """A coordinate in tenths of a px, without a trailing zero."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,104 @@
+"""The top K of full-vocabulary logits: log softmax over all V tokens, ranks by (logit, id), not renormalised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_BYTES = 16 << 20  # float32 logits in work at a time; temporaries are a few times this
+FLOOR = -1e4  # exp() of it is 0 in any float format; keeps 0 * -inf out of the entropy
+
+
+def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> tuple[NDArray, NDArray, NDArray]:
+    """Ids int32 [..., k], logp float32 [..., k] and entropy float32 [...] in nats of logits [..., V].
+
+    Rank 1 is the greatest logit; equal logits rank by id. `logits` is a float16, float32, float64 or bfloat16 array
+    or tensor (anything with `detach` or `__array__`); it is read in blocks, so that no second copy of it is made.
+    NaN and +inf are refused, and -inf among the top k. Messages count the first axis from `first`.
+    """
+    logits = logits.detach() if hasattr(logits, "detach") else logits
+    if not hasattr(logits, "shape"):
+        logits = np.asarray(logits)
+    shape = tuple(int(size) for size in logits.shape)
+    if len(shape) < 2:
+        raise ValueError(f"{name}: expected shape [..., T, V], got {list(shape)}")
+    vocab_size = shape[-1]
+    if not 1 <= k <= vocab_size:
+        raise ValueError(f"{name}: k must be in 1..V = {vocab_size}, got {k}")
+    rows = int(np.prod(shape[:-1]))
+    ids = np.empty((rows, k), np.int32)
+    logp = np.empty((rows, k), np.float32)
+    entropy = np.empty(rows, np.float32)
+    for start, block in _blocks(logits.reshape(rows, vocab_size), name):
+        _check(block, k, name, shape[:-1], start, first)
+        part = slice(start, start + len(block))
+        ids[part], logp[part], entropy[part] = _top(block, k)
+    return ids.reshape(*shape[:-1], k), logp.reshape(*shape[:-1], k), entropy.reshape(shape[:-1])
+
+
+def _blocks(logits: Any, name: str) -> Iterator[tuple[int, NDArray]]:
+    """The first row and the float32 (or float64) rows of each block."""
+    rows, vocab_size = logits.shape
+    size = max(1, BLOCK_BYTES // (4 * vocab_size))
+    for start in range(0, rows, size):
+        yield start, _as_float(logits[start : start + size], name)
+
+
+def _as_float(part: Any, name: str) -> NDArray:
+    kind = str(part.dtype).removeprefix("torch.")
+    if kind not in ("float16", "bfloat16", "float32", "float64"):
+        raise TypeError(f"{name}: expected float16, bfloat16, float32 or float64, got {kind}")
+    if hasattr(part, "cpu"):  # a torch tensor; numpy has no bfloat16, so widen before the conversion
+        return (part if kind == "float64" else part.float()).cpu().numpy()
+    return np.asarray(part).astype(np.float64 if kind == "float64" else np.float32, copy=False)
+
+
+def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int, first: int) -> None:
+    greatest = block.max(axis=1)  # NaN if any logit of the row is
+    if np.isfinite(greatest).all() and np.isfinite(block.min(axis=1)).all():
+        return
+    bad = np.isnan(block) | (block == np.inf)
+    if not bad.any():
+        bad = (block == -np.inf) & ((block > -np.inf).sum(axis=1) < k)[:, None]
+    if not bad.any():
+        return
+    row, token = (int(i) for i in np.argwhere(bad)[0])
+    index = [int(i) for i in np.unravel_index(start + row, shape)]
+    where = f"{name}{[index[0] + first, *index[1:], token]}"
+    value = block[row, token]
+    if value == -np.inf:
+        usable = int((block[row] > -np.inf).sum())
+        raise ValueError(f"{where} is -inf and would be among the top {k}: only {usable} tokens of that slot are finite; ask for k <= {usable} or mask with a large finite value")
+    raise ValueError(f"{where} is {'NaN' if np.isnan(value) else '+inf'}: expected finite logits (or -inf outside the top {k})")
+
+
+def _top(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Ids, logp and entropy of rows [R, V] that have passed the checks."""
+    ids = _greatest(block, k)
+    shifted = block - block.max(axis=1, keepdims=True)
+    logits = np.take_along_axis(shifted, ids, axis=1).astype(np.float64)
+    np.maximum(shifted, FLOOR, out=shifted)
+    weight = np.exp(shifted)
+    total = weight.sum(axis=1, dtype=np.float64)
+    weight *= shifted
+    entropy = np.log(total) - weight.sum(axis=1, dtype=np.float64) / total
+    return ids.astype(np.int32), logits - np.log(total)[:, None], np.maximum(entropy, 0.0)
+
+
+def _greatest(block: NDArray, k: int) -> NDArray:
+    """Indices [R, k] of the k greatest of each row, descending; equal values by index."""
+    vocab_size = block.shape[1]
+    ids = np.argpartition(block, vocab_size - k, axis=1)[:, vocab_size - k :] if k < vocab_size else np.tile(np.arange(k), (len(block), 1))
+    ids.sort(axis=1)
+    values = np.take_along_axis(block, ids, axis=1)
+    least = values.min(axis=1, keepdims=True)
+    # argpartition keeps any of several equal values at the border; the smallest ids are wanted
+    for row in np.flatnonzero((block == least).sum(axis=1) > (values == least).sum(axis=1)):
+        above = np.flatnonzero(block[row] > least[row])
+        equal = np.flatnonzero(block[row] == least[row])[: k - len(above)]
+        ids[row] = np.sort(np.concatenate([above, equal]))
+        values[row] = block[row, ids[row]]
+    return np.take_along_axis(ids, np.argsort(-values, axis=1, kind="stable"), axis=1)

@@ -1,0 +1,153 @@
+"""Draft token trees: many drafts that share their prefixes, verified in one forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = -1  # parent of the nodes that follow the certain token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenTree:
+    """A tree of n draft tokens, a parent before its children.
+
+    tokens  int32 [n] in [0, V)
+    parents int32 [n], index of the parent, -1 for children of the certain token
+    depths  int32 [n], 1 for children of the certain token
+    logq    float32 [n], log-probability of the path to the node under q; NaN where the maker has none
+
+    Best-first trees stand in order of logq, so that a tree of n nodes is the first n of a larger one.
+    """
+
+    tokens: NDArray[np.int32]
+    parents: NDArray[np.int32]
+    depths: NDArray[np.int32]
+    logq: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("tokens", np.int32), ("parents", np.int32), ("depths", np.int32), ("logq", np.float32)):
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+                raise TypeError(f"{name}: expected a numpy array of {np.dtype(dtype)}, got {getattr(array, 'dtype', type(array).__name__)}")
+            if array.ndim != 1 or array.shape != self.tokens.shape:
+                raise ValueError(f"{name}: expected shape [n] = {list(self.tokens.shape)}, got {list(array.shape)}")
+        self._check()
+
+    def _check(self) -> None:
+        bad = (self.parents < ROOT) | (self.parents >= np.arange(self.size))
+        if bad.any():
+            node = int(bad.argmax())
+            raise ValueError(f"parents[{node}] = {self.parents[node]}: expected -1 or a node before {node}")
+        depths = np.append(self.depths, np.int32(0))  # index -1 is the certain token
+        bad = self.depths != depths[self.parents] + 1
+        if bad.any():
+            node = int(bad.argmax())
+            raise ValueError(f"depths[{node}] = {self.depths[node]}: expected one more than its parent, {depths[self.parents[node]] + 1}")
+        if (self.tokens < 0).any():
+            node = int((self.tokens < 0).argmax())
+            raise ValueError(f"tokens[{node}] = {self.tokens[node]}: expected a token id; a tree has no padding, cut it off")
+        if len(set(zip(self.parents.tolist(), self.tokens.tolist()))) < self.size:
+            raise ValueError("two children of one node have the same token; from_drafts merges them")
+
+    @classmethod
+    def from_drafts(cls, drafts: NDArray) -> TokenTree:
+        """The p drafts [p, T] (or one draft [T]; padding -1 at the end) merged by common prefix.
+
+        Nodes stand in order of first use: all of the best draft, then what the second adds, and so on. logq is NaN.
+        """
+        rows = np.atleast_2d(np.asarray(drafts))
+        if rows.ndim != 2 or rows.dtype.kind not in "iu":
+            raise ValueError(f"drafts: expected integers [p, T], got {rows.dtype} {list(rows.shape)}")
+        node_of: dict[tuple[int, int], int] = {}
+        nodes: list[tuple[int, int, int]] = []  # token, parent, depth
+        for row, draft in enumerate(rows.tolist()):
+            parent = ROOT
+            for depth, token in enumerate(_unpadded(draft, row), 1):
+                key = (parent, token)
+                if key not in node_of:
+                    node_of[key] = len(nodes)
+                    nodes.append((token, parent, depth))
+                parent = node_of[key]
+        columns = np.array(nodes, np.int32).reshape(-1, 3).T.copy()
+        logq = np.full(len(nodes), np.nan, np.float32)
+        return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
+
+    @property
+    def size(self) -> int:
+        """n, the tokens that a pass verifies."""
+        return len(self.tokens)
+
+    def head(self, n: int) -> TokenTree:
+        """The first n nodes (all of them if there are no more)."""
+        if n < 0:
+            raise ValueError(f"head: expected n >= 0, got {n}")
+        return TokenTree(tokens=self.tokens[:n], parents=self.parents[:n], depths=self.depths[:n], logq=self.logq[:n])
+
+    def ancestor_mask(self) -> NDArray[np.bool_]:
+        """bool [n, n]: node i attends to node j if j is i or an ancestor of it (and to the whole text before)."""
+        mask = np.eye(self.size, dtype=bool)
+        for node, parent in enumerate(self.parents.tolist()):
+            if parent != ROOT:
+                mask[node] |= mask[parent]
+        return mask
+
+    def position_ids(self, base: int) -> NDArray[np.int32]:
+        """int32 [n], base + depth, where base is the position of the certain token."""
+        return self.depths + np.int32(base)
+
+    def accepted(self, truth: NDArray) -> int:
+        """Length of the longest prefix of the truth [T] (padding -1) that is a path from the certain token."""
+        children = {(parent, token): node for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))}
+        node, length = ROOT, 0
+        for token in np.asarray(truth).tolist():
+            if (node, token) not in children:
+                break
+            node, length = children[node, token], length + 1
+        return length
+
+    def paths(self) -> NDArray[np.int32]:
+        """The drafts that end in leaves, int32 [leaves, deepest], padding -1, in order of the leaves."""
+        inner = set(self.parents.tolist())
+        leaves = [node for node in range(self.size) if node not in inner]
+        rows = np.full((len(leaves), int(self.depths.max(initial=0))), -1, np.int32)
+        for row, leaf in enumerate(leaves):
+            node = leaf
+            while node != ROOT:
+                rows[row, self.depths[node] - 1] = self.tokens[node]
+                node = int(self.parents[node])
+        return rows
+
+
+def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:
+    """Accepted length of every tree and of every prefix of it: int32 [B, n], entry i for the first i + 1 nodes.
+
+    tokens, parents: int32 [B, n], nodes in order, a parent before its children, padding -1 in both at the end;
+    truth: [B, T], padding -1. A tree of n nodes being the first n of a larger one, one search serves every size.
+    """
+    tokens, parents, truth = np.asarray(tokens), np.asarray(parents), np.asarray(truth)
+    if tokens.ndim != 2 or parents.shape != tokens.shape or truth.ndim != 2 or len(truth) != len(tokens):
+        raise ValueError(f"expected tokens and parents [B, n] and truth [B, T], got {list(tokens.shape)}, {list(parents.shape)}, {list(truth.shape)}")
+    batch, size = tokens.shape
+    if ((parents < ROOT) | (parents >= np.arange(size))).any():
+        raise ValueError("parents: expected -1 or the index of an earlier node")
+    lattice = np.arange(batch)
+    ended = np.full((batch, 1), -2, truth.dtype if truth.dtype.kind == "i" else np.int64)
+    truth = np.concatenate([np.where(truth < 0, -2, truth), ended], axis=1)  # -2 equals no token, no padding
+    # Depth of a node on the true path, else -1; the last row, index -1, is the certain token.
+    depth = np.full((size + 1, batch), -1, np.int32)
+    depth[ROOT] = 0
+    for node in range(size):
+        above = depth[parents[:, node], lattice]
+        true = truth[lattice, np.minimum(above, truth.shape[1] - 1)]
+        depth[node] = np.where((above >= 0) & (tokens[:, node] == true), above + 1, -1)
+    return np.maximum(np.maximum.accumulate(depth[:size], axis=0), 0).T.copy()
+
+
+def _unpadded(draft: list[int], row: int) -> list[int]:
+    length = draft.index(-1) if -1 in draft else len(draft)
+    if any(token != -1 for token in draft[length:]) or any(token < 0 for token in draft[:length]):
+        raise ValueError(f"drafts[{row}]: expected token ids, then padding -1 to the end, got {draft}")
+    return draft[:length]

@@ -1,0 +1,196 @@
+"""Slow twins, short enough to believe: a backoff model over dictionaries, and searches that enumerate everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from rescore._core import Automaton
+
+FIXED_ONE = 2**32
+
+
+def fixed(nats: float) -> int:
+    """`nats` in units of 2^-32, ties to even, so that sums are exact."""
+    return round(nats * FIXED_ONE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backoff:
+    """arcs: {context: {token: cost}}, backoff: {context: cost}; the empty context has an arc for every token."""
+
+    vocab_size: int
+    order: int
+    arcs: dict[tuple[int, ...], dict[int, float]]
+    backoff: dict[tuple[int, ...], float]
+
+    def context(self, history: tuple[int, ...]) -> tuple[int, ...]:
+        """The longest suffix of at most order - 1 tokens that is a context."""
+        suffix = history[len(history) - min(len(history), self.order - 1) :]
+        while suffix not in self.arcs:
+            suffix = suffix[1:]
+        return suffix
+
+    def cost(self, context: tuple[int, ...], token: int) -> float:
+        """-ln p(token | context), backing off only where there is no arc."""
+        paid = 0.0
+        while token not in self.arcs[context]:
+            paid += self.backoff[context]
+            context = self.context(context[1:])
+        return paid + self.arcs[context][token]
+
+    def automaton(self) -> Automaton:
+        contexts = sorted(self.arcs, key=lambda c: (len(c), c))
+        number = {context: i for i, context in enumerate(contexts)}
+        rows = [(context, token, cost) for context in contexts for token, cost in sorted(self.arcs[context].items())]
+        sizes = [len(self.arcs[context]) for context in contexts]
+        return Automaton(
+            np.cumsum([0, *sizes], dtype=np.uint64),
+            np.array([token for _, token, _ in rows], np.uint16 if self.vocab_size % 2 else np.uint32),
+            np.array([cost for _, _, cost in rows], np.float32),
+            np.array([number[self.context((*context, token))] for context, token, _ in rows], np.uint32),
+            np.array([number[self.context(context[1:])] if context else 0 for context in contexts], np.uint32),
+            np.array([self.backoff[context] for context in contexts], np.float32),
+            order=self.order,
+            vocab_size=self.vocab_size,
+        )
+
+
+def nats(low: int, high: int):
+    """Costs that float32 holds: multiples of 1/8, which tie often, and others at least 1e-3 apart."""
+    return st.one_of(st.integers(8 * low, 8 * high).map(lambda n: n / 8), st.integers(1000 * low, 1000 * high).map(lambda n: float(np.float32(n / 1000))))
+
+
+costs = nats(0, 20)
+backoffs = nats(-3, 10)
+
+
+@st.composite
+def models(draw, vocab_size: int) -> Backoff:
+    order = draw(st.integers(1, 4))
+    arcs = {(): {token: draw(costs) for token in range(vocab_size)}}
+    for length in range(1, order):
+        shorter = [(*context, token) for context in arcs if len(context) == length - 1 for token in arcs[context]]
+        for context in draw(st.lists(st.sampled_from(shorter), unique=True, max_size=6)) if shorter else ():
+            # hw kept implies h'w kept: a context's arcs are among those of its backoff state.
+            suffix = context[1:]
+            while suffix not in arcs:
+                suffix = suffix[1:]
+            tokens = draw(st.lists(st.sampled_from(sorted(arcs[suffix])), unique=True, min_size=1))
+            arcs[context] = {token: draw(costs) for token in tokens}
+    return Backoff(vocab_size, order, arcs, {context: draw(backoffs) if context else 0.0 for context in arcs})
+
+
+@st.composite
+def sausages(draw, vocab_size: int, most_slots: int = 4, most_candidates: int = 4) -> list[list[tuple[int, float]]]:
+    """Slots of (token, head cost), best first; the empty sausage occurs."""
+    slots = []
+    for _ in range(draw(st.integers(0, most_slots))):
+        tokens = draw(st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=min(most_candidates, vocab_size)))
+        slots.append(list(zip(tokens, sorted(draw(costs) for _ in tokens))))
+    return slots
+
+
+def padded(batch: list[list[list[tuple[int, float]]]]) -> tuple[np.ndarray, np.ndarray]:
+    """ids and cost [B, T, K] of several sausages."""
+    slots = max([1, *(len(sausage) for sausage in batch)])
+    width = max([1, *(len(slot) for sausage in batch for slot in sausage)])
+    ids = np.full((len(batch), slots, width), -1, np.int32)
+    cost = np.full((len(batch), slots, width), np.inf, np.float32)
+    for b, sausage in enumerate(batch):
+        for t, slot in enumerate(sausage):
+            ids[b, t, : len(slot)] = [token for token, _ in slot]
+            cost[b, t, : len(slot)] = [c for _, c in slot]
+    return ids, cost
+
+
+def step_weight(head_cost: float, lms: list[Backoff], alphas: list[float], contexts, token: int) -> int:
+    total = head_cost
+    for lm, alpha, context in zip(lms, alphas, contexts):
+        total += alpha * lm.cost(context, token)
+    return fixed(total)
+
+
+def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
+    """Rescored cost of a string: alphas [J][T], one history for each model."""
+    total = 0
+    contexts = [lm.context(history) for lm, history in zip(lms, histories)]
+    for t, rank in enumerate(ranks):
+        token, head_cost = sausage[t][rank]
+        total += step_weight(head_cost, lms, [a[t] for a in alphas], contexts, token)
+        contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
+    return total
+
+
+def with_epsilons(lm: Backoff, reached: dict[tuple[int, ...], int], alpha: float) -> dict[tuple[int, ...], int]:
+    """`reached` {context: cost} and all that epsilon backoff arcs lead to from there."""
+    out = dict(reached)
+    for context in sorted(reached, key=len, reverse=True):
+        cost = out[context]
+        while context:
+            cost += fixed(alpha * lm.backoff[context])
+            context = lm.context(context[1:])
+            out[context] = min(cost, out.get(context, cost))
+    return out
+
+
+def epsilon_cost(sausage, ranks, lms, alphas, histories) -> int:
+    """Cheapest of the paths that spell a string when backoff arcs are epsilons; one model."""
+    (lm,), (alpha,), (history,) = lms, alphas, histories
+    reached = with_epsilons(lm, {lm.context(history): 0}, alpha[0])
+    for t, rank in enumerate(ranks):
+        token, head_cost = sausage[t][rank]
+        after: dict[tuple[int, ...], int] = {}
+        for context, cost in reached.items():
+            if token in lm.arcs[context]:
+                target = lm.context((*context, token))
+                arrived = cost + fixed(head_cost + alpha[t] * lm.arcs[context][token])
+                after[target] = min(arrived, after.get(target, arrived))
+        reached = with_epsilons(lm, after, alpha[min(t + 1, len(sausage) - 1)])
+    return min(reached.values())
+
+
+def best_strings(sausage, paths: int, string_cost) -> list[tuple[int, tuple[int, ...]]]:
+    """The `paths` best of all strings as (fixed cost, tokens), ties by ranks."""
+    if not sausage:
+        return []
+    every = itertools.product(*(range(len(slot)) for slot in sausage))
+    ranked = sorted((string_cost(ranks), ranks) for ranks in every)
+    return [(cost, tuple(sausage[t][rank][0] for t, rank in enumerate(ranks))) for cost, ranks in ranked[:paths]]
+
+
+def best_prefixes(sausage, nodes: int, lms, alphas, histories) -> list[tuple[int, int, tuple[int, ...]]]:
+    """The `nodes` most probable of all prefixes as (fixed -log q, depth, tokens)."""
+    found = []
+
+    def extend(cost: int, ranks: tuple[int, ...], tokens: tuple[int, ...], contexts) -> None:
+        t = len(ranks)
+        if t == len(sausage):
+            return
+        weights = [step_weight(c, lms, [a[t] for a in alphas], contexts, token) for token, c in sausage[t]]
+        least = min(weights)
+        log_total = fixed(math.log(sum(math.exp((least - w) / FIXED_ONE) for w in weights)))
+        for rank, ((token, _), weight) in enumerate(zip(sausage[t], weights)):
+            child = cost + weight - least + log_total
+            found.append((child, t + 1, (*ranks, rank), (*tokens, token)))
+            extend(child, (*ranks, rank), (*tokens, token), [lm.context((*c, token)) for lm, c in zip(lms, contexts)])
+
+    extend(0, (), (), [lm.context(history) for lm, history in zip(lms, histories)])
+    return [(cost, depth, tokens) for cost, depth, _, tokens in sorted(found)[:nodes]]
+
+
+def model_prefixes(lm: Backoff, history, slots: int, nodes: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """The `nodes` most probable prefixes of at most `slots` tokens under the model alone."""
+    found = []
+    for depth in range(1, slots + 1):
+        for tokens in itertools.product(range(lm.vocab_size), repeat=depth):
+            context, cost = lm.context(history), 0
+            for token in tokens:
+                cost += fixed(max(0.0, lm.cost(context, token)))
+                context = lm.context((*context, token))
+            found.append((cost, depth, tokens))
+    return sorted(found)[:nodes]

@@ -1,0 +1,138 @@
+"""p-best strings of the native core against the enumeration of all strings."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import FIXED_ONE, best_strings, costs, epsilon_cost, failure_cost, models, padded, sausages
+
+from rescore import _core
+
+VOCAB = 7
+
+
+@st.composite
+def problems(draw, most_models=2):
+    lms = draw(st.lists(models(VOCAB), min_size=0 if most_models > 1 else 1, max_size=most_models))
+    batch = draw(st.lists(sausages(VOCAB), min_size=1, max_size=3))
+    slots = max([1, *(len(sausage) for sausage in batch)])
+    alpha = st.one_of(st.just(0.0), st.integers(1, 16).map(lambda n: n / 8), st.floats(0, 4))
+    alphas = [draw(st.lists(alpha, min_size=slots, max_size=slots)) for _ in lms]
+    token = st.integers(0, VOCAB - 1)
+    histories = draw(st.lists(st.lists(token, max_size=4), min_size=len(batch), max_size=len(batch)))
+    return lms, batch, alphas, histories, draw(st.sampled_from([1, 2, 3, 16, 300]))
+
+
+def search(lms, batch, alphas, histories, paths, **options):
+    """The core's answer as a list of (cost, tokens) for each lattice."""
+    ids, cost = padded(batch)
+    automata = [lm.automaton() for lm in lms]
+    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
+    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    tokens, path_cost, count = _core.best_paths(automata, states, ids, cost, alpha, paths=paths, **options)
+    for b, n in enumerate(count):
+        assert (tokens[b, n:] == -1).all() and np.isposinf(path_cost[b, n:]).all()
+        assert (tokens[b, :n, len(batch[b]) :] == -1).all()
+    return [[(path_cost[b, i], tuple(tokens[b, i, : len(batch[b])].tolist())) for i in range(count[b])] for b in range(len(batch))]
+
+
+def expected(problem, string_cost):
+    lms, batch, alphas, histories, paths = problem
+    out = []
+    for sausage, history in zip(batch, histories):
+        ranked = best_strings(sausage, paths, lambda r, s=sausage, h=history: string_cost(s, r, lms, alphas, [tuple(h)] * len(lms)))
+        out.append([(np.float32(cost / FIXED_ONE), tokens) for cost, tokens in ranked])
+    return out
+
+
+@settings(max_examples=2000)
+@given(problems())
+def test_failure_semantics_equals_enumeration(problem):
+    assert search(*problem) == expected(problem, failure_cost)
+
+
+@settings(max_examples=1000)
+@given(problems(most_models=1))
+def test_epsilon_semantics_equals_enumeration(problem):
+    assert search(*problem, epsilon=True) == expected(problem, epsilon_cost)
+
+
+@settings(max_examples=300)
+@given(problems(most_models=1))
+def test_laws(problem):
+    lms, batch, alphas, histories, paths = problem
+    exact = search(*problem)
+    for found in exact:
+        strings = [tokens for _, tokens in found]
+        assert len(set(strings)) == len(strings)
+        assert [cost for cost, _ in found] == sorted(cost for cost, _ in found)
+    # The q best are the beginning of the p best, and threads change nothing.
+    fewer = search(lms, batch, alphas, histories, max(1, paths // 2), threads=2)
+    assert fewer == [found[: max(1, paths // 2)] for found in exact]
+    # Backing off where there is an arc can only be cheaper.
+    for sausage, found, loose in zip(batch, exact, search(*problem, epsilon=True)):
+        assert len(found) == len(loose)
+        assert all(a[0] >= b[0] for a, b in zip(found, loose))
+    # Weight 0: the order of the head costs alone.
+    silent = [[0.0] * len(alphas[0])]
+    assert search(lms, batch, silent, histories, paths) == search([], batch, [], histories, paths)
+
+
+@settings(max_examples=200)
+@given(problems(most_models=1))
+def test_cost_is_head_cost_plus_score(problem):
+    lms, batch, alphas, histories, paths = problem
+    lm = lms[0].automaton()
+    for sausage, history, found in zip(batch, histories, search(*problem)):
+        state = lm.start(np.array(history, np.int32))
+        for cost, tokens in found:
+            score, _ = lm.score(np.array(tokens, np.int32), np.array([0, len(tokens)], np.int64), np.array([state], np.uint32))
+            head = [dict(slot)[token] for slot, token in zip(sausage, tokens)]
+            total = sum(h + a * s for h, a, s in zip(head, alphas[0], score.tolist()))
+            assert cost == pytest.approx(total, abs=1e-4)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_largest_sizes(data):
+    """T = 32, K = 64, p = 1024: against Viterbi over single states for the best cost, and the laws."""
+    vocab = 80
+    seed = data.draw(st.integers(0, 2**31))
+    draw = np.random.default_rng(seed)
+    ids = np.argsort(draw.random((1, 32, vocab)), axis=-1)[:, :, :64].astype(np.int32)
+    cost = np.sort(draw.exponential(2, (1, 32, 64)), axis=-1).astype(np.float32)
+    unigram = data.draw(st.lists(costs, min_size=vocab, max_size=vocab))
+    lm = _core.Automaton(
+        np.array([0, vocab], np.uint64), np.arange(vocab, dtype=np.uint16), np.array(unigram, np.float32),
+        np.zeros(vocab, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=vocab)
+    tokens, path_cost, count = _core.best_paths([lm], np.zeros((1, 1), np.uint32), ids, cost, np.ones((1, 32)), paths=1024)
+    assert count[0] == 1024
+    assert len(np.unique(tokens[0], axis=0)) == 1024
+    assert (np.diff(path_cost[0]) >= 0).all()
+    best = (cost[0] + np.array(unigram, np.float32)[ids[0]]).min(axis=1).astype(float).sum()
+    assert path_cost[0, 0] == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"paths": 0}, ValueError, "paths p: expected 1 to 1024, got 0"),
+        ({"paths": 1025}, ValueError, "paths p: expected 1 to 1024, got 1025"),
+        ({"threads": 0}, ValueError, "threads: expected 1 to 1024, got 0"),
+        ({"ids": np.zeros((1, 33, 2), np.int32)}, ValueError, "slots T: expected 1 to 32, got 33"),
+        ({"ids": np.zeros((1, 2, 65), np.int32)}, ValueError, "candidates K: expected 1 to 64, got 65"),
+        ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, "incompatible function arguments"),
+        ({"ids": np.full((1, 1, 1), 99, np.int32)}, IndexError, "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99"),
+        ({"ids": np.full((1, 1, 1), -2, np.int32)}, IndexError, "got -2"),
+        ({"states": np.array([[999]], np.uint32)}, ValueError, "state: expected a state below"),
+        ({"alpha": np.zeros((1, 3))}, ValueError, "alpha, of every slot: expected 1 entries, got 3"),
+    ],
+)
+def test_misuse(change, error, message):
+    lm = _core.Automaton(
+        np.array([0, VOCAB], np.uint64), np.arange(VOCAB, dtype=np.uint16), np.ones(VOCAB, np.float32), np.zeros(VOCAB, np.uint32),
+        np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=VOCAB)
+    call = {"states": np.zeros((1, 1), np.uint32), "ids": np.zeros((1, 1, 1), np.int32), "alpha": np.ones((1, 1)), "paths": 1, **change}
+    call["cost"] = np.zeros(call["ids"].shape, np.float32)
+    with pytest.raises(error, match=message.replace("(", r"\(")):
+        _core.best_paths([lm], call.pop("states"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)

@@ -1,0 +1,84 @@
+"""Best-first token trees of the native core against the enumeration of all prefixes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import FIXED_ONE, best_prefixes, model_prefixes, models
+from test_best_paths import VOCAB, padded, problems
+
+from rescore import _core
+
+
+def prefixes(tokens, parents, depths, logq, count):
+    """Rows of a tree as (logq, depth, tokens of the prefix), parents checked on the way."""
+    strings = []
+    for i in range(count):
+        parent = parents[i]
+        assert -1 <= parent < i
+        before = strings[parent] if parent >= 0 else ()
+        strings.append((*before, int(tokens[i])))
+        assert depths[i] == len(strings[-1])
+        assert parent < 0 or logq[i] <= logq[parent]
+    assert (tokens[count:] == -1).all() and (parents[count:] == -1).all() and (depths[count:] == 0).all()
+    assert np.isneginf(logq[count:]).all()
+    return [(logq[i], len(s), s) for i, s in enumerate(strings)]
+
+
+def search(lms, batch, alphas, histories, nodes, **options):
+    ids, cost = padded(batch)
+    automata = [lm.automaton() for lm in lms]
+    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
+    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    out = _core.best_tree(automata, states, ids, cost, alpha, nodes=nodes, **options)
+    return [prefixes(*(column[b] for column in out)) for b in range(len(batch))]
+
+
+@settings(max_examples=1000)
+@given(problems(), st.integers(1, 512))
+def test_equals_enumeration(problem, nodes):
+    lms, batch, alphas, histories, _ = problem
+    for found, sausage, history in zip(search(lms, batch, alphas, histories, nodes), batch, histories):
+        wanted = best_prefixes(sausage, nodes, lms, alphas, [tuple(history)] * len(lms))
+        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+
+
+@settings(max_examples=200)
+@given(problems(), st.integers(1, 40))
+def test_trees_are_nested(problem, nodes):
+    lms, batch, alphas, histories, _ = problem
+    small = search(lms, batch, alphas, histories, nodes)
+    assert small == [tree[:nodes] for tree in search(lms, batch, alphas, histories, nodes + 1, threads=2)]
+
+
+@given(problems())
+def test_one_candidate_without_model_is_the_base_draft(problem):
+    _, batch, _, histories, _ = problem
+    chains = [[slot[:1] for slot in sausage] for sausage in batch]
+    for sausage, found in zip(chains, search([], chains, [], histories, 64)):
+        draft = tuple(slot[0][0] for slot in sausage)
+        assert found == [(0.0, depth, draft[:depth]) for depth in range(1, len(draft) + 1)]
+
+
+@settings(max_examples=200)
+@given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
+def test_model_alone_equals_enumeration(lm, history, slots, nodes):
+    automaton = lm.automaton()
+    states = np.array([automaton.start(np.array(history, np.int32))] * 2, np.uint32)
+    out = _core.model_tree(automaton, states, slots=slots, nodes=nodes, threads=2)
+    wanted = model_prefixes(lm, tuple(history), slots, nodes)
+    for b in range(2):
+        found = prefixes(*(column[b] for column in out))
+        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+
+
+def test_misuse():
+    lm = _core.Automaton(
+        np.array([0, VOCAB], np.uint64), np.arange(VOCAB, dtype=np.uint16), np.ones(VOCAB, np.float32), np.zeros(VOCAB, np.uint32),
+        np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=VOCAB)
+    with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):
+        _core.model_tree(lm, np.zeros(1, np.uint32), slots=2, nodes=0)
+    with pytest.raises(ValueError, match="slots T: expected 1 to 32, got 33"):
+        _core.model_tree(lm, np.zeros(1, np.uint32), slots=33, nodes=1)
+    with pytest.raises(ValueError, match="state: expected a state below 1, got 5"):
+        _core.model_tree(lm, np.full(1, 5, np.uint32), slots=3, nodes=1)
