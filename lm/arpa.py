@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.arpa_text import Section, read_sections
 from rescore.lm.atomic import replacing
 from rescore.lm.grams import MAX_VOCABULARY

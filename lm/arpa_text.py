@@ -16,6 +16,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
 
 MAX_LOG10 = 1e6

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.tables import Tables
 
 # A mass below this is taken for none: what is left of 1 after a sum in double precision.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
+
 from rescore.lm.counts import count
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.ngram import NGram

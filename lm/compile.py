@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.grams import Grams
 from rescore.lm.tables import Tables
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 from rescore.lm.grams import Grams, check_vocabulary, pack
 
 

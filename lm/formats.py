@@ -43,6 +43,7 @@ def _suffix(path: str | os.PathLike[str]) -> str:
 
 def _load_fst(path: str | os.PathLike[str]) -> NGram:
     import pywrapfst
+
     from rescore.lm.fst import from_fst
 
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.grams import check_vocabulary
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER, Tables

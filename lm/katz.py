@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.backoff import with_backoff
 from rescore.lm.counts import Counts
 from rescore.lm.grams import select

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 from rescore import _core
 from rescore.lm import ngram_file
 from rescore.lm.compile import Arrays, compile_tables, decompile

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.atomic import replacing
 from rescore.lm.compile import Arrays
 from rescore.lm.grams import check_vocabulary

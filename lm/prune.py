@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.backoff import left_mass, with_backoff
 from rescore.lm.tables import Tables
 

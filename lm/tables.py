@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rescore.lm.grams import Grams, check_vocabulary, select, spell
 from rescore.lm.rows import BadRow, close_suffixes, index_rows
 

@@ -8,6 +8,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+
 from rescore.lm.counts import Counts
 from rescore.lm.grams import Grams
 from rescore.lm.rows import index_rows

@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
+
 from rescore.lm.counts import count
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.tables import Tables

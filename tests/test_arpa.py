@@ -9,12 +9,13 @@ from fuzz import damage, times
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import random_history, random_tables
+from test_lm_fst import assert_same_model
+from test_ngram_file import use
+
 from rescore.lm import arpa_text
 from rescore.lm.arpa import LN10, ArpaOptions, read_arpa, write_arpa
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER, Tables
-from test_lm_fst import assert_same_model
-from test_ngram_file import use
 
 SMALL = """
 \\data\\

@@ -3,6 +3,7 @@ import oracle_katz
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rescore.lm.counts import count
 from rescore.lm.grams import spell
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import from_tables, random_tables, random_text
+
 from rescore.lm.backoff import sums
 from rescore.lm.counts import count
 from rescore.lm.katz import KatzOptions, good_turing, katz

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import random_tables
+from test_tables import assert_same_tables
+
 from rescore.lm.formats import load, save
 from rescore.lm.fst import from_fst, to_fst
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
-from test_tables import assert_same_tables
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from fuzz import damage, times
 from oracle_lm import random_tables
+from test_lm_fst import assert_same_model
+
 from rescore.lm import ngram_file
 from rescore.lm.ngram import NGram
 from rescore.lm.ngram_file import HEADER, SECTION
 from rescore.lm.tables import Tables
-from test_lm_fst import assert_same_model
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import from_tables, random_tables
+from test_katz import assert_same_model, assert_sums_to_one
+
 from rescore.lm.backoff import sums
 from rescore.lm.prune import PruneOptions, prune, scores
-from test_katz import assert_same_model, assert_sums_to_one
 
 
 @settings(max_examples=25)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import Backoff, from_tables, random_history, random_tables
+
 from rescore.lm.compile import Arrays, compile_tables, decompile
 from rescore.lm.grams import Grams
 from rescore.lm.tables import Tables
