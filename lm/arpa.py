@@ -217,14 +217,19 @@ def write_arpa(model: NGram, path: str | os.PathLike[str], *, words: Literal["te
             _write(file, tables, names)
 
 
-def _refuse_words(names: Sequence[str]) -> None:
-    wrong = next((name for name in names if not name or name.encode().split() != [name.encode()] or "\0" in name), None)
-    if wrong is not None:
-        raise ValueError(
-            f"word {wrong!r}: ARPA words are not empty and have no white space; write decimal ids (words='ids')"
-        )
+def unwritable_word(names: Sequence[str]) -> str | None:
+    """Why the words cannot stand in an ARPA file as text, None if they can."""
+    for token, name in enumerate(names):
+        if not name or name.encode().split() != [name.encode()] or "\0" in name:
+            return f"word {name!r} of id {token}: ARPA words are not empty and have no white space"
     if len(set(names)) != len(names):
-        raise ValueError("words: expected each once, as ARPA asks; write decimal ids (words='ids')")
+        return "words: expected each once, as ARPA asks"
+    return None
+
+
+def _refuse_words(names: Sequence[str]) -> None:
+    if why := unwritable_word(names):
+        raise ValueError(f"{why}; write decimal ids (words='ids')")
 
 
 def _write(file: BinaryIO, tables: Tables, names: list[str]) -> None:

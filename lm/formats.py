@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
 from rescore.lm.ngram import NGram
@@ -23,15 +24,15 @@ def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verif
     return read_arpa(path, arpa)
 
 
-def save(model: NGram, path: str | os.PathLike[str]) -> None:
-    """Write a model in the form that the name of the file asks for, whole or not at all."""
+def save(model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"] | None = None) -> None:
+    """Write a model in the form that the name of the file asks for, whole or not at all; `words` as in `write_arpa`."""
     suffix = _suffix(path)
     if suffix == ".ngram":
         model.save(path)
     elif suffix == ".fst":
         _save_fst(model, path)
     else:
-        write_arpa(model, path)
+        write_arpa(model, path, words=words)
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:
