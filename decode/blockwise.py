@@ -111,6 +111,7 @@ class Attention(nn.Module):
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
+            assert positions is not None  # checked where the cache came in
             k, v = cache.update(layer, positions, end, k, v)
             # [B or 1, 1, L, end]; one query for all rows at the last position sees everything
             seen = None

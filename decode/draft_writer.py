@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,15 @@ class DraftWriter:
 
     def add(self, dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> None:
         """The drafts of the visited rows of a block."""
-        rows = list(_rows(dump, block, worth, visited))
+        table = _table(dump, block, worth, visited)
         if self.path.suffix == ".jsonl":
-            self._stream.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+            self._stream.write("".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode())
             return
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        fields = {"dump": pa.string(), "task": pa.string(), "file": pa.string(), "sequence": pa.int64(), "position": pa.int64(), "rank": pa.int32(),
-                  "tokens": pa.list_(pa.int32()), "cost": pa.float32(), "accepted": pa.int32()}
-        schema = pa.schema(list(fields.items()))
         if self._parquet is None:
-            self._parquet = pq.ParquetWriter(self._stream, schema, compression="zstd")
-        self._parquet.write_table(pa.Table.from_pylist(rows, schema))
+            self._parquet = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
+        self._parquet.write_table(table)
 
     def close(self) -> None:
         if self._parquet is not None:
@@ -60,20 +55,25 @@ class DraftWriter:
         self._temporary.unlink(missing_ok=True)
 
 
-def _rows(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
-    drafts, sequence_of, truth = worth.drafts, block.sequence_of, block.truth(visited)
-    for row, true in zip(visited.tolist(), truth):
-        sequence = int(sequence_of[row])
-        for rank in range(int(drafts.count[row])):
-            tokens = drafts.tokens[row, rank]
-            yield {
-                "dump": dump,
-                "task": block.task,
-                "file": block.file,
-                "sequence": sequence + block.first_sequence,
-                "position": row - int(block.offsets[sequence]),
-                "rank": rank,
-                "tokens": tokens[tokens >= 0].tolist(),
-                "cost": round(float(drafts.cost[row, rank]), 6),
-                "accepted": int(accepted_of_drafts(tokens[None, None], true[None])[0]),
-            }
+def _table(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> Any:
+    """An Arrow table of the visited rows' drafts."""
+    import pyarrow as pa
+
+    tokens, cost = worth.drafts.tokens[visited], worth.drafts.cost[visited]
+    here, rank = np.nonzero(np.arange(tokens.shape[1]) < worth.drafts.count[visited][:, None])
+    rows, tokens, cost = visited[here], tokens[here, rank], cost[here, rank]
+    sequence = block.sequence_of[rows]
+    inside = tokens >= 0
+    lists = np.concatenate([[0], inside.sum(axis=1).cumsum()]).astype(np.int32)
+    columns = {
+        "dump": pa.array([dump] * len(rows), pa.string()),
+        "task": pa.array([block.task] * len(rows), pa.string()),
+        "file": pa.array([block.file] * len(rows), pa.string()),
+        "sequence": pa.array(sequence + block.first_sequence, pa.int64()),
+        "position": pa.array(rows - block.offsets[sequence], pa.int64()),
+        "rank": pa.array(rank, pa.int32()),
+        "tokens": pa.ListArray.from_arrays(lists, pa.array(tokens[inside], pa.int32())),
+        "cost": pa.array(cost, pa.float32()),
+        "accepted": pa.array(accepted_of_drafts(tokens[:, None], block.truth(rows)), pa.int32()),
+    }
+    return pa.table(columns)

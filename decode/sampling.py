@@ -40,17 +40,15 @@ class Sampling:
         if not (_is_integer(self.seed) and 0 <= self.seed < 2**64):
             raise ValueError(f"seed: expected an integer in [0, 2^64), got {self.seed!r}")
 
-    def uniforms(self, sequence: int, count: int) -> np.ndarray:
-        """Random numbers float64 [count] in [0, 1) of positions 0..count-1 of sequence number `sequence`.
+    def seeds(self, sequence: int, count: int) -> np.ndarray:
+        """The seeds uint64 [count] of positions 0..count-1 of sequence number `sequence`.
 
         Position i owns the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`)
-        keyed (seed, sequence), counter from 0; the number is the word's upper 53 bits times 2^-53.
+        keyed (seed, sequence), so it can be had without those before it.
         """
         if not (_is_integer(sequence) and 0 <= sequence < 2**64):
             raise ValueError(f"sequence: expected an integer in [0, 2^64), got {sequence!r}")
-        key = np.array([self.seed, sequence], np.uint64)
-        words = np.random.Philox(key=key).random_raw(count)
-        return (words >> np.uint64(11)) * 2.0**-53
+        return np.random.Philox(key=np.array([self.seed, sequence], np.uint64)).random_raw(count)
 
     def distribution(self, logits: Any) -> np.ndarray:
         """Probabilities float64 [..., V], of sum 1, after temperature, top-k and top-p.
@@ -72,23 +70,28 @@ class Sampling:
             probs = _keep(probs, mass_before < self.top_p)
         return probs / probs.sum(axis=-1, keepdims=True)
 
-    def draw(self, logits: Any, uniforms: np.ndarray) -> np.ndarray:
-        """Tokens int32 [...]: per row the first id, in id order, at which the cumulative probability exceeds `uniforms`.
+    def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
+        """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's number.
 
-        logits [..., V] as in `distribution`; uniforms float64 [...] in [0, 1). Sums in float64. Logits that differ by d
-        move the borders of the cumulative distribution by at most d / temperature, so two passes that agree to 1e-5
-        draw different tokens about once in 1e5 positions.
+        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move the
+        borders of the cumulative distribution by at most d / temperature, so two passes that agree to 1e-6 draw
+        different tokens about once in a million positions.
         """
+        seeds = np.asarray(seeds)
+        if seeds.dtype != np.uint64:
+            raise TypeError(f"seeds: expected uint64, got {seeds.dtype}")
         cumulative = np.cumsum(self.distribution(logits), axis=-1)
-        uniforms = np.asarray(uniforms, np.float64)
-        if uniforms.shape != cumulative.shape[:-1]:
-            raise ValueError(f"uniforms: expected shape {cumulative.shape[:-1]}, one per row of logits, got {uniforms.shape}")
-        if not ((uniforms >= 0) & (uniforms < 1)).all():
-            raise ValueError("uniforms: expected numbers in [0, 1), got one outside")
+        if seeds.shape != cumulative.shape[:-1]:
+            raise ValueError(f"seeds: expected shape {list(cumulative.shape[:-1])}, one per row of logits, got {list(seeds.shape)}")
         total = cumulative[..., -1]
         # Rounding must not carry the target to the very end, past the last token that has mass.
-        target = np.minimum(uniforms * total, np.nextafter(total, 0.0))
+        target = np.minimum(uniform(seeds) * total, np.nextafter(total, 0.0))
         return (cumulative <= target[..., None]).sum(axis=-1, dtype=np.int32)
+
+
+def uniform(seeds: np.ndarray) -> np.ndarray:
+    """The number float64 [...] in [0, 1) of each seed uint64 [...]: its upper 53 bits times 2^-53."""
+    return (seeds >> np.uint64(11)) * 2.0**-53
 
 
 def _is_integer(value: object) -> bool:

@@ -130,7 +130,8 @@ class Block:
         if not bad.any():
             return
         index = tuple(int(i) for i in np.argwhere(bad)[0])
-        value = getattr(self, name)[index]
+        value = getattr(self, name)[index].item()
+        shown = f"{value:.6g}" if isinstance(value, float) else value
         if name == "prompt_tokens":
             sequence, place = int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1, f"prompt token {index[0]} of the block"
         else:
@@ -138,4 +139,4 @@ class Block:
             place = f"position {index[0] - int(self.offsets[sequence])} (row {index[0] + self.first_row} of {self.file})"
         head = f", head {index[1] + 1}" if len(index) > 1 else ""
         rank = f", rank {index[2] + 1}" if len(index) > 2 else ""
-        raise ValueError(f"task {self.task!r}, sequence {sequence + self.first_sequence}, {place}{head}{rank}: {name} = {value} {what}")
+        raise ValueError(f"task {self.task!r}, sequence {sequence + self.first_sequence}, {place}{head}{rank}: {name} = {shown} {what}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.decode.sampling import Sampling
+from rescore.decode.sampling import Sampling, uniform
 
 LOGITS = st.lists(st.integers(-8, 8).map(lambda n: n / 2) | st.just(-math.inf), min_size=1, max_size=7).filter(
     lambda row: any(math.isfinite(z) for z in row)
@@ -45,10 +45,10 @@ def test_distribution_equals_the_slow_twin(row, top_k, top_p, temperature):
 
 
 @settings(max_examples=300)
-@given(row=LOGITS, u=st.floats(0, 1, exclude_max=True), top_k=st.integers(0, 8))
-def test_draw_inverts_the_cumulative_distribution(row, u, top_k):
+@given(row=LOGITS, seed=st.integers(0, 2**64 - 1), top_k=st.integers(0, 8))
+def test_draw_inverts_the_cumulative_distribution(row, seed, top_k):
     sampling = Sampling(temperature=0.7, top_k=top_k)
-    token = int(sampling.draw(np.array(row), np.array(u)))
+    token, u = int(sampling.draw(np.array(row), np.uint64(seed))), float(uniform(np.uint64(seed)))
     probs = sampling.distribution(np.array(row))
     assert probs[token] > 0
     assert math.fsum(probs[:token]) <= u + 1e-12
@@ -57,24 +57,26 @@ def test_draw_inverts_the_cumulative_distribution(row, u, top_k):
 
 def test_the_largest_number_draws_the_last_token_with_mass():
     logits = np.array([0.0, 1.0, 2.0, -np.inf])
-    assert Sampling().draw(logits, np.array(1 - 2.0**-53)) == 2
+    assert Sampling().draw(logits, np.uint64(2**64 - 1)) == 2
 
 
 def test_draws_have_the_distribution():
     sampling = Sampling(temperature=0.7, top_p=0.9, seed=5)
     logits = np.array([0.3, 1.5, -0.5, 0.0, 1.0])
-    drawn = sampling.draw(np.broadcast_to(logits, (20000, 5)), sampling.uniforms(3, 20000))
+    drawn = sampling.draw(np.broadcast_to(logits, (20000, 5)), sampling.seeds(3, 20000))
     share = np.bincount(drawn, minlength=5) / 20000
     np.testing.assert_allclose(share, sampling.distribution(logits), atol=0.015)
 
 
 def test_a_position_owns_its_number():
     sampling = Sampling(seed=7)
-    many = sampling.uniforms(2, 1000)
-    np.testing.assert_array_equal(sampling.uniforms(2, 10), many[:10])
-    assert not np.intersect1d(many, sampling.uniforms(3, 1000)).size
-    assert not np.intersect1d(many, Sampling(seed=8).uniforms(2, 1000)).size
-    assert 0 <= many.min() and many.max() < 1 and abs(many.mean() - 0.5) < 0.05
+    many = sampling.seeds(2, 1000)
+    np.testing.assert_array_equal(sampling.seeds(2, 10), many[:10])
+    assert not np.intersect1d(many, sampling.seeds(3, 1000)).size
+    assert not np.intersect1d(many, Sampling(seed=8).seeds(2, 1000)).size
+    numbers = uniform(many)
+    assert 0 <= numbers.min() and numbers.max() < 1 and abs(numbers.mean() - 0.5) < 0.05
+    assert uniform(np.array([0, 2**63, 2**64 - 1], np.uint64)).tolist() == [0.0, 0.5, 1 - 2.0**-53]
 
 
 def test_the_stream_is_philox():
@@ -85,16 +87,16 @@ def test_the_stream_is_philox():
         high1, low1 = divmod(0xCA5A826395121157 * counter[2], 2**64)
         counter = [high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0]
         key = [(key[0] + 0x9E3779B97F4A7C15) % 2**64, (key[1] + 0xBB67AE8584CAA73B) % 2**64]
-    assert Sampling(seed=7).uniforms(2, 4).tolist() == [(word >> 11) * 2.0**-53 for word in counter]
+    assert Sampling(seed=7).seeds(2, 4).tolist() == counter
 
 
 def test_torch_and_numpy_agree():
     torch = pytest.importorskip("torch")
     logits = torch.randn(6, 11, generator=torch.Generator().manual_seed(1))
     sampling = Sampling(temperature=0.8, top_p=0.95)
-    u = sampling.uniforms(0, 6)
-    np.testing.assert_array_equal(sampling.draw(logits, u), sampling.draw(logits.numpy(), u))
-    assert sampling.draw(logits.bfloat16(), u).dtype == np.int32
+    seeds = sampling.seeds(0, 6)
+    np.testing.assert_array_equal(sampling.draw(logits, seeds), sampling.draw(logits.numpy(), seeds))
+    assert sampling.draw(logits.bfloat16(), seeds).dtype == np.int32
 
 
 @pytest.mark.parametrize(
@@ -118,11 +120,11 @@ def test_options_are_checked(options, message):
 def test_arguments_are_checked():
     sampling = Sampling()
     with pytest.raises(ValueError, match=r"sequence: expected an integer in \[0, 2\^64\), got -1"):
-        sampling.uniforms(-1, 4)
+        sampling.seeds(-1, 4)
     for bad in ([0.0, math.nan], [0.0, math.inf], [-math.inf, -math.inf]):
         with pytest.raises(ValueError, match="logits: expected numbers or -inf"):
             sampling.distribution(np.array(bad))
-    with pytest.raises(ValueError, match=r"uniforms: expected shape \(2,\), one per row of logits, got \(3,\)"):
-        sampling.draw(np.zeros((2, 4)), np.zeros(3))
-    with pytest.raises(ValueError, match=r"uniforms: expected numbers in \[0, 1\)"):
-        sampling.draw(np.zeros(4), np.array(1.0))
+    with pytest.raises(ValueError, match=r"seeds: expected shape \[2\], one per row of logits, got \[3\]"):
+        sampling.draw(np.zeros((2, 4)), np.zeros(3, np.uint64))
+    with pytest.raises(TypeError, match="seeds: expected uint64, got float64"):
+        sampling.draw(np.zeros(4), np.array(0.5))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
 
@@ -194,3 +195,11 @@ def test_importing_needs_no_torch():
 
     code = "import sys, rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_examples_of_the_readme():
+    import doctest
+    from pathlib import Path
+
+    readme = Path(__file__).resolve().parents[1] / "lattice" / "README.md"
+    assert doctest.testfile(str(readme), module_relative=False).failed == 0

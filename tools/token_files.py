@@ -56,12 +56,14 @@ class TokenFile:
         i = draw.integers(len(self.tokens) - self.length)
         return self.tokens[i : i + self.length], 0, self.length
 
-    def head(self, rows: int) -> Batch:
-        """The first `rows` windows, or as many as there are."""
+    def spread(self, rows: int) -> Batch:
+        """At most `rows` windows, evenly spread over the file: the same ones at every call."""
         if self.windows:
-            return _batch([(self.tokens[i], self.start[i], self.stop[i]) for i in range(min(rows, len(self.tokens)))])
+            picked = np.linspace(0, len(self.tokens) - 1, min(rows, len(self.tokens))).astype(int)
+            return _batch([(self.tokens[i], self.start[i], self.stop[i]) for i in picked])
         rows = min(rows, len(self.tokens) // self.length)
-        return _batch([(self.tokens[i * self.length :][: self.length], 0, self.length) for i in range(rows)])
+        starts = np.linspace(0, len(self.tokens) - self.length, rows).astype(int)
+        return _batch([(self.tokens[i : i + self.length], 0, self.length) for i in starts])
 
 
 class TokenFiles:

@@ -28,15 +28,13 @@ from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
 from tied_loss import distill, first_loss, later_losses, own_positions
 from token_files import Batch, TokenFiles
 
-VALID_ROWS = 16
-
 
 @torch.no_grad()
 def validate(model: BlockwiseTransformer, files: TokenFiles, device: str, temperature: float) -> dict[str, list[float]]:
     """Mean loss in nats per token and file: of every head on text, of heads 2..h against head 1 on a model's own windows."""
     out = {}
     for name, file in files.files.items():
-        batch = file.head(VALID_ROWS).to(device)
+        batch = file.spread(64 if file.windows else 16).to(device)
         hidden = model(batch.ids)
         if file.windows:
             positions, reach = own_positions(batch.start, batch.stop, batch.ids.shape[1])
@@ -124,7 +122,7 @@ def train_gradients(model: BlockwiseTransformer, trunk: nn.Module, batch: Batch,
     chosen = order[: int(batch.ids.numel() * args.later_fraction)].to(batch.ids.device)
     losses = [first_loss(model, hidden, batch.ids), *later_losses(model, hidden, batch.ids, chosen)]
     (losses[0] + args.later_weight * sum(losses[1:])).backward()
-    return losses
+    return [loss.detach() for loss in losses]
 
 
 def distill_gradients(model: BlockwiseTransformer, trunk: nn.Module, batch: Batch, args: argparse.Namespace, step: int, log: bool) -> list[float]:

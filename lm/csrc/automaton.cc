@@ -96,6 +96,11 @@ void Automaton::check() const {
   }
 }
 
+bool Automaton::has_arc(uint32_t state, uint32_t token) const {
+  const Arcs list = arcs(state);
+  return (token16 ? find(token16, list, token) : find(token32, list, token)) != list.end;
+}
+
 Step Automaton::step(uint32_t state, uint32_t token) const {
   double paid = 0;
   for (; state != kRoot; state = backoff(state)) {
@@ -148,8 +153,10 @@ const std::vector<uint32_t>& Automaton::by_unigram_cost() const {
   std::call_once(unigram_once_, [this] {
     unigram_order_.resize(vocab_size);
     std::iota(unigram_order_.begin(), unigram_order_.end(), 0u);
+    // A NaN of a damaged file would leave no order at all.
+    const auto cost = [this](uint32_t t) { return std::isnan(arc_cost[t]) ? INFINITY : arc_cost[t]; };
     std::stable_sort(unigram_order_.begin(), unigram_order_.end(),
-                     [this](uint32_t a, uint32_t b) { return arc_cost[a] < arc_cost[b]; });
+                     [cost](uint32_t a, uint32_t b) { return cost(a) < cost(b); });
   });
   return unigram_order_;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ def _read_exactly(path: Path, stream, size: int) -> bytearray:
     while len(data) < size:
         try:
             piece = stream.read(min(size - len(data), 1 << 22))
-        except (zipfile.BadZipFile, zipfile.zlib.error, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ValueError(f"{path}: damaged archive: {error}") from None
         if not piece:
             raise ValueError(f"{path}: the logits end early")

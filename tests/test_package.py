@@ -1,0 +1,74 @@
+"""The package as a whole: what importing it costs, which way its layers point, what its stub says."""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rescore
+from rescore import _core
+
+HOME = Path(rescore.__file__).parent
+HEAVY = ("torch", "transformers", "tokenizers", "pyarrow", "pynini", "pywrapfst", "safetensors")
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_import_is_light():
+    assert not modules_after("import rescore") & {*HEAVY, "numpy", "rich"}
+
+
+def test_api_needs_no_torch():
+    assert not modules_after("from rescore import NGram, Rescorer, Sausage, Dump, TokenTree") & {"torch", "transformers", "tokenizers", "pyarrow"}
+
+
+def test_every_public_name_is_there():
+    for name in rescore.__all__:
+        assert getattr(rescore, name).__doc__, name
+    with pytest.raises(AttributeError, match="module 'rescore' has no attribute 'nothing'"):
+        getattr(rescore, "nothing")  # noqa: B009
+
+
+@pytest.mark.parametrize("layer, above", [("lattice", {"lm", "decode"}), ("lm", {"decode"})])
+def test_layers_point_one_way(layer, above):
+    files = list((HOME / layer).rglob("*.py"))
+    assert files
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = ["." * node.level + (node.module or "")]
+            for name in names:
+                assert not any(f"rescore.{other}" in name or name.startswith(f"..{other}") for other in above), f"{file}: {name}"
+
+
+def test_stub_names_everything():
+    """Every function and method of the core is in _core.pyi, and the other way round."""
+    tree = ast.parse((HOME / "_core.pyi").read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: {m.name for m in node.body if isinstance(m, ast.FunctionDef)} for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert functions == {name for name, value in vars(_core).items() if callable(value) and not inspect.isclass(value) and not name.startswith("_")}
+    for name, methods in classes.items():
+        assert methods == {m for m in vars(getattr(_core, name)) if not m.startswith("_") or m == "__init__"}
+
+
+@pytest.mark.parametrize("folder", ["lattice", "lm", "decode"])
+def test_typed_and_documented(folder):
+    assert (HOME / folder / "py.typed").exists()
+    for file in (HOME / folder).glob("*.py"):
+        if file.name != "__init__.py":
+            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
+
+
+def test_core_modules_import():
+    for module in ("lattice.sausage", "lm.ngram", "decode.draft", "decode.replay", "decode.run", "decode.cli"):
+        importlib.import_module(f"rescore.{module}")
