@@ -231,7 +231,7 @@ def test_words_that_are_no_text(arpa, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "word, message", [("a b", "'a b': ARPA words"), ("", "'': ARPA words"), ("a", "expected each once")]
+    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "expected each once")]
 )
 def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])
