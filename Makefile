@@ -30,10 +30,10 @@ demo: $(VENV)/installed
 
 # pytest exits 5 when it finds no test; make stops at that as at any failure.
 test: $(VENV)/created
-	$(PIP) install --no-warn-script-location -c constraints.txt build
-	rm -rf build/dist && PIP_CONSTRAINT= $(RUN)/python -m build --wheel --outdir build/dist . > build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
-	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
+	rm -rf build/dist
+	$(PIP) wheel --no-deps -w build/dist .
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
+	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
 	$(RUN)/python -m pytest tests
 	touch $(VENV)/installed
 

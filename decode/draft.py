@@ -54,6 +54,12 @@ class Trees:
     logq: NDArray[np.float32]
     count: NDArray[np.int32]
 
+    @classmethod
+    def of_core(cls, columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]) -> Trees:
+        """What the native core returns, by name."""
+        tokens, parents, depths, logq, count = columns
+        return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
+
     def __len__(self) -> int:
         return len(self.count)
 
@@ -104,8 +110,7 @@ class Rescorer:
 
         q(w | prefix) is the softmax over the slot's candidates of -(cost + sum_j alpha_j * (-ln p_j)).
         """
-        columns = _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads)
-        return Trees(**dict(zip(("tokens", "parents", "depths", "logq", "count"), columns)))
+        return Trees.of_core(_core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads))
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of the n most probable prefixes of a single lattice."""
@@ -139,8 +144,7 @@ def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: 
     histories: int32 [B, m], padding -1 in front. The control against which heads are to be measured.
     """
     states = model.core.start_batch(histories, threads)
-    columns = _core.model_tree(model.core, states, slots=slots, nodes=n, threads=threads)
-    return Trees(**dict(zip(("tokens", "parents", "depths", "logq", "count"), columns)))
+    return Trees.of_core(_core.model_tree(model.core, states, slots=slots, nodes=n, threads=threads))
 
 
 def _weights(alpha: ArrayLike, models: int) -> NDArray[np.float64]:

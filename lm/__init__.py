@@ -1,0 +1,28 @@
+"""N-gram language models as weighted automata. See README.md.
+
+Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.prune`, `rescore.lm.fst`.
+"""
+
+from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.build import prune_model
+from rescore.lm.counts import Counts, count
+from rescore.lm.formats import load, save
+from rescore.lm.katz import KatzOptions
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions
+from rescore.lm.tables import Tables
+
+__all__ = [
+    "ArpaOptions",
+    "Counts",
+    "KatzOptions",
+    "NGram",
+    "PruneOptions",
+    "Tables",
+    "count",
+    "load",
+    "prune_model",
+    "read_arpa",
+    "save",
+    "write_arpa",
+]

@@ -26,6 +26,7 @@ LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 UNKNOWN_LOG10 = -100.0  # of <unk> where a file has none, as in KenLM
 NEVER_COST = 98.9 * LN10  # from this on it is ARPA's -99, "never"
+SPARSE_IDS = 1 << 16
 CHUNK = 1 << 16
 
 Words = Literal["auto", "text", "ids"]
@@ -58,14 +59,14 @@ def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) 
     """A model from an ARPA file; errors are ValueErrors that name file and, mostly, line.
 
     <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word of a file of text,
-    added (log10 -100) where it is missing. An n-gram whose suffix is missing is read as KenLM reads it.
+    added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing is read as KenLM reads it.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)
     try:
         words = [word.decode() for word in sections[0].words]
         as_ids = _are_ids(words, options)
-        return _ids_model(sections, words, options) if as_ids else _text_model(sections, words, options)
+        return _ids_model(sections, words, options) if as_ids else _text_model(sections, words)
     except BadRow as error:
         lines = sections[error.order - 1].line
         where = f":{lines[error.row]}" if error.row < len(lines) else ""
@@ -85,11 +86,22 @@ def _are_ids(words: list[str], options: ArpaOptions) -> bool:
     return ids
 
 
-def _text_model(sections: list[Section], words: list[str], options: ArpaOptions) -> NGram:
-    """Ids in order of the unigrams; <unk> last where the file has none."""
+def _text_model(sections: list[Section], words: list[str]) -> NGram:
+    """Ids in order of the unigrams; <unk> last where the file has none.
+
+    Where </s> is a place holder the model is over fragments: it, <s> and <unk> go, as far as they are place holders.
+    """
     rows, cost, backoff = _values(sections)
+    holders = _place_holders(words, rows, cost[0], backoff[0])
+    fragments = EOS in holders
+    if fragments:
+        keep = np.array([word not in holders for word in words])
+        number_of = np.cumsum(keep) - 1
+        rows = [number_of[own].astype(np.uint32) for own in [rows[0][keep], *rows[1:]]]
+        cost[0], backoff[0] = cost[0][keep], backoff[0][keep]
+        words = [word for word in words if word not in holders]
     number = {word: i for i, word in enumerate(words)}
-    if UNK not in number:
+    if UNK not in number and not fragments:
         rows[0] = np.append(rows[0], np.array([[len(words)]], np.uint32), axis=0)
         cost[0], backoff[0] = np.append(cost[0], -UNKNOWN_LOG10 * LN10), np.append(backoff[0], 0.0)
         words = [*words, UNK]
@@ -100,14 +112,24 @@ def _text_model(sections: list[Section], words: list[str], options: ArpaOptions)
     return NGram.from_tables(tables, words=words)
 
 
+def _place_holders(
+    words: list[str], rows: list[NDArray[np.uint32]], cost: NDArray[np.float64], backoff: NDArray[np.float64]
+) -> set[str]:
+    """Those of <s>, </s> and <unk> that never happen and are in no longer n-gram."""
+    number = {word: i for i, word in enumerate(words) if word in (BOS, EOS, UNK)}
+    return {
+        word
+        for word, i in number.items()
+        if cost[i] >= NEVER_COST and backoff[i] == 0 and not any((own == i).any() for own in rows[1:])
+    }
+
+
 def _ids_model(sections: list[Section], words: list[str], options: ArpaOptions) -> NGram:
     """Ids as written; <s> and </s> become the end-of-text id, <unk> is shared by the ids that the file lacks."""
     rows, cost, backoff = _values(sections)
     special = {word: i for i, word in enumerate(words) if word in (BOS, EOS, UNK)}
     ids = _token_ids(words, special, cost[0], backoff[0], options)
-    vocab_size = options.vocab_size or max(int(ids.max()), options.eot or 0) + 1
-    if ids.max() >= vocab_size:
-        raise ValueError(f"expected token ids below {vocab_size}, got {int(ids.max())}")
+    vocab_size = _vocabulary(ids, options)
     unigram_cost, unigram_backoff = np.full(vocab_size, np.nan), np.zeros(vocab_size)
     event, context = ids >= 0, ids >= 0
     event[special.get(BOS, 0)] &= BOS not in special
@@ -129,22 +151,42 @@ def _ids_model(sections: list[Section], words: list[str], options: ArpaOptions) 
     return NGram.from_tables(tables, metadata={} if options.eot is None else {"eot": options.eot})
 
 
+def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
+    """V of a file of ids; one large id in a small file does not make it large."""
+    largest = max(int(ids.max()), options.eot or 0)
+    limit = options.vocab_size or MAX_VOCABULARY
+    if largest >= limit:
+        raise ValueError(f"expected token ids below {limit}, got {largest}")
+    if options.vocab_size is None and largest > SPARSE_IDS + 16 * len(ids):
+        raise ValueError(f"token id {largest} among {len(ids)} unigrams: give vocab_size if that is meant")
+    return options.vocab_size or largest + 1
+
+
 def _token_ids(
-    words: list[str], special: dict[str, int], cost: NDArray[np.float64], backoff: NDArray[np.float64], options: ArpaOptions
+    words: list[str],
+    special: dict[str, int],
+    cost: NDArray[np.float64],
+    backoff: NDArray[np.float64],
+    options: ArpaOptions,
 ) -> NDArray[np.int64]:
     """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> where they are place holders."""
     ids = np.array([-1 if word in special else int(word) for word in words], np.int64)
     used = [w for w in (BOS, EOS) if w in special and (cost[special[w]] < NEVER_COST or backoff[special[w]] != 0)]
     if used and options.eot is None:
-        raise ValueError(f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for")
+        raise ValueError(
+            f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for"
+        )
     if used and (ids == options.eot).any():
         raise ValueError(f"token id {options.eot}, the end of text, has a unigram of its own beside <s> and </s>")
     for word in used:
+        assert options.eot is not None
         ids[special[word]] = options.eot
     return ids
 
 
-def _values(sections: list[Section]) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+def _values(
+    sections: list[Section],
+) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """Rows, costs and backoff costs of every order."""
     rows = [section.rows() for section in sections]
     cost = [np.array(section.logp, np.float64) * -LN10 + 0.0 for section in sections]

@@ -58,6 +58,8 @@ def read_sections(path: str | os.PathLike[str]) -> list[Section]:
             expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
             if following != expected:
                 raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
+        while packed and lines.next() is not None:  # to where gzip has its checksum
+            pass
     return sections
 
 

@@ -1,6 +1,6 @@
 """Backoff weights: what makes the probabilities after a context sum to one.
 
-    bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both over the words w that h has n-grams for
+bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both over the words w that h has n-grams for
 """
 
 from __future__ import annotations

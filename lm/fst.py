@@ -86,7 +86,9 @@ def from_fst(
             grams = np.concatenate([grams, np.column_stack([ends[:, 1:], np.full(len(ends), eos)]).astype(np.uint32)])
             own = np.concatenate([own, final[ends[:, 0]]])
         elif final.any():
-            raise ValueError("final costs: expected 0 in every state of a model over fragments; give bos and eos otherwise")
+            raise ValueError(
+                "final costs: expected 0 in every state of a model over fragments; give bos and eos otherwise"
+            )
         if length == 0 and bos is not None:
             grams, own = np.append(grams, np.array([[bos]], np.uint32), axis=0), np.append(own, NEVER)
         rows.append(grams)
@@ -108,7 +110,9 @@ def _model(
         rows.pop(), costs.pop()
     paid = []
     for length, own in enumerate(rows[:-1], 1):
-        known = {tuple(row[1:]): backoff[row[0]][1] for row in contexts[length].tolist()} if length < len(contexts) else {}
+        known = (
+            {tuple(row[1:]): backoff[row[0]][1] for row in contexts[length].tolist()} if length < len(contexts) else {}
+        )
         paid.append(np.array([known.get(tuple(row), 0.0) for row in own.tolist()], np.float64))
     tables = Tables.from_rows(rows, costs, paid, vocab_size=vocab_size, unseen_cost=unseen_cost, bos=bos, eos=eos)
     return NGram.from_tables(tables)
@@ -165,5 +169,7 @@ def _contexts(
         length[wave[:, 0]] = len(waves)
         waves.append(wave)
     if (length < 0).any():
-        raise ValueError(f"state {int((length < 0).argmax())} is reached by no context; bos gives that of the start state")
+        raise ValueError(
+            f"state {int((length < 0).argmax())} is reached by no context; bos gives that of the start state"
+        )
     return waves[:-1]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +52,11 @@ class Grams:
         np.cumsum(np.bincount(self.prefix, minlength=contexts), out=begin[1:])
         return begin
 
-    def total(self, values: NDArray[np.generic], contexts: int) -> NDArray[np.float64]:
+    def total(self, values: NDArray[Any], contexts: int) -> NDArray[np.float64]:
         """Sum of `values` [n] over the rows of each prefix, float64 [contexts]."""
-        return np.bincount(self.prefix, weights=values, minlength=contexts)
+        return np.asarray(np.bincount(self.prefix, weights=values, minlength=contexts), np.float64)
 
-    def find(self, prefix: NDArray[np.generic], token: NDArray[np.generic]) -> NDArray[np.int64]:
+    def find(self, prefix: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
         """Row of each (prefix, token), int64 [m]; -1 where there is none. A negative prefix finds nothing."""
         prefix = np.asarray(prefix, np.int64)
         if not len(self):
@@ -66,7 +67,7 @@ class Grams:
         return np.where((keys[row] == wanted) & (prefix >= 0), row, -1)
 
 
-def pack(prefix: NDArray[np.generic], token: NDArray[np.generic]) -> NDArray[np.uint64]:
+def pack(prefix: NDArray[Any], token: NDArray[Any]) -> NDArray[np.uint64]:
     """One uint64 per (prefix, token), in the same order."""
     return (np.asarray(prefix).astype(np.uint64) << np.uint64(TOKEN_BITS)) | np.asarray(token).astype(np.uint64)
 
@@ -86,7 +87,7 @@ def select(levels: Sequence[Grams], keep: Sequence[NDArray[np.bool_]]) -> tuple[
 def spell(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
     """The tokens of the n-grams of one order, uint32 [n, order]."""
     tokens = np.empty((len(levels[order - 1]), order), np.uint32)
-    row: NDArray[np.generic] = np.arange(len(levels[order - 1]))
+    row: NDArray[Any] = np.arange(len(levels[order - 1]))
     for place in range(order - 1, -1, -1):
         tokens[:, place] = levels[place].token[row]
         row = levels[place].prefix[row]

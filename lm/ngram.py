@@ -173,7 +173,8 @@ class NGram:
         return ids
 
     def info(self) -> dict[str, Any]:
-        """Facts about the model, ready for JSON; takes constant time but for a model that lacks `ngrams`."""
+        """Facts about the model, ready for JSON; in constant time where the metadata have `ngrams`."""
+        ngrams = self.metadata.get("ngrams")
         size = sum(array.nbytes for array in self.arrays)
         arcs = len(self.arc_token)
         return {
@@ -181,7 +182,7 @@ class NGram:
             "vocab_size": self.vocab_size,
             "states": len(self.backoff_state),
             "arcs": arcs,
-            "ngrams": list(self.metadata.get("ngrams") or self.to_tables().ngrams),
+            "ngrams": ngrams if isinstance(ngrams, list) else list(self.to_tables().ngrams),
             "bytes": size,
             "bytes_per_ngram": round(size / arcs, 2),
             "words": self.words is not None,
@@ -192,7 +193,9 @@ class NGram:
         """ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
         mine = self.metadata.get("tokenizer")
         if mine is not None and mine != tokenizer:
-            raise ValueError(f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer")
+            raise ValueError(
+                f"n-gram model: expected tokenizer {tokenizer}, got {mine}; build it with the same tokenizer"
+            )
         if vocab_size is not None and vocab_size != self.vocab_size:
             raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, got {self.vocab_size}")
 

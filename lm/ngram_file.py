@@ -67,12 +67,16 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
     sections = {name: np.ascontiguousarray(array) for name, array in content.arrays._asdict().items()}
     sections["metadata"] = np.frombuffer(json.dumps(content.metadata, sort_keys=True).encode(), np.uint8)
     if len(sections["metadata"]) > MAX_METADATA_BYTES:
-        raise ValueError(f"metadata: expected at most {MAX_METADATA_BYTES} bytes of JSON, got {len(sections['metadata'])}")
+        raise ValueError(
+            f"metadata: expected at most {MAX_METADATA_BYTES} bytes of JSON, got {len(sections['metadata'])}"
+        )
     if content.words is not None:
         sections["word_ends"], sections["words"] = _join_words(content.words)
     table, at = b"", _aligned(HEADER.size + SECTION.size * len(sections))
     for name, array in sections.items():
-        table += SECTION.pack(name.encode(), array.dtype.str.replace("|", "<").encode(), zlib.crc32(array), at, array.nbytes)
+        table += SECTION.pack(
+            name.encode(), array.dtype.str.replace("|", "<").encode(), zlib.crc32(array.data), at, array.nbytes
+        )
         at = _aligned(at + array.nbytes)
     states, arcs = len(content.arrays.backoff_state), len(content.arrays.arc_token)
     facts = (MAGIC, VERSION, len(sections), at, content.vocab_size, content.order, states, arcs)
@@ -81,7 +85,7 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
         file.write(HEADER.pack(*facts, checksum) + table)
         for array in sections.values():
             file.write(bytes(_aligned(file.tell()) - file.tell()))
-            file.write(memoryview(array).cast("B") if array.nbytes else b"")
+            file.write(array.data.cast("B") if array.nbytes else b"")
         file.write(bytes(at - file.tell()))
 
 
@@ -115,7 +119,9 @@ def _map(path: Path) -> NDArray[np.uint8]:
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path}: expected a regular file")
     if found.st_size < HEADER.size:
-        raise ValueError(f"{path}: expected an .ngram file, got {found.st_size} bytes; its header alone has {HEADER.size}")
+        raise ValueError(
+            f"{path}: expected an .ngram file, got {found.st_size} bytes; its header alone has {HEADER.size}"
+        )
     return np.memmap(path, np.uint8, "r").view(np.ndarray)
 
 
@@ -127,7 +133,9 @@ def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, Section]]:
     if header.version != VERSION:
         raise ValueError(f"expected format version {VERSION}, got {header.version}; a newer rescore may read it")
     if header.file_bytes != len(data):
-        raise ValueError(f"expected {header.file_bytes} bytes as its header says, got {len(data)}; the file is cut or grown")
+        raise ValueError(
+            f"expected {header.file_bytes} bytes as its header says, got {len(data)}; the file is cut or grown"
+        )
     if header.sections > MAX_SECTIONS or HEADER.size + header.sections * SECTION.size > len(data):
         raise ValueError(f"header: expected at most {MAX_SECTIONS} sections within the file, got {header.sections}")
     head = data[: HEADER.size + header.sections * SECTION.size].tobytes()
@@ -157,7 +165,7 @@ def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, Section]:
 
 def _verify(data: NDArray[np.uint8], sections: dict[str, Section]) -> None:
     for section in sections.values():
-        if zlib.crc32(data[section.offset : section.offset + section.bytes]) != section.crc32:
+        if zlib.crc32(data[section.offset : section.offset + section.bytes].data) != section.crc32:
             raise ValueError(f"section {section.name!r}: its checksum does not match; the file is damaged")
 
 
@@ -169,7 +177,9 @@ def _array(data: NDArray[np.uint8], sections: dict[str, Section], name: str, hea
     return _view(data, sections, name, dtype, header.states + 1 if name == "arc_begin" else length)
 
 
-def _view(data: NDArray[np.uint8], sections: dict[str, Section], name: str, dtype: str, length: int | None) -> NDArray[Any]:
+def _view(
+    data: NDArray[np.uint8], sections: dict[str, Section], name: str, dtype: str, length: int | None
+) -> NDArray[Any]:
     if name not in sections:
         raise ValueError(f"section {name!r}: missing; the file has {', '.join(sections) or 'none'}")
     section, item = sections[name], np.dtype(dtype).itemsize
@@ -209,7 +219,11 @@ def _words(data: NDArray[np.uint8], sections: dict[str, Section], vocab_size: in
 
 
 def _join_words(words: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    encoded = [word.encode() for word in words]
+    try:
+        encoded = [word.encode() for word in words]
+    except UnicodeEncodeError as error:
+        number = next(i for i, word in enumerate(words) if word == error.object)
+        raise ValueError(f"word {number}: expected text that UTF-8 can hold, got {error.object!r}") from error
     ends = np.cumsum([len(word) for word in encoded], dtype=np.uint64)
     return ends, np.frombuffer(b"".join(encoded), np.uint8)
 

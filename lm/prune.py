@@ -35,7 +35,9 @@ class PruneOptions:
 
     def __post_init__(self) -> None:
         if (self.theta is None) == (self.max_ngrams is None):
-            raise ValueError("pruning: expected either theta or max_ngrams, got " + ("neither" if self.theta is None else "both"))
+            raise ValueError(
+                "pruning: expected either theta or max_ngrams, got " + ("neither" if self.theta is None else "both")
+            )
         if self.theta is not None and not (math.isfinite(self.theta) and self.theta >= 0):
             raise ValueError(f"theta: expected a finite number >= 0, got {self.theta}")
         if self.max_ngrams is not None and self.max_ngrams < 1:
@@ -53,12 +55,17 @@ def prune(tables: Tables, options: PruneOptions) -> Tables:
         keep = [own >= least for own in score]
     else:
         assert options.max_ngrams is not None
+        if options.max_ngrams < tables.vocab_size:
+            raise ValueError(
+                f"max_ngrams: expected at least the {tables.vocab_size} unigrams, which stay, got {options.max_ngrams}"
+            )
         keep = _within(score, options.max_ngrams - tables.vocab_size)
     while keep and not keep[-1].any():
         keep.pop()
     kept = with_backoff(tables.keep([np.ones(tables.vocab_size, bool), *keep]))
     report = {"theta": options.theta, "max_ngrams": options.max_ngrams, "before": list(tables.ngrams)}
-    history = [*tables.metadata.get("pruning", []), {**report, "after": list(kept.ngrams)}]
+    before = tables.metadata.get("pruning")
+    history = [*(before if isinstance(before, list) else []), {**report, "after": list(kept.ngrams)}]
     return replace(kept, metadata={**tables.metadata, "pruning": history})
 
 
@@ -102,8 +109,6 @@ def _context_logps(tables: Tables) -> list[NDArray[np.float64]]:
 
 def _within(score: list[NDArray[np.float64]], budget: int) -> list[NDArray[np.bool_]]:
     """Masks of the best n-grams, `budget` at most; n-grams that tie at the limit go together."""
-    if budget < 0:
-        raise ValueError(f"max_ngrams: expected at least the unigrams, which stay; {-budget} more are needed")
     every = np.concatenate(score) if score else np.zeros(0)
     if budget >= len(every):
         return [np.ones(len(own), bool) for own in score]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.lm.grams import Grams, pack
 
+
 class BadRow(ValueError):
     """An n-gram that fits no model: its order, its row, counted as the caller gave them, and why."""
 

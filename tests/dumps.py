@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+
 from rescore.lattice.dump_header import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 

@@ -8,6 +8,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+
 from rescore.lm.counts import Counts
 from rescore.lm.grams import Grams
 from rescore.lm.rows import index_rows
@@ -78,6 +79,4 @@ def read_model(path: Path, ids, unseen_cost: float = 1000.0) -> Tables:
     rows, cost = rows_by_order(ngrams, ids)
     names = {number: word for word, number in ids.items()}
     backoff = [np.array([contexts.get(tuple(names[t] for t in row), 0.0) for row in own.tolist()]) for own in rows[:-1]]
-    return Tables.from_rows(
-        rows, cost, backoff, vocab_size=len(ids), unseen_cost=unseen_cost, bos=BOS, eos=ids["</s>"]
-    )
+    return Tables.from_rows(rows, cost, backoff, vocab_size=len(ids), unseen_cost=unseen_cost, bos=BOS, eos=ids["</s>"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rescore.lattice import svg
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree

@@ -10,13 +10,14 @@ import dumps
 import numpy as np
 import pytest
 from dumps import H, K, V
+from safetensors.numpy import load_file, save_file
+
 from rescore.lattice.dump import Dump, crc32_of
 from rescore.lattice.dump_header import DumpHeader, parse_header
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.logits_file import reduce_logits
 from rescore.lattice.loops import is_loop
 from rescore.lattice.mapped import map_tensors, widen
-from safetensors.numpy import load_file, save_file
 
 
 def message(text: str, kind: type[Exception] = ValueError):

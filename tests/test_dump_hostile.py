@@ -12,6 +12,7 @@ from pathlib import Path
 import dumps
 import numpy as np
 import pytest
+
 from rescore.lattice.dump import Dump
 
 COUNT = int(os.environ.get("RESCORE_FUZZ", "300"))

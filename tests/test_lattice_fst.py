@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rescore.lattice.fst import from_fst, to_fst
 from rescore.lattice.sausage import Sausage
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rescore.lattice.oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
 from rescore.lattice.sausage import Sausage
 

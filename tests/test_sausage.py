@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
 

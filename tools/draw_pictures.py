@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage

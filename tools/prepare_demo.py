@@ -29,6 +29,8 @@ TASKS = {
     "scitldr": "scitldr",
 }
 SPLITS = {"scitldr": {"train": "train", "valid": "dev", "test": "test"}}
+# The test splits' text is shipped in the dumps: leave out what asks for more than a permissive licence's mention.
+NOT_SHIPPED = {("test", "go")}
 PROMPT_TOKENS = 64
 REFERENCE_TOKENS = 96
 
@@ -41,9 +43,11 @@ def documents(data: Path, task: str, split: str) -> list[tuple[str, str, str]]:
     wanted = split
     if task == "gsm8k" and split == "valid":
         split = "train"
-    name = SPLITS.get(task, {}).get(split, split)
+    path = data / TASKS[task] / f"{SPLITS.get(task, {}).get(split, split)}.jsonl.gz"
+    if not path.exists():
+        raise SystemExit(f"{path}: no such file; expected DATA to hold the folders {', '.join(TASKS.values())}")
     out = []
-    with gzip.open(data / TASKS[task] / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             if task == "gsm8k":
@@ -53,7 +57,7 @@ def documents(data: Path, task: str, split: str) -> list[tuple[str, str, str]]:
                 out.append((row["id"], f"Question: {row['question']}\nAnswer:", f" {row['answer']}"))
             elif task == "scitldr":
                 out.append((row["id"], f"Abstract: {row['source']}\nSummary:", f" {row['targets'][0].strip()}"))
-            else:
+            elif (split, row["source"]) not in NOT_SHIPPED:
                 out.append((row["id"], "", row["text"]))
     return out
 
@@ -88,6 +92,8 @@ def prompts(tokenizer: Tokenizer, task: str, rows: list[tuple[str, str, str]], l
                  "reference": [*tokenizer.encode(text).ids, end][:REFERENCE_TOKENS]} for name, prompt, text in chosen]
     streams = [(name, tokenizer.encode(text).ids) for name, _, text in rows]
     weights = [max(0, len(ids) - PROMPT_TOKENS - REFERENCE_TOKENS) for _, ids in streams]
+    if not any(weights):
+        raise SystemExit(f"{task}: expected a document of more than {PROMPT_TOKENS + REFERENCE_TOKENS} tokens to cut prompts from, got none")
     out = []
     for name, ids in draw.choices(streams, weights, k=limit):
         start = draw.randrange(len(ids) - PROMPT_TOKENS - REFERENCE_TOKENS)
@@ -100,8 +106,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--vocab-size", type=int, default=8192)
+    parser.add_argument("--vocab-size", type=int, default=8192, help="tokens, end-of-text included (default: 8192)")
     args = parser.parse_args()
+    if not 257 <= args.vocab_size <= 65536:
+        parser.error(f"--vocab-size: expected 257..65536 (bytes and end-of-text; ids are stored in 16 bits), got {args.vocab_size}")
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(args.data, args.vocab_size)
     tokenizer.save(str(args.out / "tokenizer.json"))

@@ -5,8 +5,8 @@
 
 OUT holds `tokens` uint16 or int32 [n, length], each row a prompt's tail followed by its continuation, and `start`,
 `stop` int32 [n]: tokens[i, start[i]:stop[i]] were sampled. A continuation ends after its end-of-text token; the
-rest of its row is end-of-text. Prompts are taken in random order, every task in equal share until it runs out; text
-prompts are lengthened by some of their reference, so that the contexts vary in length.
+rest of its row is end-of-text. Prompts are taken in random order, every task in equal share, those of the smaller tasks
+several times; text prompts are lengthened by some of their reference, so that the contexts vary in length.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def contexts(lines: list[str], most: int, end: int, draw: np.random.Generator) -> list[list[int]]:
-    """Prompt ids of at most `most` tokens, in random order, tasks interleaved in equal share until they run out."""
+    """Prompt ids of at most `most` tokens, in random order, tasks interleaved in equal share, the smaller ones repeated."""
     tasks: dict[str, list[list[int]]] = {}
     for line in lines:
         row = json.loads(line)
@@ -38,8 +38,12 @@ def contexts(lines: list[str], most: int, end: int, draw: np.random.Generator) -
             reference = [w for w in row["reference"] if w != end]
             ids = ids + reference[: draw.integers(0, len(reference) + 1)]
         tasks.setdefault(row["task"], []).append(ids[-most:])
-    ranked = [(place, draw.random(), ids) for rows in tasks.values() for place, ids in enumerate(_shuffled(rows, draw))]
-    return [ids for _, _, ids in sorted(ranked, key=lambda item: item[:2])]
+    largest = max(map(len, tasks.values()))
+    columns = []
+    for rows in tasks.values():
+        rounds = [ids for _ in range(-(-largest // len(rows))) for ids in _shuffled(rows, draw)]
+        columns.append(rounds[:largest])
+    return [ids for row in zip(*columns) for ids in row]
 
 
 def _shuffled(rows: list, draw: np.random.Generator) -> list:

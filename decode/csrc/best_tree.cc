@@ -103,51 +103,62 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
       [&](const Child& child) { return sausage.slot_ids(child.depth - 1)[child.rank]; });
 }
 
-// The `most` cheapest tokens in a state. Arcs of longer contexts hide those of shorter ones; of the root,
-// whose arcs are all tokens, only the cheapest that nothing hides are looked at.
-void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t most) {
+// The children of a prefix that may belong to the tree, sorted. `least_` holds the n least costs of all children
+// seen so far: what costs more than the greatest of them cannot be among the n best nodes. Long arc lists are
+// so read in one pass that keeps few arcs, and of the root's, sorted by cost, only the first are looked at.
+void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t nodes) {
   Opened& opened = opened_[prefix];
   const int depth = tree_.prefixes[prefix].depth + 1;
-  opened.first_child = children_.size();
-  ++opening_;
   proposals_.clear();
-  const auto propose = [&](uint32_t token, double token_cost, uint64_t arc) {
-    if (seen_[token] == opening_) return false;
-    seen_[token] = opening_;
-    const Fixed fixed = to_fixed(std::max(token_cost, 0.0));
-    if (fixed < kImpossible) proposals_.push_back({fixed, token, lm.next(arc)});
-    return true;
-  };
+  contexts_.clear();
   double paid = 0;
+  const auto most = [&] {  // nats that an arc may cost, with room for rounding
+    return least_.size() < nodes ? INFINITY : static_cast<double>(least_.front() - cost) / kFixedOne - paid + 1e-6;
+  };
+  const auto propose = [&](uint64_t arc, uint32_t token) {
+    const Fixed total = cost + to_fixed(std::max(paid + static_cast<double>(lm.arc_cost[arc]), 0.0));
+    if (total >= kImpossible || (least_.size() == nodes && total > least_.front())) return;
+    for (const uint32_t longer : contexts_)  // whose arc hides this one
+      if (lm.has_arc(longer, token)) return;
+    proposals_.push_back({total, token, lm.next(arc)});
+    if (least_.size() == nodes) {
+      std::pop_heap(least_.begin(), least_.end());
+      least_.pop_back();
+    }
+    least_.push_back(total);
+    std::push_heap(least_.begin(), least_.end());
+  };
   uint32_t state = opened.state;
   for (; state != kRoot; state = lm.backoff(state)) {
     const Automaton::Arcs arcs = lm.arcs(state);
+    double limit = most();
     for (uint64_t arc = arcs.begin; arc < arcs.end; ++arc) {
-      propose(lm.checked_token(arc), paid + lm.arc_cost[arc], arc);
+      if (!(lm.arc_cost[arc] <= limit)) continue;
+      propose(arc, lm.checked_token(arc));
+      limit = most();
     }
+    contexts_.push_back(state);
     paid += lm.backoff_cost[state];
   }
-  size_t taken = 0;
   for (const uint32_t token : lm.by_unigram_cost()) {
-    if (taken == most) break;
-    taken += propose(token, paid + lm.arc_cost[token], token);
+    if (!(lm.arc_cost[token] <= most())) break;
+    propose(token, token);
   }
-  const size_t count = std::min(most, proposals_.size());
-  std::partial_sort(proposals_.begin(), proposals_.begin() + count, proposals_.end(), [](const Proposal& a, const Proposal& b) {
-    return a.cost != b.cost ? a.cost < b.cost : a.token < b.token;
-  });
-  for (size_t place = 0; place < count; ++place) {
-    const Proposal& best = proposals_[place];
-    children_.push_back({cost + best.cost, prefix, static_cast<uint32_t>(place), best.token, depth});
+  std::sort(proposals_.begin(), proposals_.end(),
+            [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
+  opened.first_child = children_.size();
+  for (const Proposal& best : proposals_) {
+    if (least_.size() == nodes && best.cost > least_.front()) break;
+    children_.push_back({best.cost, prefix, static_cast<uint32_t>(children_.size() - opened.first_child), best.token, depth});
     next_.push_back(best.next);
   }
-  opened.children = count;
+  opened.children = children_.size() - opened.first_child;
 }
 
 int ModelTreeSearch::run(const Automaton& lm, uint32_t start, int slots, TreeOutput out) {
   clear(out);
   if (slots == 0 || out.nodes == 0) return 0;
-  if (seen_.size() < lm.vocab_size) seen_.assign(lm.vocab_size, 0);
+  least_.clear();
   tree_.clear();
   children_.clear();
   next_.clear();

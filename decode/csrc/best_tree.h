@@ -43,22 +43,22 @@ class ModelTreeSearch {
 
  private:
   struct Proposal {
-    Fixed cost;
+    Fixed cost;  // of the prefix with this token
     uint32_t token, next;
   };
   struct Opened {
     uint32_t state;
     size_t first_child, children;
   };
-  void open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t most);
+  void open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t nodes);
 
   PrefixTree tree_;
   std::vector<Opened> opened_;
   std::vector<Child> children_;
   std::vector<uint32_t> next_;  // beside children_
   std::vector<Proposal> proposals_;
-  std::vector<uint64_t> seen_;  // [V]: the opening at which a token was last proposed
-  uint64_t opening_ = 0;
+  std::vector<uint32_t> contexts_;  // the states backed off from
+  std::vector<Fixed> least_;        // a heap, the greatest first
 };
 
 }  // namespace rescore

@@ -96,6 +96,11 @@ void Automaton::check() const {
   }
 }
 
+bool Automaton::has_arc(uint32_t state, uint32_t token) const {
+  const Arcs list = arcs(state);
+  return (token16 ? find(token16, list, token) : find(token32, list, token)) != list.end;
+}
+
 Step Automaton::step(uint32_t state, uint32_t token) const {
   double paid = 0;
   for (; state != kRoot; state = backoff(state)) {

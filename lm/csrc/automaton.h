@@ -73,6 +73,9 @@ class Automaton {
     return state;
   }
 
+  // Whether `token` has an arc in `state` itself.
+  bool has_arc(uint32_t state, uint32_t token) const;
+
   // The cost of `token` in `state` and the state that it leads to. Precondition: token < vocab_size.
   Step step(uint32_t state, uint32_t token) const;
 

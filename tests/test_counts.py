@@ -1,0 +1,74 @@
+import numpy as np
+import oracle_katz
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescore.lm.counts import count
+from rescore.lm.grams import spell
+
+
+def as_dict(counts):
+    seen = [np.flatnonzero(own) for own in counts.count]
+    return {
+        tuple(row): c
+        for n, rows in enumerate(seen, 1)
+        for row, c in zip(spell(counts.levels, n)[rows].tolist(), counts.count[n - 1][rows].tolist())
+    }
+
+
+@settings(max_examples=150)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=12), min_size=1, max_size=5), st.integers(1, 5))
+def test_counts_are_those_of_the_definition(documents, order):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=order, vocab_size=7, eot=0)
+    assert as_dict(counts) == dict(oracle_katz.count(documents, order, 0))
+    for level, below in zip(counts.levels[1:], counts.levels):
+        assert (np.diff(level.keys().astype(np.int64)) > 0).all()
+        assert (level.prefix < len(below)).all()
+    for n in range(2, order + 1):
+        rows = spell(counts.levels, n)
+        assert np.array_equal(rows[:, 1:], spell(counts.levels, n - 1)[counts.levels[n - 1].suffix])
+
+
+def test_the_example_of_the_module():
+    a, b, c, eot = 1, 2, 3, 0
+    found = as_dict(count([[eot, a, b, eot, c, eot]], order=3, vocab_size=4, eot=eot))
+    assert {g for g in found if len(g) == 2} == {(eot, a), (a, b), (b, eot), (eot, c), (c, eot)}
+    assert {g for g in found if len(g) == 3} == {(eot, a, b), (a, b, eot), (eot, c, eot)}
+    assert found[(eot,)] == 2  # the first one is a context alone
+
+
+def test_whole_documents_may_come_in_any_number_of_sequences():
+    one = count([[0, 1, 2, 0, 3, 1, 0]], order=3, vocab_size=4, eot=0)
+    for parts in ([[1, 2], [3, 1]], [[0, 1, 2, 0], [0, 3, 1]], [[1, 2, 0, 3, 1]], [[0, 1, 2], [], [3, 1, 0]]):
+        assert as_dict(count(map(np.array, parts), order=3, vocab_size=4, eot=0)) == as_dict(one), parts
+
+
+def test_a_vocabulary_beyond_16_bits():
+    top = (1 << 24) - 1
+    counts = count([np.array([5, top, 5, 70000], np.int64)], order=3, vocab_size=1 << 24, eot=0)
+    assert as_dict(counts)[(5, top, 5)] == 1
+    assert counts.tokens == 5
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(order=0), "order of the n-gram model: expected 1..7, got 0"),
+        (dict(order=8), "expected 1..7, got 8"),
+        (dict(vocab_size=0), "vocabulary size: expected 1..16777216, got 0"),
+        (dict(eot=9), "end-of-text id: expected 0..3, got 9"),
+        (dict(sequences=[[1, 4]]), "sequence 0: expected ids in 0..3, got 4"),
+        (dict(sequences=[[1], [-1]]), "sequence 1: expected ids in 0..3, got -1"),
+        (dict(sequences=[[[1]]]), "sequence 0: expected a one-dimensional array of integers"),
+        (dict(sequences=[[0.5]]), "expected a one-dimensional array of integers, got float64"),
+        (dict(sequences=[]), "expected at least one token, got none"),
+    ],
+)
+def test_wrong_input_is_named(options, message):
+    options = {"sequences": [[1, 2]], "order": 2, "vocab_size": 4, "eot": 0, **options}
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        count(options.pop("sequences"), **options)

@@ -1,0 +1,79 @@
+"""Everything that needs a GPU, in one run of a few minutes: `python tools/gpu_check.py`.
+
+Prints a table: how far the demo model's logits on the GPU are from those on the CPU (fp32), and how many tokens a
+second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it. Exit status 1 if the
+GPU disagrees or there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.lattice.dump import Dump
+
+DEMO = Path(__file__).parents[1] / "data" / "demo"
+LOGIT_TOLERANCE = 2e-3  # fp32 sums in another order
+STEPS = 40
+
+
+def logit_difference(model: Path, dump: Dump) -> tuple[float, float]:
+    """The largest difference of any head's logit between GPU and CPU, and the share of equal ten best candidates."""
+    block = next(dump.blocks())
+    ids = torch.from_numpy(block.tokens[:256].astype(np.int64))[None]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.inference_mode():
+        logits = []
+        for device in ("cpu", "cuda"):
+            net = BlockwiseTransformer.load(model).to(device)
+            logits.append(net.all_logits(net(ids.to(device))).cpu())
+    best = [one.topk(10).indices for one in logits]
+    return float((logits[0] - logits[1]).abs().max()), float((best[0] == best[1]).float().mean())
+
+
+def train(folder: Path, tokens: Path, hidden_gpu: bool) -> dict:
+    """The last line of the curve of a short training."""
+    command = [sys.executable, str(Path(__file__).with_name("train_bpd.py")), str(folder), "--train", f"demo={tokens}", "--valid", f"demo={tokens}",
+               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS)]
+    environment = {"CUDA_VISIBLE_DEVICES": ""} if hidden_gpu else {}
+    subprocess.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], check=True, stdout=subprocess.DEVNULL)
+    return json.loads((folder / "curve.jsonl").read_text().splitlines()[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", type=Path, default=DEMO)
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no CUDA device; nothing was checked", file=sys.stderr)
+        return 1
+    dump = Dump.open(args.demo / "forced")
+    difference, equal = logit_difference(args.demo / "model.safetensors", dump)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        np.save(folder / "tokens.npy", np.concatenate([block.tokens for block in dump.blocks()]))
+        runs = {where: train(folder / where, folder / "tokens.npy", where == "cpu") for where in ("gpu", "cpu")}
+    losses = {where: run["loss"][0] for where, run in runs.items()}
+    table = Table(title=f"{torch.cuda.get_device_name()}, torch {torch.__version__}", box=None)
+    for column in ("check", "value", "wanted"):
+        table.add_column(column)
+    table.add_row("largest difference of a logit, fp32, GPU - CPU", f"{difference:.2e}", f"<= {LOGIT_TOLERANCE:g}")
+    table.add_row("equal candidates among the ten best", f"{equal:.4%}", "")
+    table.add_row(f"head 1's loss after {STEPS} bf16 steps, GPU / CPU", f"{losses['gpu']:.3f} / {losses['cpu']:.3f}", "within 0.05")
+    table.add_row("tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", "")
+    Console().print(table)
+    return 0 if difference <= LOGIT_TOLERANCE and abs(losses["gpu"] - losses["cpu"]) <= 0.05 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
