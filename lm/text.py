@@ -77,7 +77,7 @@ def documents(path: str | Path) -> Iterator[str]:
                     yield _text_of(_decoded(line))
             return
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}, after line {number}: the gzip data are damaged: {error}") from None
+            raise ValueError(f"{path}: the gzip data are damaged after line {number}: {error}") from None
         except ValueError as error:
             place = f", line {number}" if number else ""
             raise ValueError(f"{path}{place}: {error}") from None

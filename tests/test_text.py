@@ -95,7 +95,7 @@ def test_files_refused(tmp_path, tokenizer):
             list(documents(tmp_path / name))
     for content in (b"no gzip", gzip.compress(lines("a" * 1000).encode())[:-12], gzip.compress(b"\xff")):
         (tmp_path / "a.txt.gz").write_bytes(content)
-        with pytest.raises(ValueError, match="a.txt.gz: "):
+        with pytest.raises(ValueError, match="a.txt.gz: (the gzip data are damaged after line 0|expected UTF-8, got byte 0xff at 0)"):
             list(documents(tmp_path / "a.txt.gz"))
     with pytest.raises(ValueError, match="a.txt.gz: expected .*, of which text needs a tokenizer; give --tokenizer"):
         list(sequences(tmp_path / "a.txt.gz", None))
