@@ -249,7 +249,7 @@ def _write(file: BinaryIO, tables: Tables, names: list[str]) -> None:
 def _lines(tables: Tables, names: list[str], order: int) -> Iterator[str]:
     """The lines of one order, many at a time; contexts have a backoff."""
     rows = tables.spell(order)
-    logp = tables.cost[order - 1] / -LN10 + 0.0
+    logp = np.minimum(tables.cost[order - 1] / -LN10, 0.0) + 0.0  # a certain event's cost may round to just below 0
     if order < tables.order:
         backoff = tables.backoff[order - 1] / -LN10 + 0.0
         context = (np.bincount(tables.levels[order].prefix, minlength=len(rows)) > 0) | (backoff != 0)
