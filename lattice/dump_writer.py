@@ -107,6 +107,7 @@ class DumpWriter:
         block = _block(task, sequences)
         arrays = {name: getattr(block, name) for name in ("offsets", "prompt_offsets", *sequences[0])}
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+        path.chmod(0o666 & ~_umask())  # safetensors makes it private
         self._shards.append(ShardInfo(file=path.name, task=task, rows=block.rows, sequences=block.sequences, bytes=path.stat().st_size, crc32=crc32_of(path)))
 
     def _finish(self, folder: Path) -> None:
