@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext, suppress
+from types import TracebackType
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay import Worth, accepted_of_drafts
+from rescore.decode.replay import Worth
 from rescore.lattice.block import Block
 
 SUFFIXES = (".parquet", ".jsonl")
@@ -20,60 +20,63 @@ class DraftWriter:
     """One row per draft: dump, task, file, sequence (in the file), position, rank, tokens, cost, accepted.
 
     position: the row of the dump whose heads predicted the draft, from 0; the draft continues after the token of that
-    position. The file appears under its name when `close` has been called; before, it has a temporary one.
+    position. A context; the stream is the caller's, and complete when the context ends.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        if self.path.suffix not in SUFFIXES:
-            raise ValueError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}, got {self.path.suffix or 'no suffix'}")
-        self._temporary = self.path.with_name(self.path.name + f".{os.getpid()}.tmp")
-        self._parquet: Any = None
-        self._stream = open(self._temporary, "wb")
+    def __init__(self, stream: BinaryIO, suffix: str):
+        """suffix: ".parquet" or ".jsonl"."""
+        if suffix not in SUFFIXES:
+            raise ValueError(f"drafts: expected {' or '.join(SUFFIXES)}, got {suffix or 'no suffix'}")
+        self._stream = stream
+        self._parquet: Any = _open_parquet(stream) if suffix == ".parquet" else None
 
     def add(self, dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> None:
-        """The drafts of the visited rows of a block."""
-        table = _table(dump, block, worth, visited)
-        if self.path.suffix == ".jsonl":
-            self._stream.write("".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode())
-            return
-        import pyarrow.parquet as pq
-
+        """The drafts of the visited rows [n] of a block."""
+        columns = _columns(dump, block, worth, visited)
         if self._parquet is None:
-            self._parquet = pq.ParquetWriter(self._stream, table.schema, compression="zstd")
-        self._parquet.write_table(table)
+            rows = zip(*columns.values())
+            self._stream.write("".join(json.dumps(dict(zip(columns, row))) + "\n" for row in rows).encode())
+        else:
+            import pyarrow as pa
 
-    def close(self) -> None:
+            self._parquet.write_table(pa.table(columns, self._parquet.schema))
+
+    def __enter__(self) -> DraftWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Writes what ends the file. After an error too, as the stream is open still, but then it may fail."""
         if self._parquet is not None:
-            self._parquet.close()
-        self._stream.close()
-        self._temporary.replace(self.path)
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        self._stream.close()
-        self._temporary.unlink(missing_ok=True)
+            with suppress(Exception) if error else nullcontext():
+                self._parquet.close()
 
 
-def _table(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> Any:
-    """An Arrow table of the visited rows' drafts."""
+def _open_parquet(stream: BinaryIO) -> Any:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    tokens, cost = worth.drafts.tokens[visited], worth.drafts.cost[visited]
-    here, rank = np.nonzero(np.arange(tokens.shape[1]) < worth.drafts.count[visited][:, None])
-    rows, tokens, cost = visited[here], tokens[here, rank], cost[here, rank]
-    sequence = block.sequence_of[rows]
-    inside = tokens >= 0
-    lists = np.concatenate([[0], inside.sum(axis=1).cumsum()]).astype(np.int32)
-    columns = {
-        "dump": pa.array([dump] * len(rows), pa.string()),
-        "task": pa.array([block.task] * len(rows), pa.string()),
-        "file": pa.array([block.file] * len(rows), pa.string()),
-        "sequence": pa.array(sequence + block.first_sequence, pa.int64()),
-        "position": pa.array(rows - block.offsets[sequence], pa.int64()),
-        "rank": pa.array(rank, pa.int32()),
-        "tokens": pa.ListArray.from_arrays(lists, pa.array(tokens[inside], pa.int32())),
-        "cost": pa.array(cost, pa.float32()),
-        "accepted": pa.array(accepted_of_drafts(tokens[:, None], block.truth(rows)), pa.int32()),
+    fields = {"dump": pa.string(), "task": pa.string(), "file": pa.string(), "sequence": pa.int64(), "position": pa.int64(), "rank": pa.int32(),
+              "tokens": pa.list_(pa.int32()), "cost": pa.float32(), "accepted": pa.int32()}
+    return pq.ParquetWriter(stream, pa.schema(list(fields.items())), compression="zstd")
+
+
+def _columns(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
+    """The drafts of all visited rows, one after the other; nine digits of a cost give back its float32."""
+    tokens, count = worth.drafts.tokens[visited], worth.drafts.count[visited]
+    truth = block.truth(visited)[:, None, :]
+    accepted = np.logical_and.accumulate((tokens == truth) & (truth >= 0), axis=-1).sum(axis=-1)
+    line, rank = np.nonzero(np.arange(tokens.shape[1]) < count[:, None])
+    row = visited[line]
+    sequence = block.sequence_of[row]
+    size = (tokens >= 0).sum(axis=-1)[line, rank].tolist()
+    return {
+        "dump": [dump.encode("utf-8", "replace").decode()] * len(row),
+        "task": [block.task] * len(row),
+        "file": [block.file] * len(row),
+        "sequence": (sequence + block.first_sequence).tolist(),
+        "position": (row - block.offsets[sequence]).tolist(),
+        "rank": rank.tolist(),
+        "tokens": [draft[:n] for draft, n in zip(tokens[line, rank].tolist(), size)],
+        "cost": [float(f"{cost:.9g}") for cost in worth.drafts.cost[visited][line, rank].tolist()],
+        "accepted": accepted[line, rank].tolist(),
     }
-    return pa.table(columns)

@@ -217,14 +217,19 @@ def write_arpa(model: NGram, path: str | os.PathLike[str], *, words: Literal["te
             _write(file, tables, names)
 
 
-def _refuse_words(names: Sequence[str]) -> None:
-    wrong = next((name for name in names if not name or name.encode().split() != [name.encode()] or "\0" in name), None)
-    if wrong is not None:
-        raise ValueError(
-            f"word {wrong!r}: ARPA words are not empty and have no white space; write decimal ids (words='ids')"
-        )
+def unwritable_word(names: Sequence[str]) -> str | None:
+    """Why the words cannot stand in an ARPA file as text, None if they can."""
+    for token, name in enumerate(names):
+        if not name or name.encode().split() != [name.encode()] or "\0" in name:
+            return f"word {name!r} of id {token}: ARPA words are not empty and have no white space"
     if len(set(names)) != len(names):
-        raise ValueError("words: expected each once, as ARPA asks; write decimal ids (words='ids')")
+        return "words: expected each once, as ARPA asks"
+    return None
+
+
+def _refuse_words(names: Sequence[str]) -> None:
+    if why := unwritable_word(names):
+        raise ValueError(f"{why}; write decimal ids (words='ids')")
 
 
 def _write(file: BinaryIO, tables: Tables, names: list[str]) -> None:
@@ -244,7 +249,7 @@ def _write(file: BinaryIO, tables: Tables, names: list[str]) -> None:
 def _lines(tables: Tables, names: list[str], order: int) -> Iterator[str]:
     """The lines of one order, many at a time; contexts have a backoff."""
     rows = tables.spell(order)
-    logp = tables.cost[order - 1] / -LN10 + 0.0
+    logp = np.minimum(tables.cost[order - 1] / -LN10, 0.0) + 0.0  # a certain event's cost may round to just below 0
     if order < tables.order:
         backoff = tables.backoff[order - 1] / -LN10 + 0.0
         context = (np.bincount(tables.levels[order].prefix, minlength=len(rows)) > 0) | (backoff != 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
 from rescore.lm.ngram import NGram
 
+FST_MAGIC = b"\xd6\xfd\xb2\x7e"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
@@ -23,15 +25,15 @@ def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verif
     return read_arpa(path, arpa)
 
 
-def save(model: NGram, path: str | os.PathLike[str]) -> None:
-    """Write a model in the form that the name of the file asks for, whole or not at all."""
+def save(model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"] | None = None) -> None:
+    """Write a model in the form that the name of the file asks for, whole or not at all; `words` as in `write_arpa`."""
     suffix = _suffix(path)
     if suffix == ".ngram":
         model.save(path)
     elif suffix == ".fst":
         _save_fst(model, path)
     else:
-        write_arpa(model, path)
+        write_arpa(model, path, words=words)
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:
@@ -46,6 +48,9 @@ def _load_fst(path: str | os.PathLike[str]) -> NGram:
 
     from rescore.lm.fst import from_fst
 
+    with open(path, "rb") as file:  # OpenFst itself would write to standard error
+        if file.read(4) != FST_MAGIC:
+            raise ValueError(f"{os.fspath(path)}: expected an OpenFst file, which begins with {FST_MAGIC!r}")
     try:
         fst = pywrapfst.Fst.read(os.fspath(path))
         vocab_size = fst.num_arcs(fst.start())

@@ -5,22 +5,25 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 BATCH = 256  # documents tokenized at once
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+INPUTS = ".jsonl, .txt (also .gz) or .npy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TextTokenizer:
-    """A Hugging Face `tokenizer.json`: V, the end-of-text id, the hash of the file, the tokens as text."""
+    """A Hugging Face `tokenizer.json`: V (its greatest id + 1), the end-of-text id, the hash of the file."""
 
     tokenizer: Any
     vocab_size: int
@@ -38,16 +41,18 @@ class TextTokenizer:
         try:
             tokenizer = Tokenizer.from_buffer(raw)
         except Exception as error:  # the package raises bare Exceptions
-            raise ValueError(f"{path}: not a Hugging Face tokenizer.json ({error})") from None
+            raise ValueError(f"{path}: expected a Hugging Face tokenizer.json, got {error}") from None
         names = [end_of_text] if end_of_text else END_OF_TEXT
         eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
         if eot is None:
             raise ValueError(f"{path}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
-        return cls(tokenizer=tokenizer, vocab_size=tokenizer.get_vocab_size(), eot=eot, sha256=hashlib.sha256(raw).hexdigest())
+        vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
 
-    def words(self) -> tuple[str, ...]:
-        """The text of every id, alone; pieces of characters decode to U+FFFD."""
-        return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in range(self.vocab_size))
+    def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
+        """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to nothing."""
+        ids = range(self.vocab_size if vocab_size is None else vocab_size)
+        return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.int32]]:
         """Ids of each document, without special tokens."""
@@ -57,38 +62,65 @@ class TextTokenizer:
 def documents(path: str | Path) -> Iterator[str]:
     """The documents of a file: one per line under "text" in .jsonl, the whole file for .txt; either may be gzipped (.gz)."""
     path = Path(path)
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
-    kind = suffixes[-1] if suffixes else ""
-    if kind not in (".jsonl", ".json", ".txt"):
-        raise ValueError(f"{path}: expected .jsonl, .txt (also .gz) or .npy, got {path.name}")
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as stream:
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    if plain.suffix not in (".jsonl", ".txt"):
+        raise ValueError(f"{path}: expected a name that ends in {INPUTS}")
+    number = 0
+    with cast(BinaryIO, gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as stream:
         try:
-            if kind == ".txt":
-                yield stream.read()
+            if plain.suffix == ".txt":
+                yield _decoded(stream.read())
                 return
-            for number, line in enumerate(stream, 1):
-                row = json.loads(line)
-                if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-                    raise ValueError('expected an object with a string "text"')
-                yield row["text"]
-        except (ValueError, EOFError, gzip.BadGzipFile) as error:
-            place = f", line {number}" if kind != ".txt" and "number" in locals() else ""
+            for line in stream:
+                number += 1
+                if line.strip() not in (b"", BOM_UTF8):
+                    yield _text_of(_decoded(line))
+            return
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path}: the gzip data are damaged after line {number}: {error}") from None
+        except ValueError as error:
+            place = f", line {number}" if number else ""
             raise ValueError(f"{path}{place}: {error}") from None
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.removeprefix(BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
+
+
+def _text_of(line: str) -> str:
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply for a document") from None
+    if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+        raise ValueError(f'expected an object with a string "text", got {line.strip()[:60]}')
+    if any("\ud800" <= c <= "\udfff" for c in row["text"]):
+        raise ValueError('"text" holds half a surrogate pair, which is no character')
+    return row["text"]
 
 
 def sequences(path: str | Path, tokenizer: TextTokenizer | None) -> Iterator[NDArray[Any]]:
     """Token sequences of a file, each made of whole documents: a flat array of ids (.npy), or text to tokenize."""
     if Path(path).suffix == ".npy":
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path}: not a .npy file of token ids ({error})") from None
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(f"{path}: expected a flat array of integers, got {array.dtype} {list(array.shape)}")
-        yield array
+        yield _token_array(path)
         return
     if tokenizer is None:
-        raise ValueError(f"{path}: text needs a tokenizer; give --tokenizer tokenizer.json")
+        raise ValueError(f"{path}: expected {INPUTS}, of which text needs a tokenizer; give --tokenizer tokenizer.json")
     found = documents(path)
     while batch := list(islice(found, BATCH)):
         yield from tokenizer.encode(batch)
+
+
+def _token_array(path: str | Path) -> NDArray[Any]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+        got = "something else, or objects" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+        got = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        raise ValueError(f"{path}: expected a flat array of integers, got {got}")
+    return array

@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import math
 import random
@@ -231,7 +232,7 @@ def test_words_that_are_no_text(arpa, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "word, message", [("a b", "'a b': ARPA words"), ("", "'': ARPA words"), ("a", "expected each once")]
+    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "expected each once")]
 )
 def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])
@@ -292,3 +293,11 @@ def test_damaged_files_are_errors_or_models(tmp_path, packed):
         except ValueError:
             refused += 1
     assert refused > len(times(250)) // 4
+
+
+def test_a_certain_event_is_read_back(tmp_path):
+    """Its cost may round to just below 0, which is no probability."""
+    tables = random_tables(1, 2)
+    sure = dataclasses.replace(tables, cost=(tables.cost[0] * 0 - 1e-17, *tables.cost[1:]))
+    write_arpa(NGram.from_tables(sure), tmp_path / "model.arpa")
+    assert (read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arc_cost[:9] == 0).all()

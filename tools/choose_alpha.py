@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from rescore.decode.cli.output import console, progress_bar
+from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.draft import Rescorer
 from rescore.decode.run import mean_over_tasks, rescore_dump
 from rescore.lattice.dump import Dump

@@ -11,21 +11,22 @@ tools=$(cd "$(dirname "$0")" && pwd)
 demo=$tools/../data/demo
 mkdir -p "$work" "$demo"
 
-files() { for task in fiction techdocs govweb gsm8k scitldr; do echo "$task=$work/$1.$task.npy${!task-}"; done; }
-
 [ -e "$work/tokenizer.json" ] || python "$tools/prepare_demo.py" "$data" "$work"
 
-# 1. All heads on text, the weights being windows drawn per token of a set.
-fiction='*0.6' techdocs='*0.9' govweb='*1.3' gsm8k='*2.5' scitldr='*3'
-train=$(files train)
-unset fiction techdocs govweb gsm8k scitldr
-python "$tools/train_bpd.py" "$work/bpd" --train $train --valid $(files valid) --steps 2900 --compile
+# 1. All heads on text: windows drawn by size of a set times its weight.
+train=$work/train valid=$work/valid
+python "$tools/train_bpd.py" "$work/bpd" --steps 2900 --compile \
+  --train "fiction=$train.fiction.npy*0.6" "techdocs=$train.techdocs.npy*0.9" "govweb=$train.govweb.npy*1.3" \
+          "gsm8k=$train.gsm8k.npy*2.5" "scitldr=$train.scitldr.npy*3" \
+  --valid "fiction=$valid.fiction.npy" "techdocs=$valid.techdocs.npy" "govweb=$valid.govweb.npy" \
+          "gsm8k=$valid.gsm8k.npy" "scitldr=$valid.scitldr.npy"
 
 # 2. Heads 2..9 on the model's own continuations at temperature 0.7, the target frozen.
 own() { python "$tools/sample_text.py" "$work/bpd/model.safetensors" --tokenizer "$work/tokenizer.json" "$@"; }
-[ -e "$work/own.npz" ] || own --prompts "$work/prompts.train.jsonl" --minutes 12 -o "$work/own.npz"
+[ -e "$work/own.npz" ] || own --prompts "$work/prompts.train.jsonl" --minutes 9 -o "$work/own.npz"
 [ -e "$work/own.valid.npz" ] || own --prompts "$work/prompts.valid.jsonl" --limit 256 --seed 2 -o "$work/own.valid.npz"
-@@DISTILL@@
+python "$tools/train_bpd.py" "$work/distilled" --distill "$work/bpd/model.safetensors" --steps 1000 --every 100 \
+  --muon-lr 0.025 --train "own=$work/own.npz" --valid "own=$work/own.valid.npz"
 
 # 3. The language model: Katz 4-gram of the train splits, pruned.
 rescore lm build "$work"/train.*.npy --tokenizer "$work/tokenizer.json" --max-ngrams 850k -o "$demo/demo.ngram"

@@ -1,26 +1,33 @@
-"""The command line: `rescore VERB`, one module per verb."""
+"""The command line: `rescore VERB`, one module per verb; what a verb does is in `actions`, imported when it is called."""
 
 from __future__ import annotations
 
-import argparse
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
 
 from rescore import __version__
 from rescore.decode.cli import draw, dump, lm, oracle, run
+from rescore.decode.cli.arguments import Misuse, Parser, printable
 
 VERBS = (run, oracle, draw, dump, lm)
-EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what bad data and a full disk raise
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+def parser() -> Parser:
+    top = Parser(
         prog="rescore",
         description="Better block drafts for language models, without training: n-gram rescoring of head lattices.",
         epilog="rescore VERB --help shows each verb with examples. Exit status: 1 bad data, 2 misuse, 130 interrupted.",
     )
     top.add_argument("--version", action="version", version=f"rescore {__version__}")
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
@@ -29,25 +36,66 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit status. Errors of the data are one line on standard error."""
-    args = parser().parse_args(argv)
+    """Run one verb; returns the exit status. An error is one line on standard error."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text, terminals no UTF-8
     try:
-        args.call(args)
+        with _terminated_as_exit():
+            _run(words)
         return 0
     except KeyboardInterrupt:
         print("rescore: interrupted; nothing was left half-written", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        sys.stderr.close()
+        _drop_output()
         return 0
-    except (ValueError, TypeError, LookupError, OSError, RuntimeError, MemoryError) as error:
-        if args.debug:
+    except Exception as error:
+        _drop_output()
+        if "--debug" in words:
             raise
         print(f"rescore: {_one_line(error)}", file=sys.stderr)
-        return EXIT_BAD_DATA
+        return EXIT_MISUSE if isinstance(error, Misuse) else EXIT_BAD_DATA
 
 
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+def _run(words: list[str]) -> None:
+    try:
+        args = parser().parse_args(words)
+        import_module(f"rescore.decode.cli.actions.{args.does}").call(args)
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where an error of it can be told
+
+
+@contextmanager
+def _terminated_as_exit() -> Iterator[None]:
+    """SIGTERM ends the process as an error does, so that temporary files go."""
+
+    def stop(*_: Any) -> None:
+        raise SystemExit(EXIT_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _drop_output() -> None:
+    """What standard output still holds goes nowhere, instead of failing once more at exit."""
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    with suppress(OSError, ValueError, AttributeError):
+        if sys.stdout is sys.__stdout__:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else f"writing or reading: {error.strerror}"
+    else:
+        text = " ".join(str(error).split()) or type(error).__name__
+    return printable(text if isinstance(error, EXPECTED) else f"unexpected {type(error).__name__}: {text}; --debug shows where")

@@ -1,0 +1,57 @@
+"""Tables of numbers with many columns, divided where a screen is too narrow for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.table import Table
+
+GAPS = (2, 1)  # blanks between columns: the wider where all columns fit then
+MAX_HEADER = 24  # longer names, which dumps allow, are shortened
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A header and a cell for every label."""
+
+    header: str
+    cells: list[str]
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in (short(self.header), *self.cells))
+
+
+def short(name: str) -> str:
+    return name if len(name) <= MAX_HEADER else name[: MAX_HEADER - 3] + "..."
+
+
+def columns_width(header: str, labels: Sequence[str], columns: Sequence[Column], gap: int) -> int:
+    """Columns of a screen that one table of all takes."""
+    return max(cell_len(text) for text in (header, *labels)) + sum(gap + column.width for column in columns)
+
+
+def column_tables(
+    header: str, labels: Sequence[str], columns: Sequence[Column], *, width: int, gap: int | None = None, bold: Collection[str] = ()
+) -> list[Table]:
+    """As many tables, one below the other, as the width asks for; the labels stand in each, on the left."""
+    if gap is None:
+        gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])
+    tables, rest = [], list(columns)
+    while rest:
+        number = max((n for n in range(1, len(rest) + 1) if columns_width(header, labels, rest[:n], gap) <= width), default=1)
+        tables.append(one_table(header, labels, rest[:number], gap, bold))
+        rest = rest[number:]
+    return tables
+
+
+def one_table(header: str, labels: Sequence[str], columns: Sequence[Column], gap: int, bold: Collection[str]) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, gap, 0, 0), pad_edge=False)
+    table.add_column(header, overflow="fold")
+    for column in columns:
+        table.add_column(short(column.header), justify="right", no_wrap=True)
+    for row, label in enumerate(labels):
+        table.add_row(label, *(column.cells[row] for column in columns), style="bold" if label in bold else None)
+    return table

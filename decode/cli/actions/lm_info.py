@@ -1,0 +1,83 @@
+"""What `rescore lm info` does, and how all of `rescore lm` shows a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import RenderableType
+
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.model_files import read_model
+
+IDENTITIES = ("eot", "bos", "eos")  # numbers that count nothing
+MAX_VALUE = 200  # characters of a value that is shown
+
+
+def call(args: argparse.Namespace) -> None:
+    if args.json:
+        output.check_place(args.json)
+    with output.stages() as stage:
+        stage(f"reading {args.model}")
+        info = {"model": str(args.model), **read_model(args, verify=args.verify or None).info(), "verified": args.verify}
+    output.report(args, info, *tables(info, output.width()))
+
+
+def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
+    """The facts of a model, and its n-grams by order."""
+    counted, discounts, rest = by_order(info)
+    rows = [(name, value) for name, value in flat(rest) if name != "verified" and value is not None]
+    if info.get("verified"):
+        rows.append(("verified", "checksums and every entry"))
+    orders = len(info["ngrams"])
+    columns = [Column("n-grams", [f"{number:,}" for number in info["ngrams"]])]
+    if counted:
+        columns.append(Column("counted", [f"{number:,}" for number in counted]))
+    for r in range(max(map(len, discounts), default=0)):
+        name = f"d({r + 1})" if r + 1 < max(map(len, discounts)) else "above"
+        columns.append(Column(name, [f"{d[r]:.3f}" if r < len(d) else "" for d in discounts]))
+    return [output.facts(rows), "", *column_tables("order", [str(order) for order in range(1, orders + 1)], columns, width=width)]
+
+
+def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[str, Any]]:
+    """The n-grams counted and the discounts of every order, as far as the metadata hold them, and all else."""
+    rest = {name: value for name, value in info.items() if name != "ngrams"}
+    orders, estimation = len(info["ngrams"]), rest.get("estimation")
+    if not isinstance(estimation, dict):
+        return [], [], rest
+    estimation = dict(estimation)
+    counted, found = estimation.get("ngrams_counted"), estimation.get("discounts")
+    if not (isinstance(counted, list) and len(counted) == orders and all(type(n) is int for n in counted)):
+        return [], [], rest
+    try:
+        discounts = [[], *([float(d) for d in one["d"]] for one in found or ())]  # unigrams have none
+    except (TypeError, KeyError, ValueError):
+        return [], [], rest
+    if len(discounts) != orders:
+        return [], [], rest
+    del estimation["ngrams_counted"], estimation["discounts"]
+    return counted, discounts, {**rest, "estimation": estimation}
+
+
+def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values of nested objects, "outer: inner"; the metadata of a file may hold anything."""
+    for name, item in value.items():
+        if isinstance(item, dict) and len(prefix) < MAX_VALUE:
+            yield from flat(item, f"{prefix}{name}: ")
+        elif isinstance(item, list) and all(isinstance(one, dict) for one in item) and len(prefix) < MAX_VALUE:
+            for number, one in enumerate(item, 1):
+                yield from flat(one, f"{prefix}{name} {number}: " if len(item) > 1 else f"{prefix}{name}: ")
+        else:
+            yield prefix + name, plain(name, item)
+
+
+def plain(name: str, item: Any) -> Any:
+    if isinstance(item, list):
+        item = " ".join(output.text(one) for one in item) if all(isinstance(one, (int, float, str)) for one in item) else json.dumps(item)
+        item = item or "none"
+    if isinstance(item, str) and len(item) > MAX_VALUE:
+        return item[:MAX_VALUE] + ".."
+    return str(item) if name in IDENTITIES else item

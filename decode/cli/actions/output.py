@@ -1,0 +1,137 @@
+"""What verbs print and write: tables, progress bars, JSON, files that appear whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from rescore.decode.cli.arguments import Misuse, printable
+from rescore.lm.atomic import replacing
+
+PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
+UNBROKEN = 10_000
+
+
+def console() -> Console:
+    """Standard output; names of files and tasks are shown as they are, not as markup."""
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    out = Console(**plain)
+    return out if out.is_terminal else Console(width=UNBROKEN, **plain)
+
+
+def width() -> int:
+    """Columns that a table should keep to."""
+    out = console()
+    return out.width if out.is_terminal else PIPE_WIDTH
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables and lines, without blanks at the ends of lines where there is no terminal."""
+    screen = console()
+    with screen.capture() as captured:
+        for part in parts:
+            screen.print(part, soft_wrap=isinstance(part, str))
+    print("\n".join(line.rstrip() for line in captured.get().split("\n")), end="")
+
+
+def facts(rows: list[tuple[str, Any]]) -> Table:
+    """Names and values, a line each."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(printable(name), printable(text(value)))
+    return table
+
+
+def text(value: Any) -> str:
+    """A value as a person reads it: yes and no, thousands, at most six digits after the point."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def progress_bar() -> Progress:
+    """A bar on standard error, only where somebody can see it."""
+    screen = Console(stderr=True, markup=False, emoji=False)
+    return Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=screen,
+                    transient=True, disable=not screen.is_terminal)
+
+
+@contextmanager
+def stages() -> Iterator[Any]:
+    """What long work without a known end is at: call it with a text; shown on standard error, only to a terminal."""
+    screen = Console(stderr=True, markup=False, emoji=False)
+    with Progress(SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), console=screen,
+                  transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda stage: bar.update(task, description=printable(stage))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """To standard output for `-`, else to a file that appears whole."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if str(path) == "-":
+        print(text, end="")
+        return
+    with writing(path) as file:
+        file.write(text.encode())
+
+
+def report(args: Any, value: Any, *parts: RenderableType) -> None:
+    """The figures as JSON if --json asks for them, and as tables unless they went to standard output."""
+    if args.json:
+        write_json(args.json, value)
+    if str(args.json) != "-":
+        show(*parts)
+
+
+def check_place(path: Path) -> None:
+    """OSError or Misuse if a file cannot be written there: found before the work, not after it."""
+    if str(path) == "-":
+        return
+    if path.is_dir():
+        raise Misuse(f"{path}: expected the name of a file to write, got that of a folder")
+    folder = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
+    if not folder.is_dir():
+        raise Misuse(f"{path}: cannot be written, since {folder} is not a folder")
+    if not os.access(folder if not is_special(path) else path, os.W_OK):
+        raise PermissionError(f"{path}: no permission to write in {folder}; name another folder")
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe or device, which is written to and not replaced."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that takes its name when the block ends, its folder made where missing; a pipe or device as it is."""
+    if is_special(path):
+        with open(path, "wb") as file:
+            yield file
+        return
+    path = path.resolve()  # a link stays one
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        yield file

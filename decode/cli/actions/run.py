@@ -1,0 +1,67 @@
+"""What `rescore run` does."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions.run_tables import tables
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.draft_writer import SUFFIXES, DraftWriter
+from rescore.decode.replay import ReplayOptions
+from rescore.decode.run import DRAFTERS, DumpResult, mean_over_tasks, rescore_dump
+from rescore.lattice.dump import Dump
+
+MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass")
+
+
+def call(args: argparse.Namespace) -> None:
+    for path in filter(None, (args.drafts, args.json)):
+        output.check_place(path)
+    if args.drafts and args.drafts.suffix not in SUFFIXES:
+        raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    dumps = models.open_dumps(args.dumps, args)
+    rescorer = models.open_rescorer(args, dumps)
+    options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
+    results = []
+    with ExitStack() as stack:
+        writer = None
+        if args.drafts:
+            stream = stack.enter_context(output.writing(args.drafts))
+            writer = stack.enter_context(DraftWriter(stream, args.drafts.suffix))
+        with output.progress_bar() as bar:
+            for dump in dumps:
+                rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
+                progress = bar.add_task(str(dump.path), total=rows)
+                listeners = [partial(writer.add, str(dump.path))] if writer else []
+                with models.naming(dump):
+                    results.append(rescore_dump(dump, rescorer, options, tasks=args.task, advance=partial(bar.advance, progress), listeners=listeners))
+    report = to_json(args, options, dumps, results)
+    output.report(args, report, *tables(report, output.width()))
+
+
+def to_json(args: argparse.Namespace, options: ReplayOptions, dumps: list[Dump], results: list[DumpResult]) -> dict[str, Any]:
+    """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
+    tasks, overall = [], []
+    for dump, result in zip(dumps, results):
+        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json()} for task in result.tasks]
+        tasks += own
+        means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
+        overall.append({"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, **means})
+    alpha = models.weights(args)
+    return {
+        "tasks": tasks,
+        "overall": overall,
+        "settings": {
+            "lm": [{"path": str(path), "weight": weight} for path, weight in args.lm],
+            "alpha": alpha[0] if len(alpha) == 1 else alpha,
+            **dataclasses.asdict(options),
+            "threads": args.threads,
+            "drafters": [name for name in DRAFTERS if name in tasks[0]["block_efficiency"]],
+        },
+        "ms_per_lattice": [{"dump": str(dump.path), **result.ms_per_lattice()} for dump, result in zip(dumps, results)],
+    }

@@ -1,0 +1,103 @@
+"""The report of `rescore run` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
+
+Report = dict[str, Any]
+GUTTER = 2  # columns between the tables of two dumps
+
+
+def tables(report: Report, width: int) -> list[RenderableType]:
+    """Settings, each dump's table (side by side where they fit into `width`), times."""
+    drafters = report["settings"]["drafters"]
+    labels = [*drafters, "", *FACTS]
+    bold = {name for name in drafters if name.startswith("tree_") and not name.startswith("tree_base_")}
+    found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
+    gap = side_by_side(labels, found, width)
+    parts = [Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold)) for name, columns in found]
+    if gap is None:
+        return [settings_line(report), *(part for table in parts for part in ("", table)), "", *time_lines(report)]
+    row = Table.grid(padding=(0, GUTTER, 0, 0))
+    row.add_row(*parts)
+    return [settings_line(report), "", row, "", *time_lines(report)]
+
+
+def side_by_side(labels: list[str], found: list[tuple[str, list[Column]]], width: int) -> int | None:
+    """The blanks between columns with which several tables stand side by side; None where they do not fit."""
+    for gap in GAPS:
+        widths = [columns_width("drafter", labels, columns, gap) for _, columns in found]
+        if len(found) > 1 and sum(widths) + GUTTER * (len(found) - 1) <= width:
+            return gap
+    return None
+
+
+def title(report: Report, overall: Report) -> str:
+    sampled = f", temperature {overall['temperature']:g}" if overall["temperature"] else ""
+    alike = sum(other["kind"] == overall["kind"] for other in report["overall"]) > 1
+    return f"block efficiency, {overall['kind']}{sampled}" + (f" ({overall['dump']})" if alike else "")
+
+
+def dump_columns(report: Report, overall: Report) -> list[Column]:
+    """verified, one column a task, mean, headroom: cells of every drafter, then of the other facts."""
+    drafters = report["settings"]["drafters"]
+    blank = [""] * (1 + len(FACTS))
+    columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
+    for task in report["tasks"]:
+        if task["dump"] == overall["dump"]:
+            cells = [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
+            columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in FACTS.values())]))
+    columns.append(Column("mean", [f"{overall['block_efficiency'][name]:.3f}" for name in drafters] + blank))
+    headroom = [overall["headroom_recovered"].get(name) for name in drafters]
+    columns.append(Column("headroom", ["" if value is None else f"{value:.0%}" for value in headroom] + blank))
+    return columns
+
+
+def repetition(drafter: str, measure: str, form: str) -> Callable[[Report], str]:
+    return lambda task: format(task["repetition"][drafter][measure], form)
+
+
+def duel(outcome: str) -> Callable[[Report], str]:
+    return lambda task: f"{task['rescored_against_base'][outcome]:,}"
+
+
+# What is told of each task below its block efficiencies.
+FACTS: dict[str, Callable[[Report], str]] = {
+    "sequences": lambda task: f"{task['sequences']:,}",
+    "tokens": lambda task: f"{task['tokens']:,}",
+    "loops": lambda task: f"{task['loop_share']:.0%}",
+    "repeats, base": repetition("base", "consecutive", ".1%"),
+    "repeats, rescored": repetition("rescored", "consecutive", ".1%"),
+    "max run, base": repetition("base", "max_run", ".2f"),
+    "max run, rescored": repetition("rescored", "max_run", ".2f"),
+    "wins": duel("wins"),
+    "ties": duel("ties"),
+    "losses": duel("losses"),
+}
+
+
+def settings_line(report: Report) -> str:
+    settings = report["settings"]
+    models = ", ".join(one["path"] + ("" if one["weight"] == 1 else f"={one['weight']:g}") for one in settings["lm"])
+    alpha = settings["alpha"]
+    weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
+    candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
+    if not models:
+        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}"
+    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics"
+
+
+def time_lines(report: Report) -> list[str]:
+    settings = report["settings"]
+    p, threads = settings["paths"], settings["threads"]
+    return [
+        f"{times['dump']}: ms per lattice: {times['paths']:.3f} for {p} path{'s' * (p > 1)}, {times['tree']:.3f} for a tree of 128; "
+        f"{threads} thread{'s' * (threads > 1)}"
+        for times in report["ms_per_lattice"]
+    ]

@@ -1,0 +1,151 @@
+"""`rescore lm build` and `prune`: the models of lm.build, from every kind of file."""
+
+import gzip
+import json
+import re
+
+import cli
+import dumps
+import numpy as np
+import pytest
+
+from rescore.lm.build import build, prune_model
+from rescore.lm.katz import KatzOptions
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions
+
+TEXTS = [[3, 1, 2, 3, 1], [2, 3, 1, 4], [3, 1, 2, 3], [1, 2], [5, 3, 1, 2, 3, 1]]
+
+
+def text(ids: list[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("build")
+    lines = "".join(json.dumps({"text": text(ids)}) + "\n" for ids in TEXTS)
+    (folder / "a.jsonl").write_text(lines)
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for number, ids in enumerate(TEXTS):
+        (folder / f"{number}.txt").write_text(text(ids))
+    np.save(folder / "a.npy", np.array([token for ids in TEXTS for token in (*ids, 0)], np.uint16))
+    return folder
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    pytest.importorskip("tokenizers")
+    return cli.make_tokenizer(tmp_path / "tokenizer.json")
+
+
+def assert_same(one: NGram, other: NGram) -> None:
+    for a, b in zip(one.arrays, other.arrays):
+        np.testing.assert_array_equal(a, b)
+    assert (one.order, one.vocab_size) == (other.order, other.vocab_size)
+
+
+@pytest.mark.parametrize("inputs", [["a.jsonl"], ["a.jsonl.gz"], ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]])
+def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
+    info = cli.figures(capsys, "lm", "build", *(world / name for name in inputs), "--tokenizer", tokenizer, "--order", 3, "-o", tmp_path / "new" / "lm.ngram")
+    model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
+    assert_same(model, build(TEXTS, order=3, vocab_size=dumps.V, eot=0))
+    assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
+    assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
+    assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(TEXTS)
+
+
+def test_from_tokens(world, capsys, tmp_path):
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    assert cli.call(capsys, *words).status == 0
+    assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    assert NGram.open(tmp_path / "lm.ngram").words is None
+    assert cli.call(capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53).status == 0
+    estimate = KatzOptions(textbook=True, min_counts=(1, 2), unseen_cost=1000.0)
+    expected = build(TEXTS, order=2, vocab_size=dumps.V, eot=0, estimate=estimate, shorten=PruneOptions(max_ngrams=53))
+    assert_same(NGram.open(tmp_path / "lm.ngram"), expected)
+
+
+def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
+    """A model may have more output ids than its tokenizer has tokens."""
+    result = cli.call(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tokenizer, "--vocab-size", 64, "-o", tmp_path / "lm.ngram")
+    assert result.status == 0
+    model = NGram.open(tmp_path / "lm.ngram")
+    assert model.vocab_size == 64 and model.words is not None and model.words[48:] == ("w48", "w49", *[""] * 14)
+
+
+@pytest.mark.parametrize("options, cut", [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))])
+def test_prune(world, capsys, tmp_path, options, cut):
+    cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    info = cli.figures(capsys, "lm", "prune", tmp_path / "lm.ngram", *options, "-o", tmp_path / "small.ngram")
+    model = NGram.open(tmp_path / "small.ngram")
+    assert_same(model, prune_model(NGram.open(tmp_path / "lm.ngram"), cut))
+    assert sum(info["ngrams"]) < sum(NGram.open(tmp_path / "lm.ngram").info()["ngrams"])
+    assert model.metadata["eot"] == 0 and model.metadata["estimation"]["method"] == "katz"
+
+
+def test_info(world, capsys, tmp_path):
+    cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "--theta", 1e-9, "-o", tmp_path / "lm.ngram")
+    info = cli.figures(capsys, "lm", "info", tmp_path / "lm.ngram", "--verify")
+    assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
+    out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
+    rows = [line.split() for line in out.splitlines()[-5:]]
+    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "d(3)", "d(4)", "d(5)", "above"]
+    for order, row in enumerate(rows[1:]):
+        discounts = [] if order == 0 else [f"{d:.3f}" for d in info["estimation"]["discounts"][order - 1]["d"]]
+        assert row == [str(order + 1), str(info["ngrams"][order]), str(info["estimation"]["ngrams_counted"][order]), *discounts]
+    assert "pruning: theta" in out and "{" not in out
+
+
+@pytest.mark.parametrize("estimation", [3, {"discounts": 1}, {"ngrams_counted": [1, 2, 3]}, {"ngrams_counted": [1, 2, 3], "discounts": [{"d": "x"}, {}]},
+                                        {"a": {"b": [{"c": [1, None]}, {"d": "\x1b[31m" + "x" * 1000}]}}])  # fmt: skip
+def test_info_of_any_metadata(capsys, tmp_path, estimation):
+    cli.make_model(tmp_path / "lm.ngram", dumps.sequences())
+    model = NGram.open(tmp_path / "lm.ngram")
+    changed = NGram.from_tables(model.to_tables(), metadata={"estimation": estimation, "[bold]": "[/x]"})
+    changed.save(tmp_path / "lm.ngram")
+    result = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram")
+    assert result.status == 0 and "\x1b" not in result.out and "[/x]" in result.out and "3-grams" not in result.out
+
+
+MISUSE = [
+    ([], "expected --tokenizer, or --vocab-size and --eot with .npy files"),
+    (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
+    (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
+    (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
+    (["--end-of-text", "x"], "--end-of-text names a token of --tokenizer: give that as well"),
+    (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
+    (["--min-count", "2,2"], "argument --min-count: expected whole numbers such as 1,1,2,4, the first 1 as unigrams stay, got '2,2'"),
+    (["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"], "--min-count: expected at most one for each of the 2 orders, got 3"),
+    (["--max-ngrams", "nan"], "argument --max-ngrams: expected a number such as 900k or 100M, got 'nan'"),
+    (["--max-ngrams", "1e400k"], "argument --max-ngrams: expected a number such as 900k or 100M"),
+    (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
+    (["--theta", "1", "--max-ngrams", "9"], "argument --max-ngrams: not allowed with argument --theta"),
+    (["--unseen-cost", "-1"], "argument --unseen-cost: expected"),
+    (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
+    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written, since .*a.jsonl is not a folder"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words, message", MISUSE)
+def test_misuse(world, tokenizer, capsys, tmp_path, words, message):
+    words = [word.replace("INPUT", str(world / "a.jsonl")) if word != "T" else str(tokenizer) for word in words]
+    before = sorted(tmp_path.iterdir())
+    line = cli.refusal(capsys, "lm", "build", world / "a.jsonl", "-o", tmp_path / "lm.ngram", *words, status=2)
+    assert re.search(message, line), line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_bad_data(world, tokenizer, capsys, tmp_path):
+    out = ("-o", tmp_path / "out" / "lm.ngram")
+    ids = ("--vocab-size", dumps.V, "--eot", 0)
+    assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
+    assert "of which text needs a tokenizer" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", *ids, *out)
+    assert "a.npy: expected ids in 0..2, got 5" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
+    (tmp_path / "empty.jsonl").touch()
+    assert "expected at least one token, got none" in cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out)
+    (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
+    assert "bad.jsonl, line 2: " in cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, *out)
+    assert "expected a Hugging Face tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out)
+    assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,107 @@
+"""What is printed on screens of several widths, and to files."""
+
+import os
+import struct
+
+import cli
+import pytest
+from rich.cells import cell_len
+
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.columns import Column, column_tables, columns_width
+from rescore.decode.cli.actions.run_tables import tables
+
+pty = pytest.importorskip("pty")
+fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+
+
+def printed(capsys, *parts) -> list[str]:
+    capsys.readouterr()
+    output.show(*parts)
+    return capsys.readouterr().out.splitlines()
+
+
+LABELS = ["a", "longer"]
+COLUMNS = [Column("one", ["1", "22"]), Column("two", ["333", ""]), Column("task_with_a_name", ["4", "5"])]
+
+
+def test_wide_enough(capsys):
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=80)) == [
+        "x       one  two  task_with_a_name",
+        "a         1  333                 4",
+        "longer   22                      5",
+    ]
+    assert columns_width("x", LABELS, COLUMNS, 2) == 34
+
+
+def test_narrower_gaps_then_several_tables(capsys):
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=31))[0] == "x      one two task_with_a_name"
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=30)) == [
+        "x      one two",
+        "a        1 333",
+        "longer  22",
+        "x      task_with_a_name",
+        "a                     4",
+        "longer                5",
+    ]
+    assert len(column_tables("x", LABELS, COLUMNS, width=5)) == 3
+
+
+def test_long_names_are_shortened(capsys):
+    (table,) = column_tables("x", ["a"], [Column("y" * 200, ["1"])], width=80)
+    assert printed(capsys, table)[0] == f"x  {'y' * 21}..."
+
+
+def report(dumps: int, tasks: int) -> dict:
+    names = ["base", "tree_16", "oracle"]
+    repetition = {"consecutive": 0.5, "max_run": 2.0}
+    task = {"sequences": 1234, "tokens": 56789, "loop_share": 0.25, "block_efficiency": dict.fromkeys(names, 1.5), "repetition": {"base": repetition, "rescored": repetition},
+            "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3}}  # fmt: skip
+    means = {"block_efficiency": dict.fromkeys(names, 1.5), "headroom_recovered": {"tree_16": 0.5}, "verified_per_pass": dict.fromkeys(names, 16.0)}
+    return {
+        "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
+        "overall": [{"dump": f"d{d}", "kind": "forced", "temperature": None, **means} for d in range(dumps)],
+        "settings": {"lm": [{"path": "lm.ngram", "weight": 0.5}], "alpha": 0.5, "paths": 16, "top_k": None, "semantics": "failure", "threads": 2, "drafters": names},
+        "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
+    }
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
+@pytest.mark.parametrize("dumps, tasks", [(1, 5), (2, 5), (3, 2), (2, 20)])
+def test_run_fits_the_screen(capsys, width, dumps, tasks):
+    lines = printed(capsys, *tables(report(dumps, tasks), width))
+    assert max(cell_len(line) for line in lines if not line.startswith("d")) <= width
+    text = "\n".join(lines)
+    assert text.count("50%") >= dumps and text.count("task-0") == dumps and "..." not in text
+
+
+def test_side_by_side(capsys):
+    def heads(width: int) -> int:
+        return max(line.count("drafter") for line in printed(capsys, *tables(report(2, 5), width)))
+
+    assert [heads(width) for width in (80, 120, 200)] == [1, 1, 2]
+
+
+def on_terminal(width: int, *words) -> tuple[int, str]:
+    """Status and output of the command line on a terminal of that width."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = cli.start(*words, stdin=side, stdout=side, stderr=side, env={**env, "TERM": "xterm"})
+    os.close(side)
+    text = b""
+    try:
+        while piece := os.read(main, 1 << 16):
+            text += piece
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(main)
+    return process.wait(timeout=120), text.decode()
+
+
+def test_on_a_terminal(tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    cli.make_model(tmp_path / "lm.ngram", made)
+    status, text = on_terminal(80, "run", tmp_path / "dump", "--lm", tmp_path / "lm.ngram")
+    assert status == 0 and "\x1b[1m" in text  # bold
+    assert "\x1b[?25l" in text and "98/98" in text  # the progress bar, which hides the cursor
