@@ -162,6 +162,16 @@ def test_disagreement():
     assert disagreement(answer, [*answer[:2], answer[1]]) == "a string occurs twice"
 
 
+def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("openfst_search.HEADER", tmp_path / "fstlib.h")
+    monkeypatch.setattr("openfst_search.shutil.which", lambda name: "/usr/bin/g++")
+    with pytest.raises(Unavailable, match="install OpenFst"):
+        compile_search(tmp_path / "program")
+    monkeypatch.setattr("openfst_search.shutil.which", lambda name: None)
+    with pytest.raises(Unavailable, match=r"install g\+\+"):
+        compile_search(tmp_path / "program")
+
+
 def test_program_names_what_it_refuses(program, tmp_path):
     model, sausage, _ = katz_lattices(1)
     to_fst(model).write(str(tmp_path / "model.fst"))
