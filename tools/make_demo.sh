@@ -36,7 +36,11 @@ cp "$work/tokenizer.json" "$work/distilled/model.safetensors" "$demo/"
 dump() { python "$tools/dump_logits.py" "$demo/model.safetensors" --name "rescore demo, 9 heads" --tokenizer "$demo/tokenizer.json" "$@"; }
 for kind in forced sampled; do
   [ -e "$work/valid.$kind" ] || dump --prompts "$work/prompts.valid.jsonl" --kind $kind -o "$work/valid.$kind"
-  [ -e "$demo/$kind" ] || dump --prompts "$work/prompts.test.jsonl" --kind $kind -o "$demo/$kind"
 done
-[ -e "$demo/greedy" ] || dump --prompts "$work/prompts.test.jsonl" --kind greedy --limit 10 -o "$demo/greedy"
+shipped() { dump --prompts "$work/prompts.test.jsonl" "$@"; }
+[ -e "$demo/sampled" ] || shipped --kind sampled --top-k 12 -o "$demo/sampled"
+[ -e "$demo/forced" ] || shipped --kind forced --top-k 8 -o "$demo/forced"
+[ -e "$demo/greedy" ] || shipped --kind greedy --top-k 8 --limit 10 -o "$demo/greedy"
+cp "$work/bpd/curve.jsonl" "$demo/curve.jsonl"
+cp "$work/distilled/curve.jsonl" "$demo/curve.distill.jsonl"
 python "$tools/choose_alpha.py" "$work/valid.forced" "$work/valid.sampled" --lm "$demo/demo.ngram"
