@@ -50,6 +50,8 @@ from openfst_search import (
     strings_of,
 )
 from pywrapfst_search import best_distinct, strings_of_fst
+from rescore.decode.cli.actions.output import console as terminal
+from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
@@ -92,7 +94,7 @@ class Timing:
 
 def main() -> None:
     args = arguments()
-    console = Console()
+    console = terminal()
     model = NGram.open(args.lm)
     work = load(args, model)
     timings = measure(work, model, args.alpha, console)
@@ -115,7 +117,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lm", type=Path, default=DEMO / "demo.ngram", help="the n-gram model (default: the demo's)")
     parser.add_argument("--lattices", type=int, default=300, help="how many, spread over the dump (default: 300)")
     parser.add_argument("--paths", type=int, default=16, help="drafts of each lattice, p (default: 16)")
-    parser.add_argument("--alpha", type=float, default=0.5, help="weight of the model (default: 0.5)")
+    parser.add_argument("--alpha", type=float, default=DEFAULT_ALPHA, help=f"weight of the model (default: {DEFAULT_ALPHA})")
     parser.add_argument("--rounds", type=int, default=5, help="searches of each lattice, of which the fastest counts (default: 5)")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args()
