@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,9 +52,14 @@ def refusal(capsys, *argv: Any, status: int = 1) -> str:
     return result.err
 
 
+def interruptible() -> None:
+    """In the child: SIGINT as in a terminal. Where the tests themselves run in the background it is ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*argv: Any, **options: Any) -> subprocess.Popen:
     """The command line as a process of its own, its output piped."""
-    return subprocess.Popen([*PROGRAM, *map(str, argv)], **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, "COLUMNS": "100"}, **options})
+    return subprocess.Popen([*PROGRAM, *map(str, argv)], **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, "COLUMNS": "100"}, "preexec_fn": interruptible, **options})
 
 
 def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any) -> list[dict]:
