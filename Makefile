@@ -25,7 +25,7 @@ demo: $(VENV)/installed
 	@mkdir -p build/demo
 	$(RUN)/rescore run $(DEMO)/forced $(DEMO)/sampled --lm $(DEMO)/demo.ngram \
 	    --json build/demo/run.json --drafts build/demo/drafts.parquet
-	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --tokenizer $(DEMO)/tokenizer.json --best 6 -o build/demo
+	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --best 6 -o build/demo
 	@echo "build/demo/: run.json, drafts.parquet and the pictures named above"
 
 # pytest exits 5 when it finds no test; make stops at that as at any failure.
