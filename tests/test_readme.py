@@ -1,0 +1,37 @@
+"""What the README shows works as it stands."""
+
+import re
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from rescore.decode.cli import parser
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_python_use(readme, demo, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    names: dict = {}
+    exec(code, names)
+    assert names["tree"].size == 64 and names["mask"].shape == (64, 64)
+    assert (names["positions"] == names["tree"].depths + 2).all()
+    assert names["drafts"].tokens.shape == (16, 8) and np.isfinite(names["drafts"].cost).all()
+
+
+def test_commands_parse(readme):
+    """Every `rescore` line is one that the command line takes."""
+    lines = re.findall(r"^    rescore (.*)$", readme, re.M)
+    assert len(lines) >= 4
+    for line in lines:
+        assert parser().parse_args(line.split()).verb == line.split()[0]
+
+
+def test_links_and_pictures_exist(readme):
+    for target in re.findall(r"\]\(([^)]+)\)", readme):
+        assert (ROOT / target).exists(), target
