@@ -80,6 +80,12 @@ def test_side_by_side(capsys):
         return max(line.count("drafter") for line in printed(capsys, *tables(report(2, 5), width)))
 
     assert [heads(width) for width in (80, 120, 200)] == [1, 1, 2]
+    # Where the tables do not fit, at least the means of the dumps stand beside each other.
+    narrow = printed(capsys, *tables(report(2, 5), 80))
+    at = narrow.index("block efficiency, mean over the tasks")
+    assert narrow[at + 1].split() == ["drafter", "verified", "forced", "headroom", "forced", "headroom"]
+    assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "50%", "1.500", "50%"]
+    assert "mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
 
 
 def on_terminal(width: int, *words) -> tuple[int, str]:

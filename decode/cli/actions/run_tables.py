@@ -15,7 +15,7 @@ GUTTER = 2  # columns between the tables of two dumps
 
 
 def tables(report: Report, width: int) -> list[RenderableType]:
-    """Settings, each dump's table (side by side where they fit into `width`), times."""
+    """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
     drafters = report["settings"]["drafters"]
     labels = [*drafters, "", *FACTS]
     bold = {name for name in drafters if name.startswith("tree_") and not name.startswith("tree_base_")}
@@ -23,6 +23,9 @@ def tables(report: Report, width: int) -> list[RenderableType]:
     gap = side_by_side(labels, found, width)
     parts = [Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold)) for name, columns in found]
     if gap is None:
+        if len(found) > 1:
+            means = column_tables("drafter", drafters, means_columns(report), width=width, bold=bold)
+            parts.insert(0, Group("block efficiency, mean over the tasks", *means))
         return [settings_line(report), *(part for table in parts for part in ("", table)), "", *time_lines(report)]
     row = Table.grid(padding=(0, GUTTER, 0, 0))
     row.add_row(*parts)
@@ -44,6 +47,23 @@ def title(report: Report, overall: Report) -> str:
     return f"block efficiency, {overall['kind']}{sampled}" + (f" ({overall['dump']})" if alike else "")
 
 
+def means_columns(report: Report) -> list[Column]:
+    """Of every dump: verified where it differs from the first's, mean, headroom."""
+    drafters, columns = report["settings"]["drafters"], []
+    for overall in report["overall"]:
+        verified = [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters]
+        if not columns or verified != columns[0].cells:
+            columns.append(Column("verified", verified))
+        columns.append(Column(overall["kind"], [f"{overall['block_efficiency'][name]:.3f}" for name in drafters]))
+        columns.append(Column("headroom", headroom_cells(report, overall)))
+    return columns
+
+
+def headroom_cells(report: Report, overall: Report) -> list[str]:
+    values = [overall["headroom_recovered"].get(name) for name in report["settings"]["drafters"]]
+    return ["" if value is None else f"{value:.0%}" for value in values]
+
+
 def dump_columns(report: Report, overall: Report) -> list[Column]:
     """verified, one column a task, mean, headroom: cells of every drafter, then of the other facts."""
     drafters = report["settings"]["drafters"]
@@ -54,8 +74,7 @@ def dump_columns(report: Report, overall: Report) -> list[Column]:
             cells = [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
             columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in FACTS.values())]))
     columns.append(Column("mean", [f"{overall['block_efficiency'][name]:.3f}" for name in drafters] + blank))
-    headroom = [overall["headroom_recovered"].get(name) for name in drafters]
-    columns.append(Column("headroom", ["" if value is None else f"{value:.0%}" for value in headroom] + blank))
+    columns.append(Column("headroom", headroom_cells(report, overall) + blank))
     return columns
 
 
