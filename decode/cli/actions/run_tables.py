@@ -49,7 +49,8 @@ def title(report: Report, overall: Report) -> str:
 
 def means_columns(report: Report) -> list[Column]:
     """Of every dump: verified where it differs from the first's, mean, headroom."""
-    drafters, columns = report["settings"]["drafters"], []
+    drafters = report["settings"]["drafters"]
+    columns: list[Column] = []
     for overall in report["overall"]:
         verified = [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters]
         if not columns or verified != columns[0].cells:
