@@ -28,13 +28,16 @@ demo: $(VENV)/installed
 	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --best 6 -o build/demo
 	@echo "build/demo/: run.json, drafts.parquet and the pictures named above"
 
-# pytest exits 5 when it finds no test; make stops at that as at any failure.
+# The whole suite against the wheel, then what could differ in an editable install. pytest exits 5 when it
+# finds no test; make stops at that as at any failure.
 test: $(VENV)/created
 	rm -rf build/dist
 	$(PIP) wheel --no-deps -w build/dist .
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
 	$(RUN)/python -m pytest tests
+	$(PIP) install --no-deps -e .
+	$(RUN)/python -m pytest -q tests/test_package.py tests/test_draft.py tests/test_readme.py
 	touch $(VENV)/installed
 
 develop: $(VENV)/created

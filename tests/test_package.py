@@ -12,8 +12,13 @@ import pytest
 import rescore
 from rescore import _core
 
-HOME = Path(rescore.__file__).parent
+CORE_STUB = Path(rescore.__file__).parent / "_core.pyi"
 HEAVY = ("torch", "transformers", "tokenizers", "pyarrow", "pynini", "pywrapfst", "safetensors")
+
+
+def folder(name: str) -> Path:
+    """Where a part of the package lies: beside the others, or in the checkout of an editable install."""
+    return Path(importlib.import_module(f"rescore.{name}").__path__[0])
 
 
 def modules_after(statement: str) -> set[str]:
@@ -38,7 +43,7 @@ def test_every_public_name_is_there():
 
 @pytest.mark.parametrize("layer, above", [("lattice", {"lm", "decode"}), ("lm", {"decode"})])
 def test_layers_point_one_way(layer, above):
-    files = list((HOME / layer).rglob("*.py"))
+    files = list(folder(layer).rglob("*.py"))
     assert files
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -53,7 +58,7 @@ def test_layers_point_one_way(layer, above):
 
 def test_stub_names_everything():
     """Every function and method of the core is in _core.pyi, and the other way round."""
-    tree = ast.parse((HOME / "_core.pyi").read_text(encoding="utf-8"))
+    tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: {m.name for m in node.body if isinstance(m, ast.FunctionDef)} for node in tree.body if isinstance(node, ast.ClassDef)}
     assert functions == {name for name, value in vars(_core).items() if callable(value) and not inspect.isclass(value) and not name.startswith("_")}
@@ -61,10 +66,10 @@ def test_stub_names_everything():
         assert methods == {m for m in vars(getattr(_core, name)) if not m.startswith("_") or m == "__init__"}
 
 
-@pytest.mark.parametrize("folder", ["lattice", "lm", "decode"])
-def test_typed_and_documented(folder):
-    assert (HOME / folder / "py.typed").exists()
-    for file in (HOME / folder).glob("*.py"):
+@pytest.mark.parametrize("part", ["lattice", "lm", "decode"])
+def test_typed_and_documented(part):
+    assert (folder(part) / "py.typed").exists()
+    for file in folder(part).glob("*.py"):
         if file.name != "__init__.py":
             assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
 
