@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
+
+from rescore.lm.atomic import replacing
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +214,9 @@ class BlockwiseTransformer(nn.Module):
     def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
         """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
-        temporary = Path(path).with_name(Path(path).name + ".tmp")
-        try:
-            save_file(tensors, temporary, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        content = safetensors_bytes(tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+        with replacing(path) as file:
+            file.write(content)
 
     @classmethod
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from xml.sax.saxutils import escape
+from html import escape
 
 FONT_SIZE = 12.5
 CHARACTER = 7.6  # px, one cell of the monospaced font
@@ -43,11 +43,11 @@ def document(width: float, height: float, title: str, body: list[str]) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" role="img">'
     style = f"<style>\n{SHAPE}\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n</style>"
     page = f'<rect class="page" width="{_n(width)}" height="{_n(height)}" rx="8"/>'
-    return "\n".join([head, f"<title>{escape(clean(title))}</title>", style, page, *body, "</svg>"]) + "\n"
+    return "\n".join([head, f"<title>{escape(clean(title), quote=False)}</title>", style, page, *body, "</svg>"]) + "\n"
 
 
 def text(x: float, y: float, content: str, kind: str = "text") -> str:
-    return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}" xml:space="preserve">{escape(content)}</text>'
+    return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}" xml:space="preserve">{escape(content, quote=False)}</text>'
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, radius: float = 5) -> str:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.lm.atomic import replacing
 from tied_loss import distill, first_loss, later_losses, own_positions
 from token_files import Batch, TokenFiles
 
@@ -63,9 +64,8 @@ def optimizers(model: nn.Module, muon_lr: float, adam_lr: float) -> list[torch.o
 
 
 def save_state(path: Path, step: int, master: nn.Module, optims: list) -> None:
-    temporary = path.with_suffix(".tmp")
-    torch.save({"step": step, "model": master.state_dict(), "optimizers": [o.state_dict() for o in optims]}, temporary)
-    temporary.replace(path)
+    with replacing(path) as file:
+        torch.save({"step": step, "model": master.state_dict(), "optimizers": [o.state_dict() for o in optims]}, file)
 
 
 def resume(path: Path, master: nn.Module, optims: list[torch.optim.Optimizer], device: str) -> int:

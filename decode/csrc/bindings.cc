@@ -159,18 +159,7 @@ Out<float> distribution(const Model& model, uint64_t state) {
   expect_state(lm, state);
   auto cost = make<float>({lm.vocab_size});
   nb::gil_scoped_release release;
-  std::vector<bool> seen(lm.vocab_size, false);
-  double paid = 0;
-  for (uint32_t at = static_cast<uint32_t>(state);; at = lm.backoff(at)) {
-    const Automaton::Arcs arcs = lm.arcs(at);
-    for (uint64_t arc = arcs.begin; arc < arcs.end; ++arc) {
-      const uint32_t token = lm.checked_token(arc);
-      if (!seen[token]) cost.data[token] = static_cast<float>(paid + lm.arc_cost[arc]);
-      seen[token] = true;
-    }
-    if (at == kRoot) break;
-    paid += lm.backoff_cost[at];
-  }
+  lm.distribution(static_cast<uint32_t>(state), cost.data);
   return cost.array;
 }
 

@@ -149,6 +149,21 @@ void Automaton::match(uint32_t state, const uint32_t* tokens, int count, uint32_
   }
 }
 
+void Automaton::distribution(uint32_t state, float* cost) const {
+  std::vector<bool> seen(vocab_size, false);
+  double paid = 0;
+  for (;; state = backoff(state)) {
+    const Arcs list = arcs(state);
+    for (uint64_t arc = list.begin; arc < list.end; ++arc) {
+      const uint32_t token = checked_token(arc);
+      if (!seen[token]) cost[token] = static_cast<float>(paid + arc_cost[arc]);
+      seen[token] = true;
+    }
+    if (state == kRoot) break;
+    paid += backoff_cost[state];
+  }
+}
+
 const std::vector<uint32_t>& Automaton::by_unigram_cost() const {
   std::call_once(unigram_once_, [this] {
     unigram_order_.resize(vocab_size);

@@ -90,6 +90,9 @@ class Automaton {
   // The same under failure semantics: each of the `count` tokens gets its cost and next state.
   void match(uint32_t state, const uint32_t* tokens, int count, uint32_t* next, double* cost) const;
 
+  // The costs [vocab_size] of all tokens in `state`.
+  void distribution(uint32_t state, float* cost) const;
+
   // Tokens by ascending unigram cost, ties by token; made once, when first asked for.
   const std::vector<uint32_t>& by_unigram_cost() const;
 
