@@ -5,11 +5,12 @@ Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.kat
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
 from rescore.lm.build import prune_model
-from rescore.lm.counts import Counts, count
+from rescore.lm.counts import Counts
 from rescore.lm.formats import load, save
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
+from rescore.lm.runs import count
 from rescore.lm.tables import Tables
 
 __all__ = [

@@ -6,6 +6,7 @@ The words of a file are text, numbered as they come in the unigrams, or decimal 
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -237,27 +238,25 @@ def _write(file: BinaryIO, tables: Tables, names: list[str]) -> None:
     sizes = [len(added) + tables.vocab_size, *tables.ngrams[1:]]
     header = "".join(f"ngram {order}={size}\n" for order, size in enumerate(sizes, 1))
     file.write(f"\\data\\\n{header}".encode())
-    for order in range(1, tables.order + 1):
+    backoffs: list[NDArray[np.float64] | None] = [*tables.gram_backoffs(), None]
+    for order, backoff in enumerate(backoffs, 1):
         file.write(f"\n\\{order}-grams:\n".encode())
         if order == 1:
             file.write("".join(f"-99\t{word}\n" for word in added).encode())
-        for lines in _lines(tables, names, order):
+        for lines in _lines(tables, names, order, backoff):
             file.write(lines.encode())
     file.write(b"\n\\end\\\n")
 
 
-def _lines(tables: Tables, names: list[str], order: int) -> Iterator[str]:
-    """The lines of one order, many at a time; contexts have a backoff."""
+def _lines(tables: Tables, names: list[str], order: int, backoff: NDArray[np.float64] | None) -> Iterator[str]:
+    """The lines of one order, many at a time; contexts have a backoff, which is NaN elsewhere."""
     rows = tables.spell(order)
     logp = np.minimum(tables.cost[order - 1] / -LN10, 0.0) + 0.0  # a certain event's cost may round to just below 0
-    if order < tables.order:
-        backoff = tables.backoff[order - 1] / -LN10 + 0.0
-        context = (np.bincount(tables.levels[order].prefix, minlength=len(rows)) > 0) | (backoff != 0)
     for at in range(0, len(rows), CHUNK):
         part = slice(at, at + CHUNK)
         words = [" ".join([names[token] for token in row]) for row in rows[part].tolist()]
         heads = [f"{p:.9g}\t{w}" for p, w in zip(logp[part].tolist(), words)]
         tails = [""] * len(heads)
-        if order < tables.order:
-            tails = [f"\t{b:.9g}" if c else "" for b, c in zip(backoff[part].tolist(), context[part].tolist())]
+        if backoff is not None:
+            tails = ["" if math.isnan(b) else f"\t{b:.9g}" for b in (backoff[part] / -LN10 + 0.0).tolist()]
         yield "".join([f"{head}{tail}\n" for head, tail in zip(heads, tails)])

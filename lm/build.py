@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from rescore.lm.counts import count
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
+from rescore.lm.runs import count
 
 
 def build(
@@ -19,6 +19,7 @@ def build(
     order: int,
     vocab_size: int,
     eot: int,
+    min_counts: tuple[int, ...] = (),
     estimate: KatzOptions | None = None,
     shorten: PruneOptions | None = None,
     words: Sequence[str] | None = None,
@@ -28,7 +29,7 @@ def build(
 
     metadata  kept with the model: "tokenizer" for the hash of the tokenizer, and whatever else
     """
-    tables = katz(count(sequences, order=order, vocab_size=vocab_size, eot=eot), estimate)
+    tables = katz(count(sequences, order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts), estimate)
     if shorten is not None:
         tables = prune(tables, shorten)
     return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "eot": eot})

@@ -1,8 +1,7 @@
 """Tables to the six arrays of the automaton, and back.
 
-A state is a context that has n-grams of its own or a backoff weight other than 1; states are ordered by length, then
-lexicographically, the root first. So the arcs of all states, state by state, are the n-grams of order 1, of order 2, ..,
-in the order of the tables, and nothing has to be sorted.
+The states are the contexts: the root, then those of order 2, of order 3, .., each in context order. So the arcs of all
+states, state by state, are the n-grams of the tables as they lie there, and nothing has to be sorted.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.grams import Grams
-from rescore.lm.tables import Tables
+from rescore import _core
+from rescore.lm.columns import Columns, Memory, in_order
+from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams
+from rescore.lm.tables import Tables, links
 
 
 class Arrays(NamedTuple):
@@ -27,81 +28,74 @@ class Arrays(NamedTuple):
     backoff_cost: NDArray[np.float32]
 
 
-def compile_tables(tables: Tables) -> Arrays:
+def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     """The automaton of a model."""
-    levels, top = tables.levels, tables.order
-    backoff = [b.astype(np.float32) for b in tables.backoff]
-    arcs = [np.array([tables.vocab_size])]  # of the states of each length
-    shorter, paid = [np.zeros(1, np.uint32)], [np.zeros(1, np.float32)]
-    next_state: list[NDArray[np.uint32]] = []  # after each n-gram: the longest suffix of it that is a state
-    states = 1
-    for n in range(1, top + 1):
-        below = next_state[-1][levels[n - 1].suffix] if n > 1 else np.zeros(tables.vocab_size, np.uint32)
-        if n == top:
-            next_state.append(below)
-            break
-        children = np.bincount(levels[n].prefix, minlength=len(levels[n - 1]))
-        is_state = (children > 0) | (backoff[n - 1] != 0)
-        number = states + np.cumsum(is_state) - 1
-        next_state.append(np.where(is_state, number, below).astype(np.uint32))
-        arcs.append(children[is_state])
-        shorter.append(below[is_state])
-        paid.append(backoff[n - 1][is_state])
-        states += int(is_state.sum())
-    if states >= 1 << 32:
-        raise ValueError(f"model: expected fewer than 2^32 contexts, got {states}; prune it")
-    begin = np.zeros(states + 1, np.uint64)
-    np.cumsum(np.concatenate(arcs), out=begin[1:])
+    columns = columns or Memory()
+    levels = tables.levels
+    first = np.cumsum([0, *(level.contexts for level in levels)])  # the first state of each context length
+    if first[-1] >= NO_CONTEXT:
+        raise ValueError(f"model: expected fewer than 2^32 - 1 contexts, got {first[-1]}; prune it")
+    arcs = np.cumsum([0, *map(len, levels)])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
+
+    def joined(name: str, dtype, parts) -> NDArray:
+        return columns.write({name: dtype}, ((part,) for part in parts))[0]
+
     return Arrays(
-        arc_begin=begin,
-        arc_token=np.concatenate([level.token.astype(token) for level in levels]),
-        arc_cost=np.concatenate([c.astype(np.float32) for c in tables.cost]),
-        arc_next=np.concatenate(next_state),
-        backoff_state=np.concatenate(shorter),
-        backoff_cost=np.concatenate(paid),
+        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] + np.uint64(arcs[n]) for n, level in enumerate(levels)), np.array([arcs[-1]], np.uint64)]),
+        arc_token=joined("arc_token", token, (level.token.astype(token) for level in levels)),
+        arc_cost=joined("arc_cost", np.float32, (cost.astype(np.float32) for cost in tables.cost)),
+        arc_next=joined("arc_next", np.uint32, next_states(levels, first, columns)),
+        backoff_state=joined("backoff_state", np.uint32, (np.zeros(1, np.uint32), *(level.context_parent + np.uint32(first[n]) for n, level in enumerate(levels[1:])))),
+        backoff_cost=joined("backoff_cost", np.float32, (np.zeros(1, np.float32), *(cost.astype(np.float32) for cost in tables.backoff))),
     )
 
 
+def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Columns) -> list[NDArray[np.uint32]]:
+    """The state after each n-gram, the longest suffix of it that is a context: uint32 [n] per order."""
+    found: list[NDArray[np.uint32]] = []
+    linked = [*links(levels, columns), NOTHING]
+    for n, level in enumerate(levels):
+        native, below = level.native, levels[max(n - 1, 0)].native
+        link, shorter, base = linked[n], found[-1] if found else NOTHING, int(first[min(n + 1, len(levels))])
+
+        def part(a: int, b: int, native=native, below=below, link=link, shorter=shorter, base=base):
+            return (_core.next_states(native, below, link, shorter, base, a, b),)
+
+        found += columns.write({f"{n + 1}.next": np.uint32}, in_order(columns, part, level.ranges()))
+    return found
+
+
 def decompile(arrays: Arrays, order: int) -> Tables:
-    """The tables of an automaton. ValueError unless it is laid out as `compile_tables` does, with every suffix h'w."""
+    """The tables of an automaton. ValueError unless it is laid out as `compile_tables` does."""
     begin = arrays.arc_begin.astype(np.int64)
     vocab_size = int(begin[1])
-    levels, cost = [Grams.unigrams(vocab_size)], [arrays.arc_cost[:vocab_size].astype(np.float64)]
-    backoff: list[NDArray[np.float64]] = []
-    first, last = 0, 1  # the states of length n - 1
-    for n in range(1, order):
-        reached = arrays.arc_next[begin[first] : begin[last]].astype(np.int64)
-        gram = np.flatnonzero(reached >= last)  # the n-gram of each state of length n
-        own = last + np.arange(len(gram))
-        if not np.array_equal(reached[gram], own):
-            raise ValueError(f"automaton: expected the states of length {n} in lexicographic order from {last} on")
-        paid = np.zeros(len(levels[-1]))
-        paid[gram] = arrays.backoff_cost[last : last + len(gram)]
-        backoff.append(paid)
-        first, last = last, last + len(gram)
-        levels.append(_next_level(levels, gram, begin[first : last + 1], arrays.arc_token))
-        cost.append(arrays.arc_cost[begin[first] : begin[last]].astype(np.float64))
-    tables = Tables(levels=tuple(levels), cost=tuple(cost), backoff=tuple(backoff))
+    levels, first = [Grams.unigrams(vocab_size)], [0, 1]
+    for n in range(2, order + 1):
+        # The contexts of this order back off to those of the one before, and are reached from its n-grams.
+        last = int(np.searchsorted(arrays.backoff_state, first[-1])) if n < order else len(begin) - 1
+        levels.append(_level(arrays, begin, levels[-1], first[-2], first[-1], max(last, first[-1])))
+        first.append(max(last, first[-1]))
+    bounds = [0, *(int(begin[at]) for at in first[1:])]
+    tables = Tables(
+        levels=tuple(levels),
+        cost=tuple(arrays.arc_cost[a:b].astype(np.float64) for a, b in zip(bounds, bounds[1:])),
+        backoff=tuple(arrays.backoff_cost[a:b].astype(np.float64) for a, b in zip(first[1:], first[2:])),
+    )
     for name, mine, given in zip(Arrays._fields, compile_tables(tables), arrays):
         if not np.array_equal(mine, given):
-            raise ValueError(f"automaton: {name} is not that of a closed backoff model in canonical order")
+            raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
     return tables
 
 
-def _next_level(
-    levels: list[Grams], gram: NDArray[np.int64], begin: NDArray[np.int64], arc_token: NDArray[np.generic]
-) -> Grams:
-    """The n-grams that are the arcs of the states `gram` [n] (contexts of the last level); begin: [n + 1]."""
-    prefix = np.repeat(gram, np.diff(begin))
-    token = arc_token[begin[0] : begin[-1]].astype(np.uint32)
-    if len(levels) == 1:
-        suffix = token.astype(np.int64)
-    else:
-        suffix = levels[-1].find(levels[-1].suffix[prefix], token)
-    if (suffix < 0).any():
-        wrong = int((suffix < 0).argmax())
-        raise ValueError(
-            f"automaton: arc {int(begin[0]) + wrong} (token {int(token[wrong])}) has no arc in the next shorter context"
-        )
-    return Grams(prefix=prefix.astype(np.uint32), suffix=suffix.astype(np.uint32), token=token)
+def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int, first: int, last: int) -> Grams:
+    """The order whose contexts are the states first .. last - 1; those of the order below are parents .. first - 1."""
+    reached = arrays.arc_next[begin[parents] : begin[first]].astype(np.int64) - first
+    gram = np.flatnonzero((reached >= 0) & (reached < last - first))
+    if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
+        raise ValueError(f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below")
+    token = np.empty(last - first, np.uint32)
+    oldest = below.token if not len(below.context_token) else below.context_token[below.context()]
+    token[reached[gram]] = oldest[gram]
+    return Grams(context_token=token, context_parent=arrays.backoff_state[first:last] - np.uint32(parents),
+                 begin=(begin[first : last + 1] - begin[first]).astype(np.uint64), token=arrays.arc_token[begin[first] : begin[last]].astype(np.uint32))

@@ -4,32 +4,81 @@ The documents of a text are separated by the end-of-text token, which ends one d
 the next. It is therefore the first or the last token of an n-gram, never inside one:
 
     eot a b eot c eot     counted: [eot a] [a b] [b eot] [eot c] [eot a b] [a b eot] [eot c eot]; not [b eot c]
+
+What is counted are **windows**: every position yields the longest n-gram that ends there, of at most N tokens. They
+determine the counts of all orders, and one sort of them brings all orders into context order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from rescore.lm.grams import Grams, check_vocabulary, pack
+from rescore.lm.grams import Grams, check_vocabulary
+from rescore.lm.rows import index_rows
+
+MOST = 1001  # counts of counts are kept of 1..MOST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountOptions:
+    """What is counted.
+
+    order       N, 1..7
+    vocab_size  V; ids are in [0, V)
+    eot         id of the end of text
+    min_counts  smallest count that is kept, for orders 1, 2, ..; orders beyond keep as many as the last. Unigrams stay: the first is 1,
+                and they never fall, so that what an n-gram needs is kept as well
+    """
+
+    order: int
+    vocab_size: int
+    eot: int
+    min_counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocab_size, self.order)
+        if not 0 <= self.eot < self.vocab_size:
+            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.eot}")
+        check_min_counts(self.min_counts, self.order)
+
+    @property
+    def least(self) -> list[int]:
+        """The smallest count kept of each order 1..N."""
+        given = self.min_counts or (1,)
+        return [given[min(n, len(given) - 1)] for n in range(self.order)]
+
+
+def check_min_counts(min_counts: Sequence[int], order: int) -> None:
+    """ValueError unless these are cut-offs for a model of this order."""
+    if len(min_counts) > order:
+        raise ValueError(f"min_counts: expected at most {order} orders, got {len(min_counts)}")
+    if min_counts and (min_counts[0] != 1 or list(min_counts) != sorted(min_counts)):
+        raise ValueError(f"min_counts: expected 1 for unigrams and counts that never fall after it, got {tuple(min_counts)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counts:
     """How often each n-gram was seen.
 
-    levels  n-grams of orders 1..N (`grams.py`); order 1 holds every id, seen or not
-    count   N arrays int64 [n]
-    bos     id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
+    levels      n-grams of orders 1..N that passed the cut-offs (`grams.py`); order 1 holds every id, seen or not
+    count       N arrays uint64 [n]
+    total       N - 1 arrays uint64 [C] for the contexts of orders 2..N: how often any token followed, kept or not
+    of_counts   N lists: [r] is how many n-grams were seen r times, before cut-offs, r = 1..MOST; [0] how many more often
+    bos         id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
+    min_counts  the cut-offs
     """
 
     levels: tuple[Grams, ...]
-    count: tuple[NDArray[np.int64], ...]
+    count: tuple[NDArray[np.uint64], ...]
+    total: tuple[NDArray[np.uint64], ...]
+    of_counts: tuple[list[int], ...]
     bos: int | None = None
     eos: int | None = None
+    min_counts: tuple[int, ...] = ()
 
     @property
     def order(self) -> int:
@@ -44,82 +93,28 @@ class Counts:
         """Number of tokens counted."""
         return int(self.count[0].sum())
 
-    def of_counts(self, order: int, upto: int) -> list[int]:
-        """How many n-grams of an order were seen once, twice, .., `upto` times."""
-        count = self.count[order - 1]
-        return np.bincount(count[count <= upto], minlength=upto + 1)[1:].tolist()
+    @property
+    def seen(self) -> list[int]:
+        """Number of n-grams of each order before cut-offs."""
+        return [sum(own) for own in self.of_counts]
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[NDArray[np.uint32]], count: Sequence[NDArray[np.uint64]], *, vocab_size: int, bos: int | None = None, eos: int | None = None
+    ) -> Counts:
+        """Counts of n-grams spelled out, uint32 [n, order] for each order, all that were seen."""
+        levels, counts = [Grams.unigrams(vocab_size)], [np.zeros(vocab_size, np.uint64)]
+        counts[0][rows[0][:, 0]] = count[0]
+        for own, number in zip(rows[1:], count[1:]):
+            level, order, _ = index_rows(levels, own, np.zeros(len(levels[-1]), bool))
+            levels.append(level)
+            counts.append(np.asarray(number, np.uint64)[order])
+        return cls(levels=tuple(levels), count=tuple(counts),
+                   total=tuple(np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:])),
+                   of_counts=tuple(of_counts(c) for c in counts), bos=bos, eos=eos)
 
 
-def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: int) -> Counts:
-    """The counts of all n-grams of orders 1..`order` of the sequences.
-
-    sequences  integer arrays [n] of ids in [0, V), each made of whole documents: an end-of-text is put before the
-               first and after the last token of a sequence where it is missing. The one before the very first
-               document is a context, not an event.
-
-    Needs about 70 bytes per token.
-    """
-    check_vocabulary(vocab_size, order)
-    if not 0 <= eot < vocab_size:
-        raise ValueError(f"end-of-text id: expected 0..{vocab_size - 1}, got {eot}")
-    tokens = _join(sequences, vocab_size, eot)
-    levels, counted = [Grams.unigrams(vocab_size)], [np.bincount(tokens[1:], minlength=vocab_size)]
-    ids = tokens.astype(np.uint32)  # index of the n-gram that ends at each position, where whole is true
-    whole = np.arange(len(tokens)) > 0
-    for n in range(2, order + 1):
-        if n > 2:  # the second of the n tokens has come inside: it must not be the end of a document
-            whole[: n - 1] = False
-            whole[n - 1 :] &= tokens[1 : len(tokens) - n + 2] != eot
-        level, number = _count_next(tokens, ids, whole)
-        levels.append(level)
-        counted.append(number)
-    return Counts(levels=tuple(levels), count=tuple(counted))
-
-
-def _count_next(
-    tokens: NDArray[np.generic], ids: NDArray[np.uint32], whole: NDArray[np.bool_]
-) -> tuple[Grams, NDArray[np.int64]]:
-    """The n-grams that end where `whole`, and their counts; `ids` of order n - 1 become those of order n."""
-    keys = pack(ids[:-1], tokens[1:])[whole[1:]]
-    by_key = np.argsort(keys)
-    keys = keys[by_key]
-    new = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    first = np.flatnonzero(new)
-    keys = keys[first]
-    suffix = ids[whole][by_key[first]]
-    number = np.empty(len(by_key), np.uint32)
-    number[by_key] = np.cumsum(new, dtype=np.uint32) - np.uint32(1)
-    counted = np.diff(np.append(first, len(by_key)))
-    ids[whole] = number
-    level = Grams(
-        prefix=(keys >> np.uint64(24)).astype(np.uint32),
-        suffix=suffix,
-        token=(keys & np.uint64(0xFFFFFF)).astype(np.uint32),
-    )
-    return level, counted
-
-
-def _join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
-    """All sequences in one array, an end-of-text before, between and after them."""
-    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    end = np.array([eot], dtype)
-    parts: list[NDArray[np.generic]] = [end]
-    for number, sequence in enumerate(sequences):
-        array = np.asarray(sequence)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(
-                f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
-            )
-        if not array.size:
-            continue
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= vocab_size:
-            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
-        skip = int(array[0] == eot)  # the end-of-text that every part before it ends with
-        parts.append(array[skip:].astype(dtype, copy=False))
-        if array[-1] != eot:
-            parts.append(end)
-    if len(parts) == 1:
-        raise ValueError("text to count: expected at least one token, got none")
-    return np.concatenate(parts)
+def of_counts(count: NDArray[np.uint64]) -> list[int]:
+    """How many of the counts are 1, .., MOST; in place of 0, how many are more."""
+    few = np.bincount(count[count <= MOST].astype(np.int64), minlength=MOST + 1).tolist()
+    return [int((count > MOST).sum()), *few[1:]]

@@ -1,97 +1,119 @@
-"""The n-grams of one order, as a sorted table that points into the order below.
+"""The n-grams of one order, in context order: as tables that the native core reads.
 
-Every stage that makes or changes a model (counting, Katz, pruning, ARPA, OpenFst) works on these tables;
-the automaton of `ngram.py` is compiled from them. An n-gram hw, h' being h without its first token, is its
+n-grams hw are sorted by their context h read backwards, the last token first, and then by w. h' is h without its first
+token. Contexts that share a suffix are then neighbours, those that extend h' being its children in a trie, so that
+whatever needs hw beside h'w walks two orders in step, and no order has to be searched or sorted again:
 
-    prefix  index of h among the n-grams of order n - 1 (0 for order 1)
-    suffix  index of h'w among the n-grams of order n - 1 (0 for order 1)
-    token   w
+    order 2   context (b)         its n-grams b w
+    order 3   contexts (a b), (c b), ..       theirs, next to each other, their parent (b)
 
-The rows of an order ascend lexicographically by their tokens, which is the order of (prefix, token). Order 1
-holds every id of the vocabulary, so that there the index is the token.
+A model holds h and h'w for each hw. Order 1 has one context, the empty one, and every id of the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
+
 TOKEN_BITS = 24
 MAX_VOCABULARY = 1 << TOKEN_BITS
 MAX_ORDER = 7
+NO_CONTEXT = 0xFFFFFFFF
+NOTHING = np.zeros(0, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grams:
-    """The n-grams of one order: prefix, suffix, token uint32 [n], ascending by (prefix, token), no row twice."""
+    """The n-grams of one order and their C contexts.
 
-    prefix: NDArray[np.uint32]
-    suffix: NDArray[np.uint32]
+    context_token   uint32 [C], the first token of each context; empty for order 1
+    context_parent  uint32 [C], the context without it, among those of the order below (0 for order 2); empty for order 1
+    begin           uint64 [C + 1], where the n-grams of each context start
+    token           uint32 [n], the last token of each n-gram, ascending within a context
+    """
+
+    context_token: NDArray[np.uint32]
+    context_parent: NDArray[np.uint32]
+    begin: NDArray[np.uint64]
     token: NDArray[np.uint32]
 
     @classmethod
     def unigrams(cls, vocab_size: int) -> Grams:
         """Order 1 of a vocabulary: every id once."""
-        zero = np.zeros(vocab_size, np.uint32)
-        return cls(prefix=zero, suffix=zero, token=np.arange(vocab_size, dtype=np.uint32))
+        return cls(context_token=NOTHING, context_parent=NOTHING, begin=np.array([0, vocab_size], np.uint64),
+                   token=np.arange(vocab_size, dtype=np.uint32))
 
     def __len__(self) -> int:
         return len(self.token)
 
-    def keys(self) -> NDArray[np.uint64]:
-        """Prefix and token of each row in one number, uint64 [n], ascending."""
-        return pack(self.prefix, self.token)
+    @property
+    def contexts(self) -> int:
+        return len(self.begin) - 1
 
-    def begin(self, contexts: int) -> NDArray[np.int64]:
-        """Where the rows of each prefix start, int64 [contexts + 1]."""
-        begin = np.zeros(contexts + 1, np.int64)
-        np.cumsum(np.bincount(self.prefix, minlength=contexts), out=begin[1:])
-        return begin
+    @property
+    def native(self) -> _core.Level:
+        """The arrays as the core takes them."""
+        return _core.Level(self.context_token, self.context_parent, self.begin, self.token)
 
-    def total(self, values: NDArray[Any], contexts: int) -> NDArray[np.float64]:
-        """Sum of `values` [n] over the rows of each prefix, float64 [contexts]."""
-        return np.asarray(np.bincount(self.prefix, weights=values, minlength=contexts), np.float64)
+    def context(self) -> NDArray[np.uint32]:
+        """The context of each n-gram, uint32 [n]."""
+        return np.repeat(np.arange(self.contexts, dtype=np.uint32), np.diff(self.begin.astype(np.int64)))
 
-    def find(self, prefix: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
-        """Row of each (prefix, token), int64 [m]; -1 where there is none. A negative prefix finds nothing."""
-        prefix = np.asarray(prefix, np.int64)
-        if not len(self):
-            return np.full(len(prefix), -1, np.int64)
-        keys = self.keys()
-        wanted = pack(np.maximum(prefix, 0), token)
-        row = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1).astype(np.int64)
-        return np.where((keys[row] == wanted) & (prefix >= 0), row, -1)
+    def ranges(self, grams: int = 1 << 20) -> Iterator[tuple[int, int]]:
+        """The contexts in parts of about so many n-grams, (from, to) each."""
+        first = 0
+        while first < self.contexts:
+            limit = self.begin[first] + np.uint64(grams)
+            last = max(int(np.searchsorted(self.begin, limit, "right")) - 1, first + 1)
+            yield first, min(last, self.contexts)
+            first = last
+
+    def find(self, context: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
+        """The n-gram of each (context, token), int64 [m]; -1 where there is none. A negative context finds nothing."""
+        return _find(pack(self.context(), self.token), context, token)
+
+    def find_context(self, parent: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
+        """The context of each (parent, first token), int64 [m]; -1 where there is none."""
+        return _find(pack(self.context_parent, self.context_token), parent, token)
 
 
-def pack(prefix: NDArray[Any], token: NDArray[Any]) -> NDArray[np.uint64]:
-    """One uint64 per (prefix, token), in the same order."""
-    return (np.asarray(prefix).astype(np.uint64) << np.uint64(TOKEN_BITS)) | np.asarray(token).astype(np.uint64)
+def _find(keys: NDArray[np.uint64], high: NDArray[Any], low: NDArray[Any]) -> NDArray[np.int64]:
+    high = np.asarray(high, np.int64)
+    if not len(keys):
+        return np.full(len(high), -1, np.int64)
+    wanted = pack(np.maximum(high, 0), low)
+    row = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1).astype(np.int64)
+    return np.where((keys[row] == wanted) & (high >= 0), row, -1)
 
 
-def select(levels: Sequence[Grams], keep: Sequence[NDArray[np.bool_]]) -> tuple[Grams, ...]:
-    """The kept rows of every order, renumbered. Prefix and suffix of a kept row must be kept."""
-    kept: list[Grams] = []
-    number = np.zeros(1, np.uint32)
-    for level, mask in zip(levels, keep, strict=True):
-        kept.append(
-            Grams(prefix=number[level.prefix[mask]], suffix=number[level.suffix[mask]], token=level.token[mask])
-        )
-        number = (np.cumsum(mask, dtype=np.int64) - 1).astype(np.uint32)
-    return tuple(kept)
+def pack(high: NDArray[Any], token: NDArray[Any]) -> NDArray[np.uint64]:
+    """One uint64 per (number, token), in the same order."""
+    return (np.asarray(high).astype(np.uint64) << np.uint64(TOKEN_BITS)) | np.asarray(token).astype(np.uint64)
+
+
+def spell_contexts(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
+    """The tokens of the contexts of one order (at least 2), uint32 [C, order - 1]."""
+    tokens = np.empty((levels[order - 1].contexts, order - 1), np.uint32)
+    row: NDArray[Any] = np.arange(levels[order - 1].contexts)
+    for place in range(order - 1):
+        level = levels[order - 1 - place]
+        tokens[:, place] = level.context_token[row]
+        row = level.context_parent[row]
+    return tokens
 
 
 def spell(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
     """The tokens of the n-grams of one order, uint32 [n, order]."""
-    tokens = np.empty((len(levels[order - 1]), order), np.uint32)
-    row: NDArray[Any] = np.arange(len(levels[order - 1]))
-    for place in range(order - 1, -1, -1):
-        tokens[:, place] = levels[place].token[row]
-        row = levels[place].prefix[row]
-    return tokens
+    level = levels[order - 1]
+    if order == 1:
+        return level.token.reshape(-1, 1)
+    return np.column_stack([spell_contexts(levels, order)[level.context()], level.token])
 
 
 def check_vocabulary(vocab_size: int, order: int) -> None:

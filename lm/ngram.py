@@ -21,7 +21,8 @@ from rescore.lm.tables import Tables
 class NGram:
     """A backoff n-gram model of order N over ids 0..V-1, with S states and A arcs (n-grams).
 
-    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token.
+    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token. States
+    are ordered by length, then by their tokens read backwards, and with a context its suffixes are states too.
     The arcs of state s are arc_begin[s] .. arc_begin[s + 1] - 1, ascending by token. A token without an arc is looked
     up in backoff_state[s], at backoff_cost[s] more: the failure arc.
 

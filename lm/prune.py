@@ -13,13 +13,19 @@ suffix h'w, so that what a higher theta keeps is contained in what a lower one k
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.backoff import left_mass, with_backoff
-from rescore.lm.tables import Tables
+from rescore import _core
+from rescore.lm.backoff import with_backoff
+from rescore.lm.columns import Columns, Memory, in_order
+from rescore.lm.grams import Grams
+from rescore.lm.tables import Tables, links
+
+ROWS = 1 << 22  # looked at at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,73 +50,134 @@ class PruneOptions:
             raise ValueError(f"max_ngrams: expected at least 1, got {self.max_ngrams}")
 
 
-def prune(tables: Tables, options: PruneOptions) -> Tables:
+def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None) -> Tables:
     """The model without the n-grams that `options` drops, its backoffs made anew.
 
     Unigrams stay. An order that loses all its n-grams goes, so N may become smaller.
     """
-    score = scores(tables)
-    if options.theta is not None:
-        least = math.log1p(options.theta)
-        keep = [own >= least for own in score]
+    columns = columns or Memory()
+    if options.max_ngrams is not None and options.max_ngrams < tables.vocab_size:
+        raise ValueError(
+            f"max_ngrams: expected at least the {tables.vocab_size} unigrams, which stay, got {options.max_ngrams}"
+        )
+    score = scores(tables, columns)
+    if options.max_ngrams is not None:
+        limit = budget_limit(score, options.max_ngrams - tables.vocab_size)
     else:
-        assert options.max_ngrams is not None
-        if options.max_ngrams < tables.vocab_size:
-            raise ValueError(
-                f"max_ngrams: expected at least the {tables.vocab_size} unigrams, which stay, got {options.max_ngrams}"
-            )
-        keep = _within(score, options.max_ngrams - tables.vocab_size)
-    while keep and not keep[-1].any():
-        keep.pop()
-    kept = with_backoff(tables.keep([np.ones(tables.vocab_size, bool), *keep]))
+        assert options.theta is not None
+        limit = math.nextafter(math.log1p(options.theta), -math.inf)
+    kept = with_backoff(_above(tables, score, limit, columns), columns)
     report = {"theta": options.theta, "max_ngrams": options.max_ngrams, "before": list(tables.ngrams)}
     before = tables.metadata.get("pruning")
     history = [*(before if isinstance(before, list) else []), {**report, "after": list(kept.ngrams)}]
     return replace(kept, metadata={**tables.metadata, "pruning": history})
 
 
-def scores(tables: Tables) -> list[NDArray[np.float64]]:
+def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.float64]]:
     """What each n-gram of orders 2..N is worth, N - 1 arrays float64 [n]: the largest D of itself and its dependents."""
-    context_logp = _context_logps(tables)
-    score = [_losses(tables, order, context_logp[order - 2]) for order in range(2, tables.order + 1)]
-    for order in range(tables.order, 2, -1):
-        level = tables.levels[order - 1]
-        np.maximum.at(score[order - 3], level.prefix, score[order - 2])
-        np.maximum.at(score[order - 3], level.suffix, score[order - 2])
+    columns = columns or Memory()
+    linked = links(tables.levels, columns)
+    logps = context_logps(tables, linked, columns)
+    score = [_losses(tables, order, logps[order - 2], columns) for order in range(2, tables.order + 1)]
+    best = np.zeros(0)
+    for order in range(tables.order, 1, -1):
+        level, below, own = tables.levels[order - 1], tables.levels[order - 2], score[order - 2]
+        lower = score[order - 3] if order > 2 else np.zeros(0)
+        if order < tables.order:
+            for a in range(0, len(level), ROWS):
+                _core.raise_own(linked[order - 1], best, own, a, min(a + ROWS, len(level)))
+                columns.release()
+        best = columns.empty(f"{order}.best", np.float64, level.contexts)
+        for a, b in level.ranges():
+            best[a:b] = _core.raise_below(level.native, below.native, own, lower, a, b)
+            columns.release()
     return score
 
 
-def _losses(tables: Tables, order: int, context_logp: NDArray[np.float64]) -> NDArray[np.float64]:
-    """D of every n-gram of an order."""
-    level = tables.levels[order - 1]
-    left = left_mass(tables, order)
-    logp = -tables.cost[order - 1]
-    lower = -tables.cost[order - 2][level.suffix]
-    own = left.own[level.prefix]
-    log_bow = -tables.backoff[order - 2][level.prefix]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_new = np.log(own + np.exp(logp)) - np.log(left.lower[level.prefix] + np.exp(lower))
-        change = np.exp(logp) * (lower + log_new - logp) + (log_new - log_bow) * own
-    loss = -np.exp(context_logp[level.prefix]) * change
-    return np.where(np.isnan(loss), np.inf, loss)
-
-
-def _context_logps(tables: Tables) -> list[NDArray[np.float64]]:
-    """ln p(h) of the n-grams of orders 1..N-1 as contexts, by the chain rule."""
-    first = -tables.cost[0]
-    if tables.bos is not None and tables.eos is not None:
-        first = first.copy()
-        first[tables.bos] = first[tables.eos]
-    logps = [first]
-    for order in range(2, tables.order):
-        logps.append(logps[-1][tables.levels[order - 1].prefix] - tables.cost[order - 1])
+def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
+    """ln p(h) of the contexts of orders 2..N, by the chain rule: N - 1 arrays float64 [C]."""
+    logps, logp = [], np.zeros(1)
+    for order in range(1, tables.order):
+        level, above = tables.levels[order - 1], tables.levels[order]
+        longer = columns.empty(f"{order + 1}.logp", np.float64, above.contexts)
+        for a, b in level.ranges():
+            _core.context_logps(level.native, tables.cost[order - 1], logp, linked[order - 1], longer, a, b)
+            columns.release()
+        if order == 1 and tables.bos is not None and tables.eos is not None:
+            longer[above.context_token == tables.bos] = -tables.cost[0][tables.eos]
+        logp = longer
+        logps.append(logp)
     return logps
 
 
-def _within(score: list[NDArray[np.float64]], budget: int) -> list[NDArray[np.bool_]]:
-    """Masks of the best n-grams, `budget` at most; n-grams that tie at the limit go together."""
-    every = np.concatenate(score) if score else np.zeros(0)
-    if budget >= len(every):
-        return [np.ones(len(own), bool) for own in score]
-    limit = np.partition(every, len(every) - budget - 1)[len(every) - budget - 1]  # the best of what must go
-    return [own > limit for own in score]
+def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
+    """D of every n-gram of an order, in an array that can be written to."""
+    level, native, below = tables.levels[order - 1], tables.levels[order - 1].native, tables.levels[order - 2].native
+    below_cost, cost, backoff = tables.cost[order - 2], tables.cost[order - 1], tables.backoff[order - 2]
+
+    def part(a: int, b: int) -> tuple[int, NDArray[np.float64]]:
+        return int(level.begin[a]), _core.losses(native, below, below_cost, cost, backoff, logp, a, b)
+
+    loss = columns.empty(f"{order}.score", np.float64, len(level))
+    for first, own in in_order(columns, part, level.ranges()):
+        loss[first : first + len(own)] = own
+    return loss
+
+
+def budget_limit(score: Sequence[NDArray[np.float64]], budget: int) -> float:
+    """The greatest number that at most `budget` scores are above: n-grams that tie there go together."""
+    every = sum(map(len, score))
+    if budget >= every:
+        return -math.inf
+    # The (budget + 1)-th greatest, found digit by digit in the bits, 16 at a time.
+    rank, prefix = every - budget - 1, 0
+    for shift in (48, 32, 16, 0):
+        found = np.zeros(1 << 16, np.int64)
+        for bits in _ordered_bits(score):
+            if shift < 48:
+                bits = bits[(bits >> np.uint64(shift + 16)) == np.uint64(prefix)]
+            found += np.bincount(((bits >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64), minlength=1 << 16)
+        below = np.cumsum(found) - found
+        digit = int(np.searchsorted(np.cumsum(found), rank, "right"))
+        rank -= int(below[digit])
+        prefix = prefix << 16 | digit
+    return _from_ordered_bits(prefix)
+
+
+def _ordered_bits(score: Sequence[NDArray[np.float64]]) -> Iterator[NDArray[np.uint64]]:
+    """The scores as integers in the same order."""
+    top = np.uint64(1 << 63)
+    for own in score:
+        for a in range(0, len(own), ROWS):
+            bits = np.ascontiguousarray(own[a : a + ROWS]).view(np.uint64)
+            yield np.where(bits & top, ~bits, bits | top)
+
+
+def _from_ordered_bits(number: int) -> float:
+    top = 1 << 63
+    bits = number ^ top if number & top else ~number & (2 * top - 1)
+    return float(np.array([bits], np.uint64).view(np.float64)[0])
+
+
+def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, columns: Columns) -> Tables:
+    """The n-grams whose score is above the limit, with their costs; the backoff costs are yet to be made."""
+    levels, costs = [tables.levels[0]], [tables.cost[0]]
+    number = np.zeros(1, np.uint32)  # of each context of the order below, among those that are left
+    for order in range(2, tables.order + 1):
+        level, native = tables.levels[order - 1], tables.levels[order - 1].native
+        own, cost = score[order - 2], tables.cost[order - 1]
+
+        def part(a: int, b: int, native=native, own=own, cost=cost, number=number):
+            return _core.select(native, own, limit, cost, number, a, b)
+
+        names = {"kept": np.uint32, "context_token": np.uint32, "context_parent": np.uint32, "size": np.uint64, "token": np.uint32, "cost_kept": np.float64}
+        kept, context_token, context_parent, size, token, kept_cost = columns.write(
+            {f"{order}.{name}": dtype for name, dtype in names.items()}, in_order(columns, part, level.ranges()))
+        if not len(token):
+            break
+        levels.append(Grams(context_token=context_token, context_parent=context_parent,
+                            begin=np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)]), token=token))
+        costs.append(kept_cost)
+        number = np.zeros(level.contexts, np.uint32)
+        number[kept] = np.arange(len(kept), dtype=np.uint32)
+    return replace(tables, levels=tuple(levels), cost=tuple(costs), backoff=())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.grams import Grams, pack
+from rescore.lm.grams import Grams, pack, spell
 
 
 class BadRow(ValueError):
@@ -38,22 +38,57 @@ def close_suffixes(
     return closed, costs, backoffs
 
 
-def index_rows(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> tuple[Grams, NDArray[np.int64]]:
-    """The n-grams of the next order after `levels`, sorted, and the row that each comes from."""
-    below = levels[-1]
-    prefix = rows[:, 0].astype(np.int64)
-    for place, level in enumerate(levels[1:], 1):
-        prefix = level.find(prefix, rows[:, place])
-    _refuse(prefix < 0, rows, "has no context: without its last token it is no n-gram of the model")
-    keys = pack(prefix, rows[:, -1])
-    order = np.argsort(keys, kind="stable")
+def with_backoff(rows: Sequence[NDArray[np.uint32]], backoff: Sequence[NDArray[np.float64]]) -> list[NDArray[np.bool_]]:
+    """Which n-grams of orders 1..N-1 are contexts because they, or longer ones that end in them, cost something to back off from."""
+    marked = [own != 0 for own in backoff]
+    for n in range(len(marked), 1, -1):
+        shorter = rows[n - 2]
+        rank = ranks(np.concatenate([shorter, rows[n - 1][marked[n - 1], 1:]]))
+        marked[n - 2] = marked[n - 2] | np.isin(rank[: len(shorter)], rank[len(shorter) :])
+    return marked
+
+
+def index_rows(
+    levels: Sequence[Grams], rows: NDArray[np.uint32], also: NDArray[np.bool_]
+) -> tuple[Grams, NDArray[np.int64], NDArray[np.int64]]:
+    """The n-grams of the next order after `levels`, in context order; the row that each comes from; and for each
+    context which n-gram of the last level it is.
+
+    also  n-grams [n] of the last level that are contexts even if no row needs them (and so are their suffixes)
+    """
+    below, order = levels[-1], len(levels) + 1
+    context = _find_grams(levels, rows[:, :-1])
+    _refuse(context < 0, rows, "has no context: without its last token it is no n-gram of the model")
+    grams = np.flatnonzero((np.bincount(context, minlength=len(below)) > 0) | also)
+    spelled = spell(levels, order - 1)[grams]
+    grams = grams[np.lexsort(tuple(spelled[:, place] for place in range(order - 1)))]  # the last key is the first
+    spelled = spell(levels, order - 1)[grams]
+    number = np.full(len(below), -1, np.int64)
+    number[grams] = np.arange(len(grams))
+    parent = _find_contexts(levels, spelled[:, 1:])
+    assert not (parent < 0).any(), "close_suffixes and with_backoff come first"
+    keys = pack(number[context], rows[:, -1])
+    by_key = np.argsort(keys, kind="stable")
     twice = np.zeros(len(keys), bool)
-    twice[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    twice[by_key[1:]] = keys[by_key[1:]] == keys[by_key[:-1]]
     _refuse(twice, rows, "comes twice")
-    prefix, token = prefix[order], rows[order, -1]
-    suffix = token.astype(np.int64) if len(levels) == 1 else below.find(below.suffix[prefix], token)
-    assert not (suffix < 0).any(), "close_suffixes comes first"
-    return Grams(prefix=prefix.astype(np.uint32), suffix=suffix.astype(np.uint32), token=token), order
+    begin = np.zeros(len(grams) + 1, np.uint64)
+    np.cumsum(np.bincount(number[context], minlength=len(grams)), out=begin[1:])
+    level = Grams(context_token=spelled[:, 0].copy(), context_parent=parent.astype(np.uint32), begin=begin, token=rows[by_key, -1])
+    return level, by_key, grams
+
+
+def _find_grams(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The n-gram of the last level that each row spells, -1 where there is none."""
+    return levels[-1].find(_find_contexts(levels, rows[:, :-1]), rows[:, -1])
+
+
+def _find_contexts(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The context that each row [m, length] spells, among those of order length + 1; -1 where there is none."""
+    found = np.zeros(len(rows), np.int64)
+    for length in range(1, rows.shape[1] + 1):
+        found = levels[length].find_context(found, rows[:, -length])
+    return found
 
 
 def ranks(rows: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.grams import Grams, check_vocabulary, select, spell
-from rescore.lm.rows import BadRow, close_suffixes, index_rows
+from rescore import _core
+from rescore.lm.columns import Columns, Memory
+from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams, check_vocabulary, spell
+from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
 
 # The cost of what never happens, such as <s> as an event: the -99 that ARPA files write for it.
 NEVER = 99.0 * float(np.log(10.0))
@@ -22,7 +24,7 @@ class Tables:
 
     levels   n-grams of orders 1..N (`grams.py`); order 1 holds every id
     cost     N arrays float64 [n], -ln p(w | h)
-    backoff  N - 1 arrays float64 [n] for orders 1..N-1, -ln bow of the n-gram as a context, 0 where it is none
+    backoff  N - 1 arrays float64 [C] for the contexts of orders 2..N, -ln bow
     bos      id of a begin-of-sentence word, a context that is never an event, or None
     eos      id of an end-of-sentence word, or None
     """
@@ -71,40 +73,25 @@ class Tables:
         """
         check_vocabulary(vocab_size, len(rows))
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
-        unigram = np.full(vocab_size, np.nan)
-        again = np.bincount(closed[0][:, 0], minlength=vocab_size) > 1
-        if again.any():
-            token = int(again.argmax())
-            raise BadRow(1, int(np.flatnonzero(closed[0][:, 0] == token)[1]), [token], "comes twice")
-        unigram[closed[0][:, 0]] = costs[0]
-        root_backoff = np.zeros(vocab_size)
+        marked = with_backoff(closed, backoffs)
+        levels, done_cost = [Grams.unigrams(vocab_size)], [_unigram_costs(closed[0][:, 0], costs[0], vocab_size, unseen_cost)]
+        paid, also = np.zeros(vocab_size), np.zeros(vocab_size, bool)  # of the n-grams of the last level, as contexts
         if backoffs:
-            root_backoff[closed[0][:, 0]] = backoffs[0]
-        missing = np.isnan(unigram)
-        if missing.any():
-            if unseen_cost is None:
-                raise ValueError(
-                    f"unigrams: expected all {vocab_size} ids, id {int(missing.argmax())} is missing; "
-                    "give unseen_cost for such ids"
-                )
-            unigram[missing] = unseen_cost
-        levels, done_cost, done_backoff = [Grams.unigrams(vocab_size)], [unigram], [root_backoff]
+            paid[closed[0][:, 0]], also[closed[0][:, 0]] = backoffs[0], marked[0]
+        context_cost: list[NDArray[np.float64]] = []
         for n in range(2, len(rows) + 1):
-            level, order = index_rows(levels, closed[n - 1])
+            level, order, as_gram = index_rows(levels, closed[n - 1], also)
+            context_cost.append(paid[as_gram])
             own = costs[n - 1][order]
             blank = np.isnan(own)
-            own[blank] = done_backoff[-1][level.prefix[blank]] + done_cost[-1][level.suffix[blank]]
+            if blank.any():
+                suffix = _core.suffixes(level.native, levels[-1].native, 0, level.contexts)
+                own[blank] = (context_cost[-1][level.context()] + done_cost[-1][suffix])[blank]
             levels.append(level)
             done_cost.append(own)
-            done_backoff.append(backoffs[n - 1][order] if n < len(rows) else np.zeros(0))
-        return cls(
-            levels=tuple(levels),
-            cost=tuple(done_cost),
-            backoff=tuple(done_backoff[: len(rows) - 1]),
-            bos=bos,
-            eos=eos,
-            metadata=dict(metadata or {}),
-        )
+            if n < len(rows):
+                paid, also = backoffs[n - 1][order], marked[n - 1][order]
+        return cls(levels=tuple(levels), cost=tuple(done_cost), backoff=tuple(context_cost), bos=bos, eos=eos, metadata=dict(metadata or {}))
 
     @classmethod
     def from_ngrams(
@@ -125,19 +112,53 @@ class Tables:
         return cls.from_rows(rows, cost, backoff[:-1], vocab_size=vocab_size, unseen_cost=unseen_cost)
 
     def spell(self, order: int) -> NDArray[np.uint32]:
-        """The tokens of the n-grams of one order, uint32 [n, order], ascending."""
+        """The tokens of the n-grams of one order, uint32 [n, order], in context order."""
         return spell(self.levels, order)
 
-    def keep(self, masks: Sequence[NDArray[np.bool_]]) -> Tables:
-        """The model of the kept n-grams, with its old backoff costs.
+    def gram_backoffs(self) -> list[NDArray[np.float64]]:
+        """The backoff cost of the n-grams of orders 1..N-1 as contexts, float64 [n] each; NaN where they are none."""
+        found = []
+        for as_context, backoff in zip(links(self.levels), self.backoff):
+            is_one = as_context != NO_CONTEXT
+            cost = np.full(len(as_context), np.nan)
+            cost[is_one] = backoff[as_context[is_one]]
+            found.append(cost)
+        return found
 
-        masks  bool [n] of orders 1, 2, ..; orders beyond go. Prefix and suffix of a kept n-gram must be kept.
-        """
-        return Tables(
-            levels=select(self.levels[: len(masks)], masks),
-            cost=tuple(c[m] for c, m in zip(self.cost, masks)),
-            backoff=tuple(b[m] for b, m in zip(self.backoff, masks[:-1])),
-            bos=self.bos,
-            eos=self.eos,
-            metadata=self.metadata,
-        )
+
+def links(levels: Sequence[Grams], columns: Columns | None = None) -> list[NDArray[np.uint32]]:
+    """For each n-gram of orders 1..N-1 its number among the contexts of the next order, or NO_CONTEXT: uint32 [n] each."""
+    columns = columns or Memory()
+    found: list[NDArray[np.uint32]] = []
+    first = NOTHING
+    for n, (level, above) in enumerate(zip(levels, levels[1:]), 1):
+        below = levels[max(n - 2, 0)]
+        first = _core.first_by_last_token(above.native, first, len(levels[0]))
+        below_link = found[-1] if found else NOTHING
+        found += columns.write({f"{n}.link": np.uint32}, _linked(level, below, below_link, above, first, columns))
+    return found
+
+
+def _linked(level: Grams, below: Grams, below_link: NDArray[np.uint32], above: Grams, first: NDArray[np.uint32], columns: Columns):
+    native, native_below, native_above, cursor = level.native, below.native, above.native, first[:-1].copy()
+    for a, b in level.ranges():
+        yield (_core.link(native, native_below, below_link, native_above, first, cursor, a, b),)
+        columns.release()
+
+
+def _unigram_costs(tokens: NDArray[np.uint32], cost: NDArray[np.float64], vocab_size: int, unseen_cost: float | None) -> NDArray[np.float64]:
+    again = np.bincount(tokens, minlength=vocab_size) > 1
+    if again.any():
+        token = int(again.argmax())
+        raise BadRow(1, int(np.flatnonzero(tokens == token)[1]), [token], "comes twice")
+    unigram = np.full(vocab_size, np.nan)
+    unigram[tokens] = cost
+    missing = np.isnan(unigram)
+    if missing.any():
+        if unseen_cost is None:
+            raise ValueError(
+                f"unigrams: expected all {vocab_size} ids, id {int(missing.argmax())} is missing; "
+                "give unseen_cost for such ids"
+            )
+        unigram[missing] = unseen_cost
+    return unigram

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from rescore.lm.counts import Counts
-from rescore.lm.grams import Grams
-from rescore.lm.rows import index_rows
 from rescore.lm.tables import NEVER, Tables
 
 BOS = 0
@@ -63,14 +61,8 @@ def rows_by_order(ngrams, ids):
 
 def read_counts(path: Path, ids) -> Counts:
     rows, weights = rows_by_order(read_fst(path)[0], ids)
-    levels = [Grams.unigrams(len(ids))]
-    count = [np.zeros(len(ids), np.int64)]
-    count[0][rows[0][:, 0]] = np.rint(np.exp(-weights[0]))
-    for own, weight in zip(rows[1:], weights[1:]):
-        level, order = index_rows(levels, own)
-        levels.append(level)
-        count.append(np.rint(np.exp(-weight[order])).astype(np.int64))
-    return Counts(levels=tuple(levels), count=tuple(count), bos=BOS, eos=ids["</s>"])
+    counts = [np.rint(np.exp(-own)).astype(np.uint64) for own in weights]
+    return Counts.from_rows(rows, counts, vocab_size=len(ids), bos=BOS, eos=ids["</s>"])
 
 
 def read_model(path: Path, ids, unseen_cost: float = 1000.0) -> Tables:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.counts import count
+from rescore.lm.runs import count
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.tables import Tables
 
@@ -48,9 +48,10 @@ class Backoff:
 
 def from_tables(tables: Tables) -> Backoff:
     grams = [list(map(tuple, tables.spell(n).tolist())) for n in range(1, tables.order + 1)]
+    backoff = tables.gram_backoffs()
     return Backoff(
         cost={gram: c for own, cost in zip(grams, tables.cost) for gram, c in zip(own, cost.tolist())},
-        backoff={gram: b for own, cost in zip(grams, tables.backoff) for gram, b in zip(own, cost.tolist())},
+        backoff={gram: b for own, cost in zip(grams, backoff) for gram, b in zip(own, cost.tolist()) if not math.isnan(b)},
         order=tables.order,
         vocab_size=tables.vocab_size,
     )
@@ -66,10 +67,10 @@ def random_text(seed: int, vocab_size: int, tokens: int, eot: int = 0) -> list[i
     return text
 
 
-def random_tables(seed: int, order: int, vocab_size: int = 9, tokens: int = 120, **options) -> Tables:
+def random_tables(seed: int, order: int, vocab_size: int = 9, tokens: int = 120, min_counts=(), **options) -> Tables:
     """A Katz model of random text."""
     text = random_text(seed, vocab_size, tokens)
-    return katz(count([text], order=order, vocab_size=vocab_size, eot=0), KatzOptions(**options))
+    return katz(count([text], order=order, vocab_size=vocab_size, eot=0, min_counts=min_counts), KatzOptions(**options))
 
 
 def random_history(draw: random.Random, vocab_size: int, length: int) -> np.ndarray:

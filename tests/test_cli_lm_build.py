@@ -61,8 +61,8 @@ def test_from_tokens(world, capsys, tmp_path):
     assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
     assert NGram.open(tmp_path / "lm.ngram").words is None
     assert cli.call(capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53).status == 0
-    estimate = KatzOptions(textbook=True, min_counts=(1, 2), unseen_cost=1000.0)
-    expected = build(TEXTS, order=2, vocab_size=dumps.V, eot=0, estimate=estimate, shorten=PruneOptions(max_ngrams=53))
+    estimate = KatzOptions(textbook=True, unseen_cost=1000.0)
+    expected = build(TEXTS, order=2, vocab_size=dumps.V, eot=0, min_counts=(1, 2), estimate=estimate, shorten=PruneOptions(max_ngrams=53))
     assert_same(NGram.open(tmp_path / "lm.ngram"), expected)
 
 

@@ -1,11 +1,13 @@
+import re
+
 import numpy as np
 import oracle_katz
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.lm.counts import count
 from rescore.lm.grams import spell
+from rescore.lm.runs import count
 
 
 def as_dict(counts):
@@ -25,12 +27,30 @@ def test_counts_are_those_of_the_definition(documents, order):
         stream += [*document, 0]
     counts = count([stream], order=order, vocab_size=7, eot=0)
     assert as_dict(counts) == dict(oracle_katz.count(documents, order, 0))
-    for level, below in zip(counts.levels[1:], counts.levels):
-        assert (np.diff(level.keys().astype(np.int64)) > 0).all()
-        assert (level.prefix < len(below)).all()
     for n in range(2, order + 1):
         rows = spell(counts.levels, n)
-        assert np.array_equal(rows[:, 1:], spell(counts.levels, n - 1)[counts.levels[n - 1].suffix])
+        assert rows.tolist() == sorted(rows.tolist(), key=lambda gram: (gram[-2::-1], gram[-1]))  # context order
+        for context, total in enumerate(counts.total[n - 2].tolist()):
+            assert total == counts.count[n - 1][counts.levels[n - 1].context() == context].sum()
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3), st.sampled_from([(1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]))
+def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=4, vocab_size=4, eot=0, min_counts=min_counts)
+    every = oracle_katz.count(documents, 4, 0)
+    least = [*min_counts, *[min_counts[-1]] * 4]
+    assert as_dict(counts) == {gram: c for gram, c in every.items() if c >= least[len(gram) - 1]}
+    for n in range(1, 5):
+        own = [c for gram, c in every.items() if len(gram) == n]
+        assert counts.seen[n - 1] == len(own)
+        assert [counts.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
+    for n in range(2, 5):
+        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
+            assert counts.total[n - 2][context] == sum(c for other, c in every.items() if len(other) == n and other[:-1] == tuple(gram[:-1]))
 
 
 def test_the_example_of_the_module():
@@ -66,9 +86,12 @@ def test_a_vocabulary_beyond_16_bits():
         (dict(sequences=[[[1]]]), "sequence 0: expected a one-dimensional array of integers"),
         (dict(sequences=[[0.5]]), "expected a one-dimensional array of integers, got float64"),
         (dict(sequences=[]), "expected at least one token, got none"),
+        (dict(min_counts=(2,)), "min_counts: expected 1 for unigrams and counts that never fall after it, got (2,)"),
+        (dict(min_counts=(1, 0)), "expected 1 for unigrams and counts that never fall"),
+        (dict(min_counts=(1, 1, 1)), "min_counts: expected at most 2 orders, got 3"),
     ],
 )
 def test_wrong_input_is_named(options, message):
     options = {"sequences": [[1, 2]], "order": 2, "vocab_size": 4, "eot": 0, **options}
-    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+    with pytest.raises(ValueError, match=re.escape(message)):
         count(options.pop("sequences"), **options)

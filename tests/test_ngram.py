@@ -37,7 +37,7 @@ def test_the_automaton_is_that_of_the_definition(seed, order):
     model.core.check()
     known = contexts(model)
     assert set(known) == slow.states()
-    assert known == sorted(known, key=lambda context: (len(context), context))
+    assert known == sorted(known, key=lambda context: (len(context), context[::-1]))
     for state, context in enumerate(known):
         assert known[model.backoff_state[state]] == slow.state(context[1:])
         for arc in range(int(model.arc_begin[state]), int(model.arc_begin[state + 1])):
@@ -104,7 +104,7 @@ def test_build_is_count_katz_prune():
     text = random_text(4, 9, 500)
     model = build(
         [text], order=3, vocab_size=9, eot=0,
-        estimate=KatzOptions(min_counts=(1, 1, 2)), shorten=PruneOptions(max_ngrams=40), metadata={"tokenizer": "abc"},
+        min_counts=(1, 1, 2), shorten=PruneOptions(max_ngrams=40), metadata={"tokenizer": "abc"},
     )  # fmt: skip
     assert len(model.arc_token) <= 40
     assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == "abc"

@@ -14,8 +14,8 @@ from rescore.lm.tables import Tables
 def assert_same_tables(mine, theirs):
     assert mine.ngrams == theirs.ngrams
     for n, (a, b) in enumerate(zip(mine.levels, theirs.levels)):
-        assert np.array_equal(a.prefix, b.prefix) and np.array_equal(a.suffix, b.suffix)
-        assert np.array_equal(a.token, b.token)
+        for name in ("context_token", "context_parent", "begin", "token"):
+            assert np.array_equal(getattr(a, name), getattr(b, name)), name
         assert np.array_equal(mine.cost[n].astype(np.float32), theirs.cost[n].astype(np.float32))
     for a, b in zip(mine.backoff, theirs.backoff, strict=True):
         assert np.array_equal(a.astype(np.float32), b.astype(np.float32))
@@ -27,7 +27,7 @@ def test_tables_come_back_from_the_automaton(seed, order, vocab_size):
     tables = random_tables(seed, order, tokens=80)
     if vocab_size > tables.vocab_size:  # the same n-grams over 32-bit tokens
         rows = [tables.spell(n) * 7000 for n in range(1, order + 1)]
-        tables = Tables.from_rows(rows, tables.cost, tables.backoff, vocab_size=vocab_size, unseen_cost=20.0)
+        tables = Tables.from_rows(rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0)
     arrays = compile_tables(tables)
     assert arrays.arc_token.dtype == (np.uint16 if vocab_size <= 65536 else np.uint32)
     assert_same_tables(decompile(arrays, order), tables)
@@ -75,18 +75,28 @@ def test_rows_that_fit_no_model_are_named():
         Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
 
 
-def test_find_in_an_order_without_rows_and_with_a_lost_prefix():
-    none = Grams(*[], **{name: np.zeros(0, np.uint32) for name in ("prefix", "suffix", "token")})
+def test_find_in_an_order_without_rows_and_with_a_lost_context():
+    none = Grams(context_token=np.zeros(0, np.uint32), context_parent=np.zeros(0, np.uint32), begin=np.zeros(1, np.uint64), token=np.zeros(0, np.uint32))
     assert none.find(np.array([0]), np.array([1])).tolist() == [-1]
+    assert none.find_context(np.array([0]), np.array([1])).tolist() == [-1]
     two = Grams.unigrams(2)
     assert two.find(np.array([0, -1, 5]), np.array([1, 1, 0])).tolist() == [1, -1, -1]
+
+
+def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
+    ngrams = {(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), (0, 1): (0.2, 0.5), (2, 0): (0.3, 1.0), (2, 0, 2): (0.2, 1.0), (0, 2): (0.1, 1.0)}
+    tables = Tables.from_ngrams(ngrams, vocab_size=3)
+    model = from_tables(tables)
+    assert model.backoff[(0, 1)] == pytest.approx(-np.log(0.5))  # though nothing follows it, nor (1)
+    assert model.of((0, 1), 1) == pytest.approx(-np.log(0.5 * 0.4))
+    assert from_tables(decompile(compile_tables(tables), 3)).backoff == pytest.approx(model.backoff)
 
 
 def test_an_automaton_in_another_order_has_no_tables():
     arrays = compile_tables(random_tables(2, 3))
     swapped = arrays.arc_next.copy()
     swapped[[0, 1]] = swapped[[1, 0]]
-    with pytest.raises(ValueError, match="expected the states of length 1 in lexicographic order"):
+    with pytest.raises(ValueError, match="arc_next is not that of a closed backoff model in context order"):
         decompile(arrays._replace(arc_next=swapped), 3)
     shorter = arrays.backoff_state.copy()
     shorter[-1] = 0
@@ -95,14 +105,17 @@ def test_an_automaton_in_another_order_has_no_tables():
 
 
 def test_an_automaton_without_a_suffix_has_no_tables():
-    # 0 1 0 is a trigram, 1 0 is not
+    # contexts 0, 1 and 0 1; 0 1 0 is a trigram, 1 0 is not
     arrays = Arrays(
-        arc_begin=np.array([0, 2, 3, 4], np.uint64),
-        arc_token=np.array([0, 1, 1, 0], np.uint16),
-        arc_cost=np.ones(4, np.float32),
-        arc_next=np.array([1, 0, 2, 1], np.uint32),
-        backoff_state=np.zeros(3, np.uint32),
-        backoff_cost=np.zeros(3, np.float32),
+        arc_begin=np.array([0, 2, 3, 4, 5], np.uint64),
+        arc_token=np.array([0, 1, 1, 1, 0], np.uint16),
+        arc_cost=np.ones(5, np.float32),
+        arc_next=np.array([1, 2, 3, 2, 1], np.uint32),
+        backoff_state=np.array([0, 0, 0, 2], np.uint32),
+        backoff_cost=np.zeros(4, np.float32),
     )
-    with pytest.raises(ValueError, match=r"arc 3 \(token 0\) has no arc in the next shorter context"):
+    with pytest.raises(ValueError, match="n-gram 0: its suffix, without the first token, is not in the model"):
         decompile(arrays, 3)
+    lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
+    with pytest.raises(ValueError, match="expected each of the states 3 to 3 after one n-gram of the order below"):
+        decompile(lost, 3)

@@ -11,6 +11,7 @@
 
 #include "best_paths.h"
 #include "best_tree.h"
+#include "counting_bindings.h"
 #include "parallel.h"
 
 namespace nb = nanobind;
@@ -290,6 +291,8 @@ NB_MODULE(_core, m) {
       .def("step", &step, "state"_a, "token"_a)
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
       .def("distribution", &distribution, "state"_a);
+  bind_counting(m);
+  bind_levels(m);
   m.def("best_paths", &best_paths, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false, "threads"_a = 1);
   m.def("best_tree", &best_tree, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),

@@ -32,8 +32,8 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse(f"--eot {eot}: expected an id in 0..{vocab_size - 1}")
     with output.stages() as stage:
         model = build(
-            read(args, tokenizer, vocab_size, stage), order=args.order, vocab_size=vocab_size, eot=eot,
-            estimate=KatzOptions(textbook=args.textbook, min_counts=args.min_count, unseen_cost=args.unseen_cost),
+            read(args, tokenizer, vocab_size, stage), order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count,
+            estimate=KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost),
             shorten=pruning(args), words=tokenizer.words(vocab_size) if tokenizer else None,
             metadata={"tokenizer": tokenizer.sha256} if tokenizer else {})
         stage(f"writing {args.out}")

@@ -1,0 +1,267 @@
+// What Python sees of counting: text to runs of windows, runs to the n-grams of every order.
+
+#include "counting_bindings.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <variant>
+
+#include "level_builder.h"
+#include "python_arrays.h"
+#include "window_count.h"
+#include "window_merge.h"
+
+namespace rescore {
+namespace {
+
+using namespace nb::literals;
+
+using Tokens = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;
+using Part = std::tuple<Tokens, size_t, size_t>;
+using RunTuple = std::tuple<nb::bytes, std::vector<uint64_t>, uint64_t, uint64_t>;
+using Source = std::variant<nb::bytes, std::tuple<std::string, uint64_t, uint64_t>>;
+
+// Calls body with a compile-time number of words for a key.
+template <typename Body>
+auto with_words(const WindowLayout& layout, Body body) {
+  switch (layout.words()) {
+    case 1: return body(std::integral_constant<int, 1>());
+    case 2: return body(std::integral_constant<int, 2>());
+    default: return body(std::integral_constant<int, 3>());
+  }
+}
+
+template <int W, typename Token>
+void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& layout, std::vector<WindowKey<W>>& keys) {
+  windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout, keys);
+}
+
+RunTuple as_tuple(const Run& run) {
+  return {nb::bytes(run.bytes.data(), run.bytes.size()), run.slices, run.windows, run.tokens};
+}
+
+RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint32_t>& starts) {
+  const WindowLayout layout(order, vocab_size, eot);
+  size_t total = 0;
+  for (const auto& [array, begin, stop] : parts) {
+    if (begin > stop || stop > array.shape(0)) throw nb::value_error("parts: expected begin <= stop <= length");
+    if (array.dtype() != nb::dtype<uint16_t>() && array.dtype() != nb::dtype<uint32_t>() && array.dtype() != nb::dtype<int32_t>())
+      throw nb::type_error("parts: expected arrays of uint16, uint32 or int32");
+    total += stop - begin + 1;
+  }
+  Run run;
+  {
+    nb::gil_scoped_release release;
+    run = with_words(layout, [&](auto words) {
+      constexpr int W = words();
+      std::vector<WindowKey<W>> keys;
+      keys.reserve(total);
+      for (const auto& [array, begin, stop] : parts) {
+        if (array.dtype() == nb::dtype<uint16_t>()) {
+          append<W, uint16_t>(array, begin, stop, layout, keys);
+        } else if (array.dtype() == nb::dtype<uint32_t>()) {
+          append<W, uint32_t>(array, begin, stop, layout, keys);
+        } else {
+          append<W, int32_t>(array, begin, stop, layout, keys);
+        }
+      }
+      return make_run<W>(keys, layout, starts);
+    });
+  }
+  return as_tuple(run);
+}
+
+RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_t, 1> counts, int order, uint32_t vocab_size, uint32_t eot,
+                        const std::vector<uint32_t>& starts) {
+  const WindowLayout layout(order, vocab_size, eot);
+  expect_size("offsets", offsets.shape(0), counts.shape(0) + 1);
+  Run run;
+  {
+    nb::gil_scoped_release release;
+    run = with_words(layout, [&](auto words) {
+      constexpr int W = words();
+      std::vector<CountedKey<W>> items(counts.shape(0));
+      for (size_t i = 0; i < items.size(); ++i) {
+        const int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
+        if (begin < 0 || end <= begin || end - begin > order || end > static_cast<int64_t>(tokens.shape(0)) || counts.data()[i] < 1)
+          throw std::invalid_argument("window " + std::to_string(i) + ": expected 1 to " + std::to_string(order) + " tokens and a count of at least 1");
+        WindowKey<W> key{};
+        for (int64_t at = begin; at < end; ++at) {
+          const int32_t token = tokens.data()[at];
+          if (token < 0 || static_cast<uint32_t>(token) >= vocab_size)
+            throw std::invalid_argument("window " + std::to_string(i) + ": expected ids in 0.." + std::to_string(vocab_size - 1) + ", got " + std::to_string(token));
+          const bool last = at == end - 1;
+          key.place(uint64_t(token) + !last, layout.shift(last ? order - 1 : static_cast<int>(end - 2 - at)));
+        }
+        items[i] = {key, static_cast<uint64_t>(counts.data()[i])};
+      }
+      return make_run<W>(items, layout, starts);
+    });
+  }
+  return as_tuple(run);
+}
+
+// A slice of several runs, merged into one; three things can be made of it.
+class Merge {
+ public:
+  virtual ~Merge() = default;
+  virtual bool build(LevelBuilder& levels, size_t windows) = 0;
+  virtual bool write(std::vector<uint8_t>& bytes, size_t windows) = 0;
+  virtual bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts, size_t windows) = 0;
+  virtual uint64_t consumed() const = 0;
+};
+
+template <int W>
+class MergeOf final : public Merge {
+ public:
+  MergeOf(const WindowLayout& layout, std::vector<RunBytes> runs) : layout_(layout), merge_(std::move(runs)) {}
+
+  bool build(LevelBuilder& levels, size_t windows) override {
+    return each(windows, [&](const WindowKey<W>& key, uint64_t count) { levels.add(key, count); });
+  }
+  bool write(std::vector<uint8_t>& bytes, size_t windows) override {
+    const bool more = each(windows, [&](const WindowKey<W>& key, uint64_t count) { writer_.add(key, count); });
+    bytes.swap(writer_.bytes);
+    writer_.bytes.clear();
+    return more;
+  }
+  bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts, size_t windows) override {
+    offsets.push_back(0);
+    return each(windows, [&](const WindowKey<W>& key, uint64_t count) {
+      for (int field = layout_.order - 2; field >= 0; --field)
+        if (const uint32_t code = layout_.field(key, field)) tokens.push_back(static_cast<int32_t>(code) - 1);
+      tokens.push_back(static_cast<int32_t>(layout_.field(key, layout_.order - 1)));
+      offsets.push_back(static_cast<int64_t>(tokens.size()));
+      counts.push_back(static_cast<int64_t>(count));
+    });
+  }
+  uint64_t consumed() const override { return merge_.consumed(); }
+
+ private:
+  template <typename Body>
+  bool each(size_t windows, Body body) {
+    WindowKey<W> key;
+    uint64_t count;
+    for (; windows > 0; --windows) {
+      if (!merge_.next(key, count)) return false;
+      body(key, count);
+    }
+    return true;
+  }
+
+  const WindowLayout layout_;
+  RunMerge<W> merge_;
+  RunWriter<W> writer_;
+};
+
+class RunSlices {
+ public:
+  RunSlices(const std::vector<Source>& sources, int order, uint32_t vocab_size, uint32_t eot, size_t buffer)
+      : layout_(order, vocab_size, eot) {
+    std::vector<RunBytes> runs;
+    for (const Source& source : sources) {
+      if (const auto* bytes = std::get_if<nb::bytes>(&source)) {
+        held_.push_back(*bytes);
+        runs.emplace_back(reinterpret_cast<const uint8_t*>(bytes->c_str()), bytes->size());
+      } else {
+        const auto& [path, begin, end] = std::get<1>(source);
+        runs.emplace_back(path, begin, end, buffer);
+      }
+    }
+    merge_ = with_words(layout_, [&](auto words) -> std::unique_ptr<Merge> { return std::make_unique<MergeOf<words()>>(layout_, std::move(runs)); });
+  }
+
+  const WindowLayout& layout() const { return layout_; }
+  Merge& merge() { return *merge_; }
+
+ private:
+  WindowLayout layout_;
+  std::vector<nb::bytes> held_;
+  std::unique_ptr<Merge> merge_;
+};
+
+class Levels {
+ public:
+  Levels(int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint64_t>& min_counts, uint64_t most)
+      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), most) {}
+
+  bool add(RunSlices& slices, size_t windows) {
+    nb::gil_scoped_release release;
+    return slices.merge().build(builder_, windows);
+  }
+  void finish() {
+    nb::gil_scoped_release release;
+    builder_.finish();
+  }
+  nb::list take_parts() {
+    nb::list out;
+    for (size_t order = 2; order < builder_.parts.size(); ++order) {
+      LevelPart part = std::move(builder_.parts[order]);
+      builder_.parts[order] = {};
+      out.append(nb::make_tuple(take(std::move(part.context_token)), take(std::move(part.context_parent)), take(std::move(part.context_total)),
+                                take(std::move(part.context_end)), take(std::move(part.token)), take(std::move(part.count))));
+    }
+    return out;
+  }
+  Out<uint64_t> unigrams() { return take(std::vector<uint64_t>(builder_.unigrams)); }
+  const std::vector<std::vector<uint64_t>>& of_counts() const { return builder_.of_counts; }
+
+ private:
+  static std::vector<uint64_t> checked(const std::vector<uint64_t>& least, int order) {
+    expect_size("min_counts", least.size(), order);
+    for (size_t i = 0; i < least.size(); ++i)
+      if (least[i] < 1 || (i > 0 && least[i] < least[i - 1])) throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
+    return least;
+  }
+  LevelBuilder builder_;
+};
+
+nb::tuple spell(RunSlices& slices, size_t windows) {
+  std::vector<int64_t> offsets, counts;
+  std::vector<int32_t> tokens;
+  bool more;
+  {
+    nb::gil_scoped_release release;
+    more = slices.merge().spell(offsets, tokens, counts, windows);
+  }
+  return nb::make_tuple(take(std::move(offsets)), take(std::move(tokens)), take(std::move(counts)), more);
+}
+
+nb::tuple write(RunSlices& slices, size_t windows) {
+  std::vector<uint8_t> bytes;
+  bool more;
+  {
+    nb::gil_scoped_release release;
+    more = slices.merge().write(bytes, windows);
+  }
+  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), more);
+}
+
+}  // namespace
+
+void bind_counting(nb::module_& m) {
+  m.def("count_windows", &count_windows, "parts"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
+  m.def("run_of_windows", &run_of_windows, nb::arg("offsets").noconvert(), nb::arg("tokens").noconvert(), nb::arg("counts").noconvert(),
+        nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
+  nb::class_<RunSlices>(m, "RunSlices")
+      .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a,
+           "buffer"_a = size_t{1} << 18)
+      .def_prop_ro("consumed", [](RunSlices& slices) { return slices.merge().consumed(); })
+      .def("spell", &spell, "windows"_a)
+      .def("write", &write, "windows"_a);
+  nb::class_<Levels>(m, "LevelBuilder")
+      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t>(), nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a,
+           "min_counts"_a, "most"_a)
+      .def("add", &Levels::add, "slices"_a, "windows"_a)
+      .def("finish", &Levels::finish)
+      .def("take", &Levels::take_parts)
+      .def("unigrams", &Levels::unigrams)
+      .def_prop_ro("of_counts", &Levels::of_counts);
+}
+
+}  // namespace rescore

@@ -1,0 +1,252 @@
+#include "level.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace rescore {
+namespace {
+
+// A mass below this is taken for none: what is left of 1 after a sum in double precision.
+constexpr double kNoMass = 1e-10;
+
+// Calls visit(gram, suffix) for the n-grams of a context. Both lists ascend; steps double so that a short list is
+// found in a long one in few looks.
+template <typename Visit>
+void with_suffixes(const Level& level, const Level& below, size_t context, Visit visit) {
+  const uint64_t end = level.begin[context + 1];
+  if (below.root()) {
+    for (uint64_t gram = level.begin[context]; gram < end; ++gram) visit(gram, uint64_t{level.token[gram]});
+    return;
+  }
+  const size_t parent = level.parent(context);
+  uint64_t low = below.begin[parent];
+  const uint64_t high = below.begin[parent + 1];
+  for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
+    const uint32_t token = level.token[gram];
+    uint64_t step = 1, bound = low;
+    while (bound < high && below.token[bound] < token) {
+      low = bound + 1;
+      bound += step;
+      step *= 2;
+    }
+    low = std::lower_bound(below.token + low, below.token + std::min(bound, high), token) - below.token;
+    if (low == high || below.token[low] != token)
+      throw std::invalid_argument("n-gram " + std::to_string(gram) + ": its suffix, without the first token, is not in the model");
+    visit(gram, low);
+  }
+}
+
+struct Left {
+  double own = 1.0;    // 1 - sum of p(w | h)
+  double lower = 1.0;  // 1 - sum of p(w | h') over the same words
+};
+
+// How a context's probabilities are scaled, and what backing off from it costs then.
+struct Balance {
+  double scale;
+  double backoff;
+};
+
+// Where the context leaves no mass, or the shorter one has none for other words, its probabilities are scaled first:
+// by c / (c + 1), c the inverse of the smallest of them (as though one more event of another kind had been seen), or
+// to the sum one.
+Balance balance(Left left, double largest_cost) {
+  double scale = 1.0;
+  const bool closed = left.lower < kNoMass;
+  if (closed && left.own < 1.0) {
+    scale = 1.0 / (1.0 - left.own);
+  } else if (!closed && left.own < kNoMass) {
+    const double events = std::exp(largest_cost);
+    scale = events / (events + 1.0) / (1.0 - left.own);
+  }
+  if (closed) return {scale, 0.0};
+  const double own = 1.0 - (1.0 - left.own) * scale;
+  return {scale, std::log(left.lower) - std::log(own)};
+}
+
+// The logarithms of discounted counts, those of small counts kept.
+class DiscountedLogs {
+ public:
+  explicit DiscountedLogs(const KatzInput& input) : input_(input) {
+    for (uint64_t count = 1; count < small_.size(); ++count) small_[count] = compute(count);
+  }
+  double operator()(uint64_t count) const { return count < small_.size() ? small_[count] : compute(count); }
+  double discount(uint64_t count) const { return input_.discount[std::min<uint64_t>(count, input_.discounts) - 1]; }
+
+ private:
+  double compute(uint64_t count) const { return std::log(discount(count) * static_cast<double>(count)); }
+  const KatzInput& input_;
+  std::array<double, 256> small_{};
+};
+
+}  // namespace
+
+void suffixes(const Level& level, const Level& below, Range range, uint32_t* out) {
+  const uint64_t first = level.begin[range.from];
+  for (size_t context = range.from; context < range.to; ++context)
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { out[gram - first] = static_cast<uint32_t>(suffix); });
+}
+
+void estimate(const Level& level, const Level& below, const double* below_cost, const KatzInput& input, Range range,
+              double* cost, double* backoff) {
+  const uint64_t first = level.begin[range.from];
+  const DiscountedLogs log_of(input);
+  for (size_t context = range.from; context < range.to; ++context) {
+    const double total = static_cast<double>(input.total[context]), log_total = std::log(total);
+    Left left;
+    double largest = 0;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      const uint64_t count = input.count[gram];
+      const double own = log_total - log_of(count);
+      cost[gram - first] = own;
+      largest = std::max(largest, own);
+      left.own -= log_of.discount(count) * static_cast<double>(count) / total;
+      left.lower -= std::exp(-below_cost[suffix]);
+    });
+    const Balance found = balance(left, largest);
+    backoff[context - range.from] = found.backoff;
+    if (found.scale == 1.0) continue;
+    const double more = std::log(found.scale);
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) cost[gram - first] -= more;
+  }
+}
+
+void normalise(const Level& level, const Level& below, const double* below_cost, const double* cost, Range range,
+               double* new_cost, double* backoff) {
+  const uint64_t first = level.begin[range.from];
+  for (size_t context = range.from; context < range.to; ++context) {
+    Left left;
+    double largest = 0;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      left.own -= std::exp(-cost[gram]);
+      left.lower -= std::exp(-below_cost[suffix]);
+      largest = std::max(largest, cost[gram]);
+    });
+    const Balance found = balance(left, largest);
+    backoff[context - range.from] = found.backoff;
+    const double more = found.scale == 1.0 ? 0.0 : std::log(found.scale);
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) new_cost[gram - first] = cost[gram] - more;
+  }
+}
+
+void sums(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
+          const double* below_sum, Range range, double* out) {
+  for (size_t context = range.from; context < range.to; ++context) {
+    double own = 0, lower = 0;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      own += std::exp(-cost[gram]);
+      lower += std::exp(-below_cost[suffix]);
+    });
+    out[context - range.from] = own + std::exp(-backoff[context]) * (below_sum[level.parent(context)] - lower);
+  }
+}
+
+void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above, const uint32_t* above_first,
+          Range range, uint32_t* cursor, uint32_t* out) {
+  const uint64_t first = level.begin[range.from];
+  const auto advance = [&](uint64_t gram, uint32_t expected_token, uint32_t expected_parent) {
+    const uint32_t token = level.token[gram], next = cursor[token];
+    const bool found = next < above_first[token + 1] && above.context_token[next] == expected_token &&
+                       above.parent(next) == expected_parent;
+    out[gram - first] = found ? next : kNoContext;
+    cursor[token] += found;
+  };
+  for (size_t context = range.from; context < range.to; ++context) {
+    if (level.root()) {
+      for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) advance(gram, level.token[gram], 0);
+      continue;
+    }
+    const uint32_t oldest = level.context_token[context];
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { advance(gram, oldest, below_link[suffix]); });
+  }
+}
+
+void first_by_last_token(const Level& level, const uint32_t* below_first, uint32_t vocab_size, uint32_t* out) {
+  const uint32_t* begin = below_first ? level.context_parent : level.context_token;
+  const uint32_t* end = begin + level.contexts;
+  const uint32_t* at = begin;
+  for (uint32_t token = 0; token <= vocab_size; ++token) {
+    at = std::lower_bound(at, end, below_first ? below_first[token] : token);
+    out[token] = static_cast<uint32_t>(at - begin);
+  }
+}
+
+void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above) {
+  for (size_t context = range.from; context < range.to; ++context)
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram)
+      if (link[gram] != kNoContext) above[link[gram]] = logp[context] - cost[gram];
+}
+
+void losses(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
+            const double* logp, Range range, double* out) {
+  const uint64_t first = level.begin[range.from];
+  for (size_t context = range.from; context < range.to; ++context) {
+    Left left;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      left.own -= std::exp(-cost[gram]);
+      left.lower -= std::exp(-below_cost[suffix]);
+    });
+    const double p_context = std::exp(logp[context]);
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      const double p = std::exp(-cost[gram]), lower = -below_cost[suffix];
+      const double log_new = std::log(left.own + p) - std::log(left.lower + std::exp(lower));
+      const double change = p * (lower + log_new + cost[gram]) + (log_new + backoff[context]) * left.own;
+      const double loss = -p_context * change;
+      out[gram - first] = std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
+    });
+  }
+}
+
+void raise_own(const uint32_t* link, const double* above_best, size_t from, size_t to, double* score) {
+  for (size_t gram = from; gram < to; ++gram)
+    if (link[gram] != kNoContext) score[gram] = std::max(score[gram], above_best[link[gram]]);
+}
+
+void raise_below(const Level& level, const Level& below, const double* score, Range range, double* best, double* below_score) {
+  for (size_t context = range.from; context < range.to; ++context) {
+    double most = -std::numeric_limits<double>::infinity();
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) most = std::max(most, score[gram]);
+    best[context - range.from] = most;
+    if (!below_score) continue;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { below_score[suffix] = std::max(below_score[suffix], score[gram]); });
+  }
+}
+
+Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, Range range) {
+  Selection kept;
+  for (size_t context = range.from; context < range.to; ++context) {
+    const size_t before = kept.token.size();
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) {
+      if (!(score[gram] > limit)) continue;
+      kept.token.push_back(level.token[gram]);
+      kept.cost.push_back(cost[gram]);
+    }
+    if (kept.token.size() == before) continue;
+    kept.context.push_back(static_cast<uint32_t>(context));
+    kept.context_token.push_back(level.context_token[context]);
+    kept.context_parent.push_back(level.context_parent ? below_number[level.context_parent[context]] : 0);
+    kept.size.push_back(kept.token.size() - before);
+  }
+  return kept;
+}
+
+void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next, uint32_t first_state,
+                 Range range, uint32_t* out) {
+  const uint64_t first = level.begin[range.from];
+  const auto longest = [&](uint64_t gram, uint32_t shorter) {
+    out[gram - first] = link && link[gram] != kNoContext ? first_state + link[gram] : shorter;
+  };
+  for (size_t context = range.from; context < range.to; ++context) {
+    if (level.root()) {
+      for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) longest(gram, 0);
+    } else {
+      with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { longest(gram, below_next[suffix]); });
+    }
+  }
+}
+
+}  // namespace rescore

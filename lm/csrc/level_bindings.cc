@@ -1,0 +1,204 @@
+// What Python sees of the n-grams of one order.
+
+#include <nanobind/stl/tuple.h>
+
+#include "counting_bindings.h"
+#include "level.h"
+#include "python_arrays.h"
+
+namespace rescore {
+namespace {
+
+using namespace nb::literals;
+
+// An empty array stands for none.
+using Ids = In<uint32_t, 1>;
+using Numbers = In<uint64_t, 1>;
+using Values = In<double, 1>;
+template <typename T>
+using InOut = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+class PyLevel {
+ public:
+  PyLevel(Ids context_token, Ids context_parent, Numbers begin, Ids token)
+      : context_token_(context_token), context_parent_(context_parent), begin_(begin), token_(token) {
+    if (begin.shape(0) < 1) throw nb::value_error("begin: expected at least one entry");
+    level_.contexts = begin.shape(0) - 1;
+    level_.grams = token.shape(0);
+    if (begin.data()[0] != 0 || begin.data()[level_.contexts] != level_.grams)
+      throw nb::value_error("begin: expected offsets from 0 to the number of n-grams");
+    level_.begin = begin.data();
+    level_.token = token.data();
+    const bool root = context_token.shape(0) == 0 && level_.contexts == 1;
+    if (!root) {
+      expect_size("context_token", context_token.shape(0), level_.contexts);
+      expect_size("context_parent", context_parent.shape(0), level_.contexts);
+    }
+    level_.context_token = root ? nullptr : context_token.data();
+    level_.context_parent = root ? nullptr : context_parent.data();
+  }
+  const Level& get() const { return level_; }
+  Range range(size_t from, size_t to) const {
+    if (from > to || to > level_.contexts) throw nb::value_error("range: expected from <= to <= contexts");
+    return {from, to};
+  }
+  size_t grams(Range range) const { return level_.begin[range.to] - level_.begin[range.from]; }
+
+ private:
+  Ids context_token_, context_parent_;
+  Numbers begin_;
+  Ids token_;
+  Level level_{};
+};
+
+Out<uint32_t> py_suffixes(const PyLevel& level, const PyLevel& below, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  auto out = make<uint32_t>({level.grams(range)});
+  nb::gil_scoped_release release;
+  suffixes(level.get(), below.get(), range, out.data);
+  return out.array;
+}
+
+nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total, Values discount, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("below_cost", below_cost.shape(0), below.get().grams);
+  expect_size("count", count.shape(0), level.get().grams);
+  expect_size("total", total.shape(0), level.get().contexts);
+  auto cost = make<double>({level.grams(range)});
+  auto backoff = make<double>({to - from});
+  {
+    nb::gil_scoped_release release;
+    estimate(level.get(), below.get(), below_cost.data(), {count.data(), total.data(), discount.data(), discount.shape(0)}, range, cost.data, backoff.data);
+  }
+  return nb::make_tuple(cost.array, backoff.array);
+}
+
+nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("below_cost", below_cost.shape(0), below.get().grams);
+  expect_size("cost", cost.shape(0), level.get().grams);
+  auto scaled = make<double>({level.grams(range)});
+  auto backoff = make<double>({to - from});
+  {
+    nb::gil_scoped_release release;
+    normalise(level.get(), below.get(), below_cost.data(), cost.data(), range, scaled.data, backoff.data);
+  }
+  return nb::make_tuple(scaled.array, backoff.array);
+}
+
+Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff, Values below_sum, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("below_cost", below_cost.shape(0), below.get().grams);
+  expect_size("cost", cost.shape(0), level.get().grams);
+  expect_size("backoff", backoff.shape(0), level.get().contexts);
+  expect_size("below_sum", below_sum.shape(0), below.get().contexts);
+  auto out = make<double>({to - from});
+  nb::gil_scoped_release release;
+  sums(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), below_sum.data(), range, out.data);
+  return out.array;
+}
+
+Out<uint32_t> py_first_by_last_token(const PyLevel& level, Ids below_first, uint32_t vocab_size) {
+  auto out = make<uint32_t>({size_t{vocab_size} + 1});
+  const bool first = below_first.shape(0) == 0;
+  if (!first) expect_size("below_first", below_first.shape(0), size_t{vocab_size} + 1);
+  first_by_last_token(level.get(), first ? nullptr : below_first.data(), vocab_size, out.data);
+  return out.array;
+}
+
+Out<uint32_t> py_link(const PyLevel& level, const PyLevel& below, Ids below_link, const PyLevel& above, Ids above_first,
+                      InOut<uint32_t> cursor, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("cursor", cursor.shape(0), above_first.shape(0) - 1);
+  if (!level.get().root()) expect_size("below_link", below_link.shape(0), below.get().grams);
+  auto out = make<uint32_t>({level.grams(range)});
+  nb::gil_scoped_release release;
+  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(), range, cursor.data(), out.data);
+  return out.array;
+}
+
+void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, InOut<double> above, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("cost", cost.shape(0), level.get().grams);
+  expect_size("logp", logp.shape(0), level.get().contexts);
+  expect_size("link", link.shape(0), level.get().grams);
+  nb::gil_scoped_release release;
+  context_logps(level.get(), cost.data(), logp.data(), link.data(), range, above.data());
+}
+
+Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff, Values logp, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("below_cost", below_cost.shape(0), below.get().grams);
+  expect_size("cost", cost.shape(0), level.get().grams);
+  expect_size("backoff", backoff.shape(0), level.get().contexts);
+  expect_size("logp", logp.shape(0), level.get().contexts);
+  auto out = make<double>({level.grams(range)});
+  nb::gil_scoped_release release;
+  losses(level.get(), below.get(), below_cost.data(), cost.data(), backoff.data(), logp.data(), range, out.data);
+  return out.array;
+}
+
+void py_raise_own(Ids link, Values above_best, InOut<double> score, size_t from, size_t to) {
+  expect_size("score", score.shape(0), link.shape(0));
+  if (from > to || to > link.shape(0)) throw nb::value_error("range: expected from <= to <= n-grams");
+  nb::gil_scoped_release release;
+  raise_own(link.data(), above_best.data(), from, to, score.data());
+}
+
+Out<double> py_raise_below(const PyLevel& level, const PyLevel& below, Values score, InOut<double> below_score, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("score", score.shape(0), level.get().grams);
+  const bool raise = below_score.shape(0) > 0;
+  if (raise) expect_size("below_score", below_score.shape(0), below.get().grams);
+  auto best = make<double>({to - from});
+  nb::gil_scoped_release release;
+  raise_below(level.get(), below.get(), score.data(), range, best.data, raise ? below_score.data() : nullptr);
+  return best.array;
+}
+
+nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("score", score.shape(0), level.get().grams);
+  expect_size("cost", cost.shape(0), level.get().grams);
+  Selection kept;
+  {
+    nb::gil_scoped_release release;
+    kept = select(level.get(), score.data(), limit, cost.data(), below_number.data(), range);
+  }
+  return nb::make_tuple(take(std::move(kept.context)), take(std::move(kept.context_token)), take(std::move(kept.context_parent)),
+                        take(std::move(kept.size)), take(std::move(kept.token)), take(std::move(kept.cost)));
+}
+
+Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids link, Ids below_next, uint32_t first_state,
+                             size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  const bool longest = link.shape(0) == 0;
+  if (!longest) expect_size("link", link.shape(0), level.get().grams);
+  if (!level.get().root()) expect_size("below_next", below_next.shape(0), below.get().grams);
+  auto out = make<uint32_t>({level.grams(range)});
+  nb::gil_scoped_release release;
+  next_states(level.get(), below.get(), longest ? nullptr : link.data(), below_next.data(), first_state, range, out.data);
+  return out.array;
+}
+
+}  // namespace
+
+void bind_levels(nb::module_& m) {
+  nb::class_<PyLevel>(m, "Level")
+      .def(nb::init<Ids, Ids, Numbers, Ids>(), nb::arg("context_token"), nb::arg("context_parent"),
+           nb::arg("begin").noconvert(), nb::arg("token").noconvert());
+  m.def("suffixes", &py_suffixes);
+  m.def("estimate", &py_estimate);
+  m.def("normalise", &py_normalise);
+  m.def("sums", &py_sums);
+  m.def("first_by_last_token", &py_first_by_last_token);
+  m.def("link", &py_link, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
+  m.def("context_logps", &py_context_logps, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
+  m.def("losses", &py_losses);
+  m.def("raise_own", &py_raise_own, nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
+  m.def("raise_below", &py_raise_below, nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
+  m.def("select", &py_select);
+  m.def("next_states", &py_next_states);
+}
+
+}  // namespace rescore

@@ -1,0 +1,147 @@
+// From windows in context order to the n-grams of every order, each order in context order itself.
+//
+// Windows come grouped by their longest context. When a context ends, the counts of what followed it are those of the
+// n-grams hw of its order; added up over the contexts that extend h', they are those of h'w. So a stack of one open
+// context per length is all that has to be held.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "window_key.h"
+
+namespace rescore {
+
+// The n-grams of one order that were added since the last part was taken; parents and ends count from the first.
+struct LevelPart {
+  std::vector<uint32_t> context_token;   // first token of each context
+  std::vector<uint32_t> context_parent;  // the context without it, in the order below
+  std::vector<uint64_t> context_total;   // how often any token followed, cut-offs or not
+  std::vector<uint64_t> context_end;     // where its n-grams end
+  std::vector<uint32_t> token;           // of each n-gram kept
+  std::vector<uint64_t> count;
+};
+
+class LevelBuilder {
+ public:
+  // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
+  LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most)
+      : layout_(layout), least_(min_counts), unigrams(layout.vocab_size), parts(layout.order + 1), of_counts(layout.order + 1), open_(layout.order) {
+    for (auto& own : of_counts) own.assign(most + 1, 0);
+    // Only the longest context gets its n-grams in order and once.
+    for (int length = 1; length < layout.order - 1; ++length) open_[length].sums.assign(layout.vocab_size, 0);
+    contexts_.assign(layout.order + 1, 0);
+    grams_.assign(layout.order + 1, 0);
+  }
+
+ private:
+  const WindowLayout layout_;
+  std::vector<uint64_t> least_;
+
+ public:
+  std::vector<uint64_t> unigrams;                 // [V]
+  std::vector<LevelPart> parts;                   // by order; 0 and 1 are empty
+  std::vector<std::vector<uint64_t>> of_counts;   // by order: how many n-grams were seen r times, before cut-offs; 0: more often
+
+  template <int W>
+  void add(const WindowKey<W>& key, uint64_t count) {
+    int length = 0, same = 0;  // of the context, and of what it shares with the one before
+    bool shared = true;
+    for (int i = 0; i < layout_.order - 1; ++i) {
+      const uint32_t field = layout_.field(key, i);
+      if (field == 0) break;
+      if (shared && i < depth_ && path_[i] == field - 1) {
+        ++same;
+      } else {
+        if (shared) close_below(same);
+        shared = false;
+        path_[i] = field - 1;
+      }
+      ++length;
+    }
+    // A context that another extends comes first: nothing longer than `length` is open.
+    depth_ = length;
+    put(length, layout_.field(key, layout_.order - 1), count);
+  }
+
+  void finish() {
+    close_below(0);
+    depth_ = 0;
+  }
+
+ private:
+  struct Open {
+    std::vector<uint32_t> tokens;  // that followed
+    std::vector<uint64_t> counts;  // of each, if this is the longest context
+    std::vector<uint64_t> sums;    // by token otherwise
+    bool ascending = true;
+  };
+
+  void put(int length, uint32_t token, uint64_t count) {
+    if (length == 0) {
+      unigrams[token] += count;
+      return;
+    }
+    Open& open = open_[length];
+    if (open.sums.empty()) {
+      open.tokens.push_back(token);
+      open.counts.push_back(count);
+      return;
+    }
+    if (open.sums[token] == 0) {
+      open.ascending &= open.tokens.empty() || open.tokens.back() < token;
+      open.tokens.push_back(token);
+    }
+    open.sums[token] += count;
+  }
+
+  void close_below(int length) {
+    for (int longer = depth_; longer > length; --longer) close(longer);
+  }
+
+  void close(int length) {
+    const int order = length + 1;
+    Open& open = open_[length];
+    LevelPart& part = parts[order];
+    const uint64_t most = of_counts[order].size() - 1;
+    if (!open.ascending) std::sort(open.tokens.begin(), open.tokens.end());
+    uint64_t total = 0;
+    const size_t before = part.token.size();
+    for (size_t i = 0; i < open.tokens.size(); ++i) {
+      const uint32_t token = open.tokens[i];
+      uint64_t count;
+      if (open.sums.empty()) {
+        count = open.counts[i];
+      } else {
+        count = open.sums[token];
+        open.sums[token] = 0;
+      }
+      total += count;
+      ++of_counts[order][count <= most ? count : 0];
+      if (count >= least_[length]) {
+        part.token.push_back(token);
+        part.count.push_back(count);
+      }
+      put(length - 1, token, count);
+    }
+    open.tokens.clear();
+    open.counts.clear();
+    open.ascending = true;
+    if (part.token.size() == before) return;
+    grams_[order] += part.token.size() - before;
+    part.context_token.push_back(path_[length - 1]);
+    // The shorter context is still open. It will be kept, as its n-grams are seen at least as often.
+    part.context_parent.push_back(length > 1 ? static_cast<uint32_t>(contexts_[order - 1]) : 0);
+    part.context_total.push_back(total);
+    part.context_end.push_back(grams_[order]);
+    ++contexts_[order];
+  }
+
+  std::vector<Open> open_;
+  std::vector<uint64_t> contexts_, grams_;
+  uint32_t path_[kMaxOrder] = {};
+  int depth_ = 0;
+};
+
+}  // namespace rescore

@@ -1,0 +1,132 @@
+// The windows of text, sorted and counted: one run.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "radix_sort.h"
+#include "window_key.h"
+#include "window_run.h"
+
+namespace rescore {
+
+// A part of an array of tokens, which begins with a document and whose documents end with an end-of-text, the last
+// one by itself if need be.
+template <typename Token>
+struct Segment {
+  const Token* tokens;
+  size_t length;       // of the whole array
+  size_t begin, stop;  // the positions to count
+};
+
+// Appends the windows that end at the positions of a segment.
+template <int W, typename Token>
+void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::vector<WindowKey<W>>& out) {
+  const int top = layout.order > 1 ? layout.shift(0) - layout.bits : 0;  // of the newest token of the context
+  WindowKey<W> context{};
+  const auto enter = [&](uint32_t token) {
+    if (layout.order == 1) return;
+    if (token == layout.eot) {
+      context = {};
+    } else {
+      context.shift_right(layout.bits);
+    }
+    context.place(uint64_t{token} + 1, top);
+  };
+  const auto end_at = [&](uint32_t token) {
+    WindowKey<W> key = context;
+    key.shift_left(layout.bits);
+    key.place(token, 0);
+    out.push_back(key);
+    enter(token);
+  };
+  const auto checked = [&](size_t i) {
+    const auto token = segment.tokens[i];
+    if (token < 0 || static_cast<uint64_t>(token) >= layout.vocab_size)
+      throw std::invalid_argument("token " + std::to_string(i) + ": expected an id in 0.." + std::to_string(layout.vocab_size - 1) +
+                                  ", got " + std::to_string(static_cast<int64_t>(token)));
+    return static_cast<uint32_t>(token);
+  };
+  size_t i = segment.begin;
+  if (i == 0) {
+    enter(layout.eot);
+    if (segment.length > 0 && checked(0) == layout.eot) ++i;
+  } else {
+    const size_t reach = std::min<size_t>(i, layout.order - 1);
+    if (i == reach) enter(layout.eot);
+    for (size_t before = i - reach; before < i; ++before) enter(checked(before));
+  }
+  for (; i < segment.stop; ++i) end_at(checked(i));
+  if (segment.stop == segment.length && segment.length > 0 && checked(segment.length - 1) != layout.eot) end_at(layout.eot);
+}
+
+struct Run {
+  std::vector<uint8_t> bytes;
+  std::vector<uint64_t> slices;  // where each begins in `bytes`, and the end
+  uint64_t windows = 0;          // distinct
+  uint64_t tokens = 0;           // counted
+};
+
+// `starts`: the first token before the last of each slice but the first, ascending.
+template <int W>
+class SliceMarks {
+ public:
+  SliceMarks(const WindowLayout& layout, const std::vector<uint32_t>& starts) : layout_(layout), starts_(starts) {}
+
+  // Begins the slices up to that of `key`.
+  void enter(const WindowKey<W>& key, RunWriter<W>& writer, Run& run) {
+    if (run.slices.empty()) run.slices.push_back(0);
+    if (layout_.order == 1) return;
+    while (at_ < starts_.size() && layout_.field(key, 0) > starts_[at_]) next(writer, run);
+  }
+  void finish(RunWriter<W>& writer, Run& run) {
+    if (run.slices.empty()) run.slices.push_back(0);
+    while (at_ < starts_.size()) next(writer, run);
+    run.slices.push_back(writer.bytes.size());
+  }
+
+ private:
+  void next(RunWriter<W>& writer, Run& run) {
+    ++at_;
+    run.slices.push_back(writer.bytes.size());
+    writer.begin_slice();
+  }
+  const WindowLayout& layout_;
+  const std::vector<uint32_t>& starts_;
+  size_t at_ = 0;
+};
+
+inline uint64_t times(const CountedKey<1>& item) { return item.count; }
+inline uint64_t times(const CountedKey<2>& item) { return item.count; }
+inline uint64_t times(const CountedKey<3>& item) { return item.count; }
+template <int W>
+uint64_t times(const WindowKey<W>&) { return 1; }
+
+// Sorts windows and adds up the equal ones.
+template <int W, typename Item>
+Run make_run(std::vector<Item>& items, const WindowLayout& layout, const std::vector<uint32_t>& starts) {
+  {
+    std::vector<Item> spare;
+    radix_sort(items, spare, layout.order * layout.bits);
+  }
+  Run run;
+  RunWriter<W> writer;
+  writer.bytes.reserve(items.size() * 4);
+  SliceMarks<W> marks(layout, starts);
+  for (size_t i = 0; i < items.size();) {
+    const WindowKey<W> key = key_of(items[i]);
+    uint64_t count = 0;
+    for (; i < items.size() && key_of(items[i]) == key; ++i) count += times(items[i]);
+    marks.enter(key, writer, run);
+    writer.add(key, count);
+    ++run.windows;
+    run.tokens += count;
+  }
+  marks.finish(writer, run);
+  run.bytes = std::move(writer.bytes);
+  return run;
+}
+
+}  // namespace rescore

@@ -1,0 +1,104 @@
+// A window, the longest n-gram that ends at a position of the text, packed into one number that sorts in context order.
+//
+// Fields from the most significant: the token before the last + 1, the one before that + 1, .., the last token.
+// A field of 0 stands for "nothing": the document begins after it. So windows ascend by their context read
+// backwards, shorter contexts first, then by their last token.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace rescore {
+
+constexpr int kMaxOrder = 7;
+constexpr int kMaxWords = 3;  // 7 tokens of 24 bits and a half
+
+// Words from the most significant, so that they compare as they lie.
+template <int W>
+struct WindowKey {
+  uint64_t word[W];
+
+  friend bool operator==(const WindowKey& a, const WindowKey& b) {
+    for (int i = 0; i < W; ++i)
+      if (a.word[i] != b.word[i]) return false;
+    return true;
+  }
+  friend bool operator!=(const WindowKey& a, const WindowKey& b) { return !(a == b); }
+  friend bool operator<(const WindowKey& a, const WindowKey& b) {
+    for (int i = 0; i < W - 1; ++i)
+      if (a.word[i] != b.word[i]) return a.word[i] < b.word[i];
+    return a.word[W - 1] < b.word[W - 1];
+  }
+
+  bool zero() const {
+    uint64_t any = 0;
+    for (int i = 0; i < W; ++i) any |= word[i];
+    return any == 0;
+  }
+  // 0 < bits < 64 in all shifts.
+  void shift_right(int bits) {
+    for (int i = W - 1; i > 0; --i) word[i] = word[i] >> bits | word[i - 1] << (64 - bits);
+    word[0] >>= bits;
+  }
+  void shift_left(int bits) {
+    for (int i = 0; i < W - 1; ++i) word[i] = word[i] << bits | word[i + 1] >> (64 - bits);
+    word[W - 1] <<= bits;
+  }
+  void subtract(const WindowKey& other) {
+    uint64_t borrow = 0;
+    for (int i = W - 1; i >= 0; --i) {
+      const uint64_t before = word[i];
+      word[i] = before - other.word[i] - borrow;
+      borrow = before < other.word[i] || (before == other.word[i] && borrow);
+    }
+  }
+  void add(const WindowKey& other) {
+    uint64_t carry = 0;
+    for (int i = W - 1; i >= 0; --i) {
+      const uint64_t sum = word[i] + other.word[i];
+      const uint64_t out = sum + carry;
+      carry = (sum < word[i]) | (out < sum);
+      word[i] = out;
+    }
+  }
+  // Sets bits that are zero.
+  void place(uint64_t value, int at) {
+    const int i = W - 1 - at / 64, shift = at % 64;
+    word[i] |= value << shift;
+    if (shift && i > 0) word[i - 1] |= value >> (64 - shift);
+  }
+  uint64_t bits_at(int at, int bits) const {
+    const int i = W - 1 - at / 64, shift = at % 64;
+    uint64_t value = word[i] >> shift;
+    if (shift && i > 0) value |= word[i - 1] << (64 - shift);
+    return value & ((uint64_t{1} << bits) - 1);
+  }
+};
+
+// How the windows of a vocabulary and an order are packed.
+struct WindowLayout {
+  int order;            // N, at least 1
+  int bits;             // of a field, which holds 0..V
+  uint32_t vocab_size;  // V
+  uint32_t eot;
+
+  WindowLayout(int order, uint32_t vocab_size, uint32_t eot) : order(order), bits(1), vocab_size(vocab_size), eot(eot) {
+    if (order < 1 || order > kMaxOrder) throw std::invalid_argument("order: expected 1..7, got " + std::to_string(order));
+    if (vocab_size == 0 || vocab_size > 1u << 24)
+      throw std::invalid_argument("vocabulary size: expected 1..2^24, got " + std::to_string(vocab_size));
+    if (eot >= vocab_size)
+      throw std::invalid_argument("end-of-text id: expected 0.." + std::to_string(vocab_size - 1) + ", got " + std::to_string(eot));
+    while (vocab_size >> bits) ++bits;
+  }
+
+  int words() const { return (order * bits + 63) / 64; }
+  int shift(int field) const { return (order - 1 - field) * bits; }
+
+  template <int W>
+  uint32_t field(const WindowKey<W>& key, int field) const {
+    return static_cast<uint32_t>(key.bits_at(shift(field), bits));
+  }
+};
+
+}  // namespace rescore

@@ -1,0 +1,149 @@
+"""Runs: the windows of a part of the text, sorted and counted; and the n-grams of every order made of them.
+
+A run is cut into slices by the token before the last of its windows, the same slices in every run. A slice of all runs
+is merged without looking at the others, so slices are the pieces in which the n-grams are made, in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.lm.counts import MOST, CountOptions, Counts, of_counts
+from rescore.lm.grams import Grams
+
+WINDOWS = 1 << 20  # merged at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run.
+
+    source   its bytes, or the file that holds them
+    slices   where each slice begins, and the end: [number of slices + 1]
+    windows  distinct windows
+    tokens   tokens counted
+    """
+
+    source: bytes | Path
+    slices: list[int]
+    windows: int
+    tokens: int
+
+    @classmethod
+    def of_tokens(cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]) -> Run:
+        """The run of the positions begin .. stop - 1 of arrays of tokens, (array, begin, stop) each (`_core.count_windows`)."""
+        source, slices, windows, tokens = _core.count_windows(parts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts)
+        return cls(source=source, slices=slices, windows=windows, tokens=tokens)
+
+    @classmethod
+    def of_windows(cls, offsets: NDArray[np.int64], tokens: NDArray[np.int32], counts: NDArray[np.int64], options: CountOptions, starts: Sequence[int]) -> Run:
+        """The run of windows that were counted elsewhere: offsets [n + 1] into tokens, counts [n]."""
+        source, slices, windows, total = _core.run_of_windows(offsets, tokens, counts, order=options.order, vocab_size=options.vocab_size,
+                                                              eot=options.eot, starts=starts)
+        return cls(source=source, slices=slices, windows=windows, tokens=total)
+
+    def slice(self, number: int) -> bytes | tuple[str, int, int]:
+        """One slice as the core takes it."""
+        begin, end = self.slices[number : number + 2]
+        return self.source[begin:end] if isinstance(self.source, bytes) else (str(self.source), begin, end)
+
+
+def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
+    """First tokens of slices of about equal size, but that of the first; `sample` is some of the text."""
+    ordered = np.sort(sample)
+    return np.unique(ordered[np.linspace(0, len(ordered), pieces, endpoint=False)[1:].astype(int)]).tolist()
+
+
+def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
+    """One slice of the runs, merged."""
+    return _core.RunSlices([run.slice(number) for run in runs], order=options.order, vocab_size=options.vocab_size, eot=options.eot)
+
+
+@dataclass(slots=True, kw_only=True)
+class SlicePart:
+    """Part of what a slice adds to one order; parents and ends count from the slice's beginning."""
+
+    context_token: NDArray[np.uint32]
+    context_parent: NDArray[np.uint32]
+    context_total: NDArray[np.uint64]
+    context_end: NDArray[np.uint64]
+    token: NDArray[np.uint32]
+    count: NDArray[np.uint64]
+
+
+@dataclass(slots=True, kw_only=True)
+class SliceSums:
+    """What a slice adds to the unigrams [V], and to the counts of counts of each order 0..N, 0..MOST."""
+
+    unigrams: NDArray[np.uint64]
+    of_counts: list[list[int]]
+
+
+def slice_levels(
+    runs: Sequence[Run], number: int, options: CountOptions, emit: Callable[[list[SlicePart]], None], advance: Callable[[int], None] = lambda done: None
+) -> SliceSums:
+    """Makes the n-grams of one slice: `emit` gets their parts, orders 2..N each time; `advance` the bytes read."""
+    builder = _core.LevelBuilder(order=options.order, vocab_size=options.vocab_size, min_counts=options.least, eot=options.eot, most=MOST)
+    slices, before = merged(runs, number, options), 0
+    more = True
+    while more:
+        more = builder.add(slices, WINDOWS)
+        if not more:
+            builder.finish()
+        emit([SlicePart(**dict(zip(SlicePart.__slots__, part))) for part in builder.take()])
+        advance(slices.consumed - before)
+        before = slices.consumed
+    return SliceSums(unigrams=builder.unigrams(), of_counts=builder.of_counts)
+
+
+def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: int, min_counts: tuple[int, ...] = ()) -> Counts:
+    """The counts of the n-grams of orders 1..`order` of the sequences, in memory; the options are those of `CountOptions`.
+
+    sequences  integer arrays [n] of ids in [0, V), each made of whole documents: an end-of-text is put before the
+               first and after the last token of a sequence where it is missing. The one before the very first
+               document is a context, not an event.
+    """
+    options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
+    parts = [(array, 0, len(array)) for number, sequence in enumerate(sequences) if len(array := _checked(sequence, number, vocab_size))]
+    if not parts:
+        raise ValueError("text to count: expected at least one token, got none")
+    made: list[list[SlicePart]] = []
+    sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append)
+    levels, counts, total = [Grams.unigrams(vocab_size)], [sums.unigrams], []
+    for parts_of_order in zip(*made):
+        columns = {name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__}
+        begin = np.concatenate([np.zeros(1, np.uint64), columns["context_end"]])
+        levels.append(Grams(context_token=columns["context_token"], context_parent=columns["context_parent"], begin=begin, token=columns["token"]))
+        counts.append(columns["count"])
+        total.append(columns["context_total"])
+    return Counts(levels=tuple(levels), count=tuple(counts), total=tuple(total), of_counts=(of_counts(counts[0]), *sums.of_counts[2:]), min_counts=min_counts)
+
+
+def _checked(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
+    """A sequence as the core takes it: uint16, uint32 or int32."""
+    array = np.asarray(sequence)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}")
+    if not array.size:
+        return np.zeros(0, np.uint16)
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+    exact = array.dtype in (np.dtype(np.uint16), np.dtype(np.uint32), np.dtype(np.int32))
+    return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
+
+
+def counted(runs: Sequence[Run], number: int, options: CountOptions) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]]:
+    """The windows of one slice of the runs, spelled out: offsets [n + 1] into tokens, and counts [n], part by part."""
+    slices, more = merged(runs, number, options), True
+    while more:
+        offsets, tokens, counts, more = slices.spell(WINDOWS)
+        if len(counts):
+            yield offsets, tokens, counts
