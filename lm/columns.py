@@ -29,8 +29,8 @@ class Columns(Protocol):
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         """Columns of the parts, each a sequence of arrays in the order of the names; read-only."""
 
-    def empty(self, name: str, dtype: DTypeLike, length: int) -> NDArray[Any]:
-        """A column that can be written to."""
+    def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
+        """A column of which body writes every entry, in any order."""
 
     def release(self) -> None:
         """Called between parts of long work."""
@@ -46,40 +46,61 @@ class Memory:
         every = list(parts)
         return [np.concatenate([np.zeros(0, dtype), *(part[i] for part in every)], dtype=dtype) for i, dtype in enumerate(names.values())]
 
-    def empty(self, name: str, dtype: DTypeLike, length: int) -> NDArray[Any]:
-        return np.empty(length, dtype)
+    def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
+        array = np.empty(length, dtype)
+        body(array)
+        return array
 
     def release(self) -> None:
         pass
 
 
 class Folder:
-    """Columns as files NAME of raw little-endian numbers in a folder; a file that exists is overwritten."""
+    """Columns as files NAME of raw little-endian numbers in a folder."""
 
-    def __init__(self, path: Path, threads: int = 1, check: Callable[[], None] = lambda: None) -> None:
-        """check  called as files grow; raises where there is no room left"""
-        self.path, self.threads, self._check = path, threads, check
-        self._maps: list[np.memmap[Any, Any]] = []
+    def __init__(
+        self, path: Path, threads: int = 1, *, finished: dict[str, int] | None = None, maps: list[np.memmap[Any, Any]] | None = None,
+        grown: Callable[[], None] = lambda: None, whole: Callable[[], None] = lambda: None,
+    ) -> None:
+        """finished  bytes of the columns that were written whole before, which are opened and not written again; added to
+        maps         those of this and other folders, which are released together
+        grown        called after each part that is written; may raise where there is no room
+        whole        called after each column"""
+        self.path, self.threads, self._grown, self._whole = path, threads, grown, whole
+        self._finished = {} if finished is None else finished
+        self._maps = [] if maps is None else maps
         path.mkdir(parents=True, exist_ok=True)
 
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
-        files = [open(self.path / name, "wb") for name in names]
-        try:
-            for part in parts:
-                for file, array, dtype in zip(files, part, names.values(), strict=True):
-                    file.write(np.ascontiguousarray(array, dtype).data)
-                self._check()
-        finally:
-            for file in files:
-                file.close()
+        if not self._are_finished(*names):
+            files = [open(self.path / name, "wb") for name in names]
+            try:
+                for part in parts:
+                    for file, array, dtype in zip(files, part, names.values(), strict=True):
+                        file.write(np.ascontiguousarray(array, dtype).data)
+                    self._grown()
+            finally:
+                for file in files:
+                    file.close()
+            self._finish(*names)
         return [self.open(name, dtype) for name, dtype in names.items()]
 
-    def empty(self, name: str, dtype: DTypeLike, length: int) -> NDArray[Any]:
-        with open(self.path / name, "wb") as file:
-            if length:  # a map of a file with holes would be killed, not refused, where the disk is full
-                os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
-        self._check()
-        return self.open(name, dtype, "r+")
+    def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
+        if not self._are_finished(name):
+            with open(self.path / name, "wb") as file:
+                if length:  # writing to the map of a file with holes kills the process where the disk is full
+                    os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
+            self._grown()
+            body(self.open(name, dtype, "r+"))
+            self._finish(name)
+        return self.open(name, dtype)
+
+    def _are_finished(self, *names: str) -> bool:
+        return all((self.path / name).exists() and self._finished.get(name) == (self.path / name).stat().st_size for name in names)
+
+    def _finish(self, *names: str) -> None:
+        self._finished.update({name: (self.path / name).stat().st_size for name in names})
+        self._whole()
 
     def open(self, name: str, dtype: DTypeLike, mode: Any = "r") -> NDArray[Any]:
         """A column that was written before."""
@@ -92,10 +113,6 @@ class Folder:
     def release(self) -> None:
         for mapped in self._maps:
             mapped._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
-
-    def forget(self) -> None:
-        """Close the maps; arrays that are still in use keep theirs."""
-        self._maps.clear()
 
 
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:

@@ -66,9 +66,16 @@ class NGram:
         cls, tables: Tables, *, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
     ) -> NGram:
         """The automaton of a model in tables; `metadata` is added to that of the tables."""
+        return cls.from_arrays(compile_tables(tables), tables, words=words, metadata=metadata)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Arrays, tables: Tables, *, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> NGram:
+        """The automaton that the tables were compiled to; see `from_tables`."""
         facts = {"bos": tables.bos, "eos": tables.eos}
         return cls(
-            **compile_tables(tables)._asdict(),
+            **arrays._asdict(),
             order=tables.order,
             vocab_size=tables.vocab_size,
             words=None if words is None else tuple(words),

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.lm.backoff import with_backoff
 from rescore.lm.columns import Columns, Memory, in_order
-from rescore.lm.grams import Grams
+from rescore.lm.grams import NOTHING, Grams
 from rescore.lm.tables import Tables, links
 
 ROWS = 1 << 22  # looked at at once
+NO_VALUES = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +79,26 @@ def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.fl
     columns = columns or Memory()
     linked = links(tables.levels, columns)
     logps = context_logps(tables, linked, columns)
-    score = [_losses(tables, order, logps[order - 2], columns) for order in range(2, tables.order + 1)]
-    best = np.zeros(0)
+    score: list[NDArray[np.float64]] = []
+    best = NO_VALUES
     for order in range(tables.order, 1, -1):
-        level, below, own = tables.levels[order - 1], tables.levels[order - 2], score[order - 2]
-        lower = score[order - 3] if order > 2 else np.zeros(0)
-        if order < tables.order:
-            for a in range(0, len(level), ROWS):
-                _core.raise_own(linked[order - 1], best, own, a, min(a + ROWS, len(level)))
-                columns.release()
-        best = columns.empty(f"{order}.best", np.float64, level.contexts)
-        for a, b in level.ranges():
-            best[a:b] = _core.raise_below(level.native, below.native, own, lower, a, b)
-            columns.release()
-    return score
+        loss = _losses(tables, order, logps[order - 2], columns)
+        own, best = _scores(tables, order, loss, score[-1] if score else NO_VALUES, best, linked, columns)
+        score.append(own)
+    return score[::-1]
+
+
+def _scores(tables: Tables, order: int, loss: NDArray[np.float64], above_score: NDArray[np.float64], above_best: NDArray[np.float64],
+            linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
+    """Scores of the n-grams of an order, and the greatest after each of its contexts."""
+    level, native = tables.levels[order - 1], tables.levels[order - 1].native
+    above = tables.levels[order].native if order < tables.order else None
+    link = linked[order - 1] if order < tables.order else NOTHING
+
+    def part(a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return _core.scores(native, loss, above, above_score, above_best, link, a, b)
+
+    return columns.write({f"{order}.score": np.float64, f"{order}.best": np.float64}, in_order(columns, part, level.ranges()))
 
 
 def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
@@ -99,29 +106,28 @@ def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns:
     logps, logp = [], np.zeros(1)
     for order in range(1, tables.order):
         level, above = tables.levels[order - 1], tables.levels[order]
-        longer = columns.empty(f"{order + 1}.logp", np.float64, above.contexts)
-        for a, b in level.ranges():
-            _core.context_logps(level.native, tables.cost[order - 1], logp, linked[order - 1], longer, a, b)
-            columns.release()
-        if order == 1 and tables.bos is not None and tables.eos is not None:
-            longer[above.context_token == tables.bos] = -tables.cost[0][tables.eos]
-        logp = longer
+
+        def write(longer: NDArray[np.float64], order: int = order, level: Grams = level, above: Grams = above, logp: NDArray[np.float64] = logp) -> None:
+            for a, b in level.ranges():
+                _core.context_logps(level.native, tables.cost[order - 1], logp, linked[order - 1], longer, a, b)
+                columns.release()
+            if order == 1 and tables.bos is not None and tables.eos is not None:
+                longer[above.context_token == tables.bos] = -tables.cost[0][tables.eos]
+
+        logp = columns.fill(f"{order + 1}.logp", np.float64, above.contexts, write)
         logps.append(logp)
     return logps
 
 
 def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
-    """D of every n-gram of an order, in an array that can be written to."""
+    """D of every n-gram of an order."""
     level, native, below = tables.levels[order - 1], tables.levels[order - 1].native, tables.levels[order - 2].native
     below_cost, cost, backoff = tables.cost[order - 2], tables.cost[order - 1], tables.backoff[order - 2]
 
-    def part(a: int, b: int) -> tuple[int, NDArray[np.float64]]:
-        return int(level.begin[a]), _core.losses(native, below, below_cost, cost, backoff, logp, a, b)
+    def part(a: int, b: int) -> tuple[NDArray[np.float64]]:
+        return (_core.losses(native, below, below_cost, cost, backoff, logp, a, b),)
 
-    loss = columns.empty(f"{order}.score", np.float64, len(level))
-    for first, own in in_order(columns, part, level.ranges()):
-        loss[first : first + len(own)] = own
-    return loss
+    return columns.write({f"{order}.loss": np.float64}, in_order(columns, part, level.ranges()))[0]
 
 
 def budget_limit(score: Sequence[NDArray[np.float64]], budget: int) -> float:

@@ -111,7 +111,7 @@ class Merge {
  public:
   virtual ~Merge() = default;
   virtual bool build(LevelBuilder& levels, size_t windows) = 0;
-  virtual bool write(std::vector<uint8_t>& bytes, size_t windows) = 0;
+  virtual bool write(std::vector<uint8_t>& bytes, size_t windows, size_t& written) = 0;
   virtual bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts, size_t windows) = 0;
   virtual uint64_t consumed() const = 0;
 };
@@ -124,8 +124,11 @@ class MergeOf final : public Merge {
   bool build(LevelBuilder& levels, size_t windows) override {
     return each(windows, [&](const WindowKey<W>& key, uint64_t count) { levels.add(key, count); });
   }
-  bool write(std::vector<uint8_t>& bytes, size_t windows) override {
-    const bool more = each(windows, [&](const WindowKey<W>& key, uint64_t count) { writer_.add(key, count); });
+  bool write(std::vector<uint8_t>& bytes, size_t windows, size_t& written) override {
+    const bool more = each(windows, [&](const WindowKey<W>& key, uint64_t count) {
+      writer_.add(key, count);
+      ++written;
+    });
     bytes.swap(writer_.bytes);
     writer_.bytes.clear();
     return more;
@@ -234,12 +237,13 @@ nb::tuple spell(RunSlices& slices, size_t windows) {
 
 nb::tuple write(RunSlices& slices, size_t windows) {
   std::vector<uint8_t> bytes;
+  size_t written = 0;
   bool more;
   {
     nb::gil_scoped_release release;
-    more = slices.merge().write(bytes, windows);
+    more = slices.merge().write(bytes, windows, written);
   }
-  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), more);
+  return nb::make_tuple(nb::bytes(bytes.data(), bytes.size()), written, more);
 }
 
 }  // namespace

@@ -201,18 +201,22 @@ void losses(const Level& level, const Level& below, const double* below_cost, co
   }
 }
 
-void raise_own(const uint32_t* link, const double* above_best, size_t from, size_t to, double* score) {
-  for (size_t gram = from; gram < to; ++gram)
-    if (link[gram] != kNoContext) score[gram] = std::max(score[gram], above_best[link[gram]]);
-}
-
-void raise_below(const Level& level, const Level& below, const double* score, Range range, double* best, double* below_score) {
+void scores(const Level& level, const double* loss, const Above& above, Range range, double* out, double* best) {
+  const uint64_t first = level.begin[range.from], last = level.begin[range.to];
+  for (uint64_t gram = first; gram < last; ++gram) {
+    const uint32_t context = above.level ? above.link[gram] : kNoContext;
+    out[gram - first] = context == kNoContext ? loss[gram] : std::max(loss[gram], above.best[context]);
+  }
+  if (above.level) {
+    for (size_t context = above.children.from; context < above.children.to; ++context)
+      with_suffixes(*above.level, level, context, [&](uint64_t gram, uint64_t suffix) {
+        out[suffix - first] = std::max(out[suffix - first], above.score[gram]);
+      });
+  }
   for (size_t context = range.from; context < range.to; ++context) {
     double most = -std::numeric_limits<double>::infinity();
-    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) most = std::max(most, score[gram]);
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) most = std::max(most, out[gram - first]);
     best[context - range.from] = most;
-    if (!below_score) continue;
-    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { below_score[suffix] = std::max(below_score[suffix], score[gram]); });
   }
 }
 

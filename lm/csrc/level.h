@@ -72,10 +72,16 @@ void context_logps(const Level& level, const double* cost, const double* logp, c
 void losses(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
             const double* logp, Range range, double* out);
 
-// Raises scores to those of the n-grams that need them: of the order below, where h'w is needed by hw (not for
-// threads), and best [contexts], the greatest of each context's own. above_best: that of the order above.
-void raise_own(const uint32_t* link, const double* above_best, size_t from, size_t to, double* score);
-void raise_below(const Level& level, const Level& below, const double* score, Range range, double* best, double* below_score);
+// Scores of the range's n-grams: the greatest of their own loss, and of the scores of the n-grams of the order above that
+// need them, as their context h or their suffix h'w; and the greatest score of each context. out, best begin at the range's first.
+struct Above {
+  const Level* level;      // null for the highest order
+  const double* score;     // [grams]
+  const double* best;      // [contexts], the greatest score after each context
+  const uint32_t* link;    // which context of it each n-gram is, or kNoContext
+  Range children;          // its contexts that extend those of the range
+};
+void scores(const Level& level, const double* loss, const Above& above, Range range, double* out, double* best);
 
 // The n-grams whose score is above `limit`. below_number: new numbers of the contexts of the order below.
 struct Selection {

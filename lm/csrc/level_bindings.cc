@@ -138,22 +138,30 @@ Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_c
   return out.array;
 }
 
-void py_raise_own(Ids link, Values above_best, InOut<double> score, size_t from, size_t to) {
-  expect_size("score", score.shape(0), link.shape(0));
-  if (from > to || to > link.shape(0)) throw nb::value_error("range: expected from <= to <= n-grams");
-  nb::gil_scoped_release release;
-  raise_own(link.data(), above_best.data(), from, to, score.data());
+// The children of the contexts from, .., to - 1 in the order above.
+Range children(const Level& above, size_t from, size_t to) {
+  const uint32_t* end = above.context_parent + above.contexts;
+  return {static_cast<size_t>(std::lower_bound(above.context_parent, end, from) - above.context_parent),
+          static_cast<size_t>(std::lower_bound(above.context_parent, end, to) - above.context_parent)};
 }
 
-Out<double> py_raise_below(const PyLevel& level, const PyLevel& below, Values score, InOut<double> below_score, size_t from, size_t to) {
+nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Values above_score, Values above_best, Ids link, size_t from, size_t to) {
   const Range range = level.range(from, to);
-  expect_size("score", score.shape(0), level.get().grams);
-  const bool raise = below_score.shape(0) > 0;
-  if (raise) expect_size("below_score", below_score.shape(0), below.get().grams);
+  expect_size("loss", loss.shape(0), level.get().grams);
+  if (above) {
+    expect_size("above_score", above_score.shape(0), above->get().grams);
+    expect_size("above_best", above_best.shape(0), above->get().contexts);
+    expect_size("link", link.shape(0), level.get().grams);
+  }
+  auto score = make<double>({level.grams(range)});
   auto best = make<double>({to - from});
-  nb::gil_scoped_release release;
-  raise_below(level.get(), below.get(), score.data(), range, best.data, raise ? below_score.data() : nullptr);
-  return best.array;
+  {
+    nb::gil_scoped_release release;
+    Above found{};
+    if (above) found = {&above->get(), above_score.data(), above_best.data(), link.data(), children(above->get(), from, to)};
+    scores(level.get(), loss.data(), found, range, score.data, best.data);
+  }
+  return nb::make_tuple(score.array, best.array);
 }
 
 nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from, size_t to) {
@@ -195,8 +203,7 @@ void bind_levels(nb::module_& m) {
   m.def("link", &py_link, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
   m.def("context_logps", &py_context_logps, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
   m.def("losses", &py_losses);
-  m.def("raise_own", &py_raise_own, nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
-  m.def("raise_below", &py_raise_below, nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
+  m.def("scores", &py_scores, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
   m.def("select", &py_select);
   m.def("next_states", &py_next_states);
 }

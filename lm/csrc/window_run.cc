@@ -15,7 +15,7 @@ RunBytes::RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t
     : path_(path), next_(begin), stop_(end), buffer_(std::max(buffer, 2 * kMaxItemBytes)) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path);
-  file_ = std::make_unique<File>(File{descriptor});
+  file_.reset(new File{descriptor});
   at_ = end_ = buffer_.data();
 }
 

@@ -1,0 +1,214 @@
+"""Text to runs on disk, as much at a time as memory holds.
+
+The tokens of all pieces are one stream; a run counts a stretch of it, and the manifest holds where each begins and ends.
+Started again, the work goes on where the last run that follows on the others ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lm.atomic import replacing
+from rescore.lm.counts import CountOptions
+from rescore.lm.runs import Run, merged, slice_starts
+from rescore.lm.work import Work
+
+SLICES = 128
+SAMPLE = 1 << 20  # tokens that the slices are laid out for
+MOST_RUNS = 200  # merged at once, each an open file
+Progress = Callable[[int, int], None]  # tokens and pieces so far
+
+
+class Windows(NamedTuple):
+    """Windows that were counted elsewhere: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+
+Content = NDArray[Any] | Windows  # whole documents, each followed by the end of text; or windows
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What a run is made of. end: the number of the piece that it ends in, and of the contents of it that were read."""
+
+    contents: list[Content] = field(default_factory=list)
+    items: int = 0
+    end: tuple[int, int] = (0, 0)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, content: Content) -> None:
+        self.contents.append(content)
+        self.items += len(content.counts) if isinstance(content, Windows) else len(content)
+
+
+def bytes_per_token(options: CountOptions) -> int:
+    """Memory that counting needs for each token of a run: its key twice, for sorting, the token, and what is written."""
+    words = -(-options.order * options.vocab_size.bit_length() // 64)
+    return 16 * words + 8
+
+
+def count_pieces(
+    work: Work, pieces: int, read: Callable[[int], Iterable[Content]], skipped: Callable[[int], dict[str, Any]], options: CountOptions,
+    key: dict[str, Any], *, run_tokens: int, threads: int, progress: Progress = lambda tokens, pieces: None,
+) -> list[Run]:
+    """The runs of all pieces.
+
+    read        the contents of a piece, the same ones at every call
+    skipped     what was left out of a piece that has been read, for the manifest
+    run_tokens  tokens, or windows, of a run
+    progress    called with the number of tokens counted so far and of pieces that are finished
+    """
+    state = work.begin("count", key)
+    folder = work.path / "runs"
+    folder.mkdir(exist_ok=True)
+    records = _usable(state, folder)
+    state["runs"] = records
+    if state["done"]:
+        progress(sum(record["tokens"] for record in records), pieces)
+        return [_run(folder, record) for record in records]
+    with work.timed(state):
+        done = sum(record["tokens"] for record in records)
+        progress(done, _position(records)[0])
+        made = _in_threads(_stretches(pieces, read, skipped, _position(records), run_tokens), work, state, options, threads, len(records))
+        for record in made:
+            records.append(record)
+            work.save()
+            done += record["tokens"]
+            progress(done, record["end"][0])
+        if not done:
+            raise ValueError("text to count: expected at least one token, got none")
+        _compact(work, state, options)
+    return [_run(folder, record) for record in state["runs"]]
+
+
+def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    return tuple(records[-1]["end"]) if records else (0, 0)
+
+
+def _stretches(pieces: int, read: Callable[[int], Iterable[Content]], skipped: Callable[[int], dict[str, Any]], position: tuple[int, int], size: int) -> Iterator[Stretch]:
+    """The stream from a position on, cut where enough has come."""
+    now = Stretch(end=position)
+    first, passed = position
+    for piece in range(first, pieces):
+        number = 0
+        for number, content in enumerate(read(piece), 1):
+            if number <= passed:
+                continue
+            if now.contents and (now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)):
+                yield now
+                now = Stretch()
+            now.add(content)
+            now.end = (piece, number)
+        passed = 0
+        now.end = (piece + 1, 0)
+        now.skipped.append(skipped(piece))
+    if now.contents or now.skipped:
+        yield now
+
+
+def _in_threads(stretches: Iterator[Stretch], work: Work, state: dict[str, Any], options: CountOptions, threads: int, number: int) -> Iterator[dict[str, Any]]:
+    """The records of the runs of all stretches, written on several threads, in order."""
+    waiting: deque[Future[dict[str, Any]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for stretch in stretches:
+            if "starts" not in state:
+                state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
+            waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
+            number += 1
+            del stretch  # not held while the next is read
+            if len(waiting) == threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _sample(contents: Iterable[Content]) -> NDArray[Any]:
+    found, size = [], 0
+    for content in contents:
+        found.append(np.asarray(content.tokens if isinstance(content, Windows) else content)[: SAMPLE - size])
+        size += len(found[-1])
+        if size == SAMPLE:
+            break
+    return np.concatenate(found) if found else np.zeros(1, np.uint16)
+
+
+def _write(stretch: Stretch, work: Work, options: CountOptions, starts: Sequence[int], number: int) -> dict[str, Any]:
+    name = f"{number:05}.run"
+    end, skipped = stretch.end, [own for own in stretch.skipped if own["documents"]]
+    run = _count(stretch.contents, options, starts)
+    stretch.contents.clear()
+    assert isinstance(run.source, bytes)
+    work.check_room(len(run.source))
+    path = work.path / "runs" / name
+    with replacing(path) as file:
+        file.write(run.source)
+    return {"file": name, "bytes": len(run.source), "slices": run.slices, "windows": run.windows, "tokens": run.tokens, "end": list(end), "skipped": skipped}
+
+
+def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[int]) -> Run:
+    windows = [content for content in contents if isinstance(content, Windows)]
+    if not windows:
+        return Run.of_tokens([(content, 0, len(content)) for content in contents if not isinstance(content, Windows)], options, starts)
+    base = np.cumsum([0, *(len(own.tokens) for own in windows)])
+    offsets = [own.offsets[:-1] + start for own, start in zip(windows, base)]
+    return Run.of_windows(np.concatenate([*offsets, base[-1:]]), np.concatenate([own.tokens for own in windows]),
+                          np.concatenate([own.counts for own in windows]), options, starts)
+
+
+def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The runs of the manifest whose files are whole; files that it does not name go."""
+    records = state.get("runs", [])
+    for record in records:
+        path = folder / record["file"]
+        if not path.exists() or path.stat().st_size != record["bytes"]:
+            raise ValueError(f"{path}: expected {record['bytes']} bytes, as the manifest says; remove the work folder and start anew")
+    named = {record["file"] for record in records}
+    for path in folder.iterdir():
+        if path.name not in named:
+            path.unlink()
+    return records
+
+
+def _run(folder: Path, record: dict[str, Any]) -> Run:
+    return Run(source=folder / record["file"], slices=record["slices"], windows=record["windows"], tokens=record["tokens"])
+
+
+def _compact(work: Work, state: dict[str, Any], options: CountOptions) -> None:
+    """Merges runs until there are few enough to be read at once."""
+    folder, number = work.path / "runs", 0
+    while len(state["runs"]) > MOST_RUNS:
+        records = state["runs"][:MOST_RUNS]
+        while (folder / f"merged-{number:05}.run").exists():
+            number += 1
+        record = _merge_runs(work, folder / f"merged-{number:05}.run", [_run(folder, own) for own in records], options)
+        skipped = [own for merged_record in records for own in merged_record["skipped"]]
+        state["runs"] = [*state["runs"][MOST_RUNS:], {**record, "end": state["runs"][-1]["end"], "skipped": skipped}]
+        work.save()
+        for own in records:
+            (folder / own["file"]).unlink()
+
+
+def _merge_runs(work: Work, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
+    """One run of several."""
+    slices, windows = [0], 0
+    with replacing(path) as file:
+        for number in range(len(runs[0].slices) - 1):
+            source, more = merged(runs, number, options), True
+            while more:
+                part, found, more = source.write(1 << 20)
+                windows += found
+                file.write(part)
+                work.check_room()
+            slices.append(file.tell())
+    return {"file": path.name, "bytes": slices[-1], "slices": slices, "windows": windows, "tokens": sum(run.tokens for run in runs)}

@@ -1,0 +1,150 @@
+"""Runs on disk to the n-grams of every order on disk, slice by slice."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lm.columns import Folder
+from rescore.lm.counts import CountOptions, Counts, of_counts
+from rescore.lm.grams import NO_CONTEXT, Grams
+from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
+from rescore.lm.work import Work
+
+TYPES = {"context_token": np.uint32, "context_parent": np.uint32, "context_total": np.uint64, "context_end": np.uint64, "token": np.uint32, "count": np.uint64}
+COPY_BYTES = 8 << 20
+
+
+def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: int, *, progress: Callable[[int], None] = lambda done: None) -> Counts:
+    """The counts of every order. progress: called with the bytes of runs read so far."""
+    state = work.begin("merge", {})
+    columns = work.columns("merge", state, threads)
+    state.setdefault("slices", 0)
+    state.setdefault("contexts", [0] * (options.order + 1))
+    state.setdefault("grams", [0] * (options.order + 1))
+    if not state["done"]:
+        with work.timed(state):
+            _merge(work, state, runs, options, columns, progress)
+    return _counts(state, options, columns)
+
+
+def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: CountOptions, columns: Folder, progress: Callable[[int], None]) -> None:
+    target = Target(columns, state, options)
+    slices = len(runs[0].slices) - 1
+    done = sum(run.slices[state["slices"]] for run in runs)
+    for number, sums in _in_order(columns, runs, range(state["slices"], slices), options):
+        target.append(number)
+        unigrams = sums.unigrams + (np.load(columns.path / state["unigrams"]) if "unigrams" in state else np.uint64(0))
+        state["unigrams"] = f"unigrams{number:05}.npy"
+        np.save(columns.path / state["unigrams"], unigrams)
+        state["of_counts"] = [np.add(a, b).tolist() for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)]
+        state["slices"] = number + 1
+        work.check_room()
+        work.save()
+        done = sum(run.slices[number + 1] for run in runs)
+        progress(done)
+    target.close()
+
+
+def _in_order(columns: Folder, runs: Sequence[Run], numbers: range, options: CountOptions) -> Iterator[tuple[int, SliceSums]]:
+    """Makes the files of each slice, a few at a time, and says in order which are there."""
+    with ThreadPoolExecutor(columns.threads) as pool:
+        waiting: deque[tuple[int, Future[SliceSums]]] = deque()
+        for number in numbers:
+            waiting.append((number, pool.submit(_make_slice, columns.path, runs, number, options)))
+            if len(waiting) > columns.threads:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for first, future in waiting:
+            yield first, future.result()
+
+
+def _make_slice(folder: Path, runs: Sequence[Run], number: int, options: CountOptions) -> SliceSums:
+    files = {(n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES}
+
+    def write(parts: list[SlicePart]) -> None:
+        for n, part in enumerate(parts, 2):
+            for name in TYPES:
+                files[n, name].write(getattr(part, name).data)
+
+    try:
+        return slice_levels(runs, number, options, write)
+    finally:
+        for file in files.values():
+            file.close()
+
+
+def _part(number: int, order: int, name: str) -> str:
+    return f"slice{number:05}.{order}.{name}"
+
+
+class Target:
+    """The columns of all orders, to which slices are added."""
+
+    def __init__(self, columns: Folder, state: dict[str, Any], options: CountOptions) -> None:
+        self._folder, self._state = columns.path, state
+        for left in self._folder.glob("slice*"):  # of slices that were not added
+            left.unlink()
+        for left in self._folder.glob("unigrams*"):
+            if left.name != state.get("unigrams"):
+                left.unlink()
+        self._files: dict[tuple[int, str], BinaryIO] = {}
+        for n in range(2, options.order + 1):
+            for name, dtype in TYPES.items():
+                file = open(self._folder / f"{n}.{name}", "a+b")
+                length = state["contexts" if name.startswith("context") else "grams"][n]
+                size = length * np.dtype(dtype).itemsize
+                if os.fstat(file.fileno()).st_size < size:
+                    raise ValueError(f"{file.name}: expected at least {size} bytes, as the manifest says; remove the work folder and start anew")
+                file.truncate(size)  # of a part that the manifest does not know of
+                self._files[n, name] = file
+
+    def append(self, number: int) -> None:
+        """Add the files of a slice, counted on from what is there."""
+        contexts, grams = self._state["contexts"], self._state["grams"]
+        bases = {"context_parent": [0, 0, *[0 if n == 2 else contexts[n - 1] for n in range(2, len(contexts))]], "context_end": grams}
+        added = {}
+        for (n, name), file in self._files.items():
+            path = self._folder / _part(number, n, name)
+            added[n, name] = path.stat().st_size // np.dtype(TYPES[name]).itemsize
+            base = bases[name][n] if name in bases else 0
+            if base + added[n, name] >= NO_CONTEXT and name == "context_parent":
+                raise ValueError(f"counts: expected fewer than 2^32 - 1 contexts of order {n - 1}; cut off rare n-grams with --min-count")
+            _copy(path, file, TYPES[name], base)
+            path.unlink()
+        for file in self._files.values():
+            file.flush()
+        self._state["contexts"] = [0, 0, *(contexts[n] + added[n, "context_token"] for n in range(2, len(contexts)))]
+        self._state["grams"] = [0, 0, *(grams[n] + added[n, "token"] for n in range(2, len(grams)))]
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def _copy(path: Path, file: BinaryIO, dtype: type[np.generic], base: int) -> None:
+    with open(path, "rb") as part:
+        while block := part.read(COPY_BYTES):
+            file.write((np.frombuffer(block, dtype) + dtype(base)).data if base else block)
+
+
+def _counts(state: dict[str, Any], options: CountOptions, columns: Folder) -> Counts:
+    unigrams = np.load(columns.path / state["unigrams"])
+    levels: list[Grams] = [Grams.unigrams(options.vocab_size)]
+    count: list[NDArray[np.uint64]] = [unigrams]
+    total: list[NDArray[np.uint64]] = []
+    for n in range(2, options.order + 1):
+        own = {name: columns.open(f"{n}.{name}", dtype) for name, dtype in TYPES.items()}
+        (begin,) = columns.write({f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"])))
+        levels.append(Grams(context_token=own["context_token"], context_parent=own["context_parent"], begin=begin, token=own["token"]))
+        count.append(own["count"])
+        total.append(own["context_total"])
+    return Counts(levels=tuple(levels), count=tuple(count), total=tuple(total), of_counts=(of_counts(unigrams), *state["of_counts"][2:]),
+                  min_counts=options.min_counts)

@@ -1,0 +1,115 @@
+"""A model built in stages on disk, within bounds of memory and disk, and gone on with after an interruption.
+
+    count     the text, in runs as large as memory holds     counting.py
+    merge     runs to the n-grams of every order             merging.py
+    estimate  Katz                                           katz.py
+    prune     by entropy, if asked for                       prune.py
+    compile   the automaton                                  compile.py
+
+Every stage writes columns into the work folder and reads those before it as maps. The result depends on the text and the
+options alone: not on memory, threads, or where the work was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from rescore.lm.columns import Folder
+from rescore.lm.compile import compile_tables
+from rescore.lm.counting import Content, bytes_per_token, count_pieces
+from rescore.lm.counts import CountOptions, Counts
+from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.merging import merge_runs
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions, prune
+from rescore.lm.tables import Tables
+from rescore.lm.work import Work
+
+RESERVE_BYTES = 200 << 20  # beside the runs that are counted: tokenizer, buffers
+LEAST_RUN = 1 << 18  # tokens
+
+
+class Source(Protocol):
+    """Text in pieces."""
+
+    @property
+    def key(self) -> Any:
+        """What the pieces are, for JSON: the same for the same text."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, piece: int) -> Iterable[Content]:
+        """The contents of a piece, the same ones at every call."""
+
+    def skipped(self, piece: int) -> dict[str, Any]:
+        """What was left out of a piece that has been read: {"documents": number, ..}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What building may use: bytes of memory, which the process stays within, and threads."""
+
+    memory_bytes: int = 4 << 30
+    threads: int = os.cpu_count() or 1
+
+    def run_tokens(self, options: CountOptions) -> int:
+        """Tokens that can be counted at once, on every thread."""
+        room = self.memory_bytes - resident_bytes() - RESERVE_BYTES
+        tokens = room // ((self.threads + 1) * bytes_per_token(options))
+        if tokens < LEAST_RUN:
+            needed = LEAST_RUN * (self.threads + 1) * bytes_per_token(options) + self.memory_bytes - room
+            raise ValueError(f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, got {self.memory_bytes / 1e6:.0f} MB; "
+                             "allow more, or use fewer threads")
+        return tokens
+
+
+def resident_bytes() -> int:
+    """Memory that this process has now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+Progress = Callable[[str, float, float | None], None]  # stage, done, total
+
+
+class StagedBuild:
+    """The stages of one model, each done when it is asked for unless it was done before."""
+
+    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total: None) -> None:
+        self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
+
+    def count(self, source: Source) -> Counts:
+        """The counts of all orders."""
+        key = {"options": asdict(self._options), "source": source.key}
+        runs = count_pieces(self._work, len(source), source.read, source.skipped, self._options, key, run_tokens=self._resources.run_tokens(self._options),
+                            threads=self._resources.threads, progress=lambda tokens, pieces: self._progress("count", tokens, None))
+        total = sum(run.slices[-1] for run in runs)
+        return merge_runs(self._work, runs, self._options, self._resources.threads, progress=lambda done: self._progress("merge", done, total))
+
+    def estimate(self, counts: Counts, options: KatzOptions) -> Tables:
+        """The Katz model."""
+        return self._stage("estimate", asdict(options), lambda columns: katz(counts, options, columns))
+
+    def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:
+        """The pruned model; the same one where there are no options."""
+        if options is None:
+            return tables
+        return self._stage("prune", asdict(options), lambda columns: prune(tables, options, columns))
+
+    def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
+        """The automaton."""
+        key = {"pruned": tables.metadata.get("pruning")}
+        arrays = self._stage("compile", key, lambda columns: compile_tables(tables, columns))
+        return NGram.from_arrays(arrays, tables, words=words, metadata=metadata)
+
+    def _stage(self, name: str, key: dict[str, Any], body: Callable[[Folder], Any]) -> Any:
+        state = self._work.begin(name, key)
+        columns = self._work.columns(name, state, self._resources.threads)
+        self._progress(name, 0, None)
+        if state["done"]:
+            return body(columns)  # opens what is there
+        with self._work.timed(state):
+            return body(columns)
