@@ -9,21 +9,33 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
+DTYPES = ("uint16", "uint32", "int32")
+STDIN_FORMATS = ("jsonl", "txt", "bin")
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 BUILD = """\
 Estimate a Katz backoff model (Good-Turing, with OpenGrm's conventions) from
 text or token files, in memory (about 70 bytes per token).
 
-inputs   .jsonl             {"text": ..} on every line, with --tokenizer
-         .txt               one document, with --tokenizer
-         .jsonl.gz .txt.gz  the same, gzipped
-         .npy               a flat array of token ids, documents separated by
-                            the end-of-text id, with --vocab-size and --eot
+inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
+  .jsonl .json   {"text": ..} on every line, the form of C4
+  .txt           one document; with --lines one on every line
+  .parquet       a column of text
+                 Text needs --tokenizer. All but .parquet also with .gz or .zst.
+  .npy           a flat array of token ids of any integer type, documents
+                 separated by the end-of-text id
+  .bin           the same without a header, little-endian, see --dtype
+  .npz           windows of tools/sample_text.py
+  folder         of a dump (docs/dump-format.md): prompts and continuations
+                 Ids need --tokenizer, or --vocab-size and --eot.
+  -              standard input, see --stdin-format
+Bad lines are skipped, counted and reported; --strict stops at the first.
 """
 
 BUILD_EXAMPLES = """\
 examples:
+  rescore lm build 'c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
+      --max-ngrams 100M -o lm.ngram
   rescore lm build train.jsonl.gz --tokenizer tokenizer.json -o lm.ngram
   rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
@@ -72,6 +84,7 @@ examples:
 
 SCORE = """\
 Cost and perplexity of text or token files (inputs as of `rescore lm build`).
+Empty documents count nothing.
 
 columns  tokens            scored, ends of documents included
          nats per token    mean of -ln p(token | history)
@@ -82,6 +95,8 @@ SCORE_EXAMPLES = """\
 examples:
   rescore lm score lm.ngram heldout.jsonl --tokenizer tokenizer.json
   rescore lm score lm.ngram tokens.npy --json -
+  zstdcat a.txt.zst | rescore lm score lm.ngram - --stdin-format txt --lines \\
+      --tokenizer tokenizer.json
 """
 
 
@@ -103,9 +118,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT")
-    add_tokenizer(parser)
-    add_ids(parser)
+    add_inputs(parser)
     parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="default: 4")
     parser.add_argument("--min-count", type=counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, e.g. 1,1,2,4 (default: all)")
     parser.add_argument("--textbook", action="store_true", help="no discount above k, instead of OpenGrm's 0.999")
@@ -141,9 +154,7 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 
 def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT")
-    add_tokenizer(parser)
-    add_ids(parser)
+    add_inputs(parser)
     arguments.add_json(parser)
 
 
@@ -152,8 +163,20 @@ def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face t
     parser.add_argument("--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)")
 
 
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """INPUT.. and how they are read; `actions/inputs.py` reads them."""
+    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+    add_tokenizer(parser)
+    add_ids(parser)
+    parser.add_argument("--text-field", default="text", metavar="NAME", help="key or column of the text in JSON lines and Parquet (default: text)")
+    parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
+    parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
+    parser.add_argument("--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
+
+
 def add_ids(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of .npy files, or of an ARPA file whose words are ids")
+    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of token files, or of an ARPA file whose words are ids")
     parser.add_argument("--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="their end-of-text id")
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.build import build
 from rescore.lm.katz import KatzOptions
+from rescore.lm.pieces import Piece
 from rescore.lm.prune import PruneOptions
-from rescore.lm.text import TextTokenizer, sequences
+from rescore.lm.skipped import Skipped
+from rescore.lm.tokenizer import TextTokenizer
 
 
 def call(args: argparse.Namespace) -> None:
@@ -27,39 +28,33 @@ def call(args: argparse.Namespace) -> None:
     vocab_size = args.vocab_size or (tokenizer.vocab_size if tokenizer else None)
     eot = tokenizer.eot if tokenizer and args.eot is None else args.eot
     if vocab_size is None or eot is None:
-        raise Misuse("expected --tokenizer, or --vocab-size and --eot with .npy files")
+        raise Misuse("expected --tokenizer, or --vocab-size and --eot for token files")
     if eot >= vocab_size:
         raise Misuse(f"--eot {eot}: expected an id in 0..{vocab_size - 1}")
+    pieces, skipped = inputs.pieces_of(args, tokenizer, vocab_size), Skipped()
     with output.stages() as stage:
         model = build(
-            read(args, tokenizer, vocab_size, stage), order=args.order, vocab_size=vocab_size, eot=eot,
+            read(pieces, args, tokenizer, vocab_size, eot, skipped, stage), order=args.order, vocab_size=vocab_size, eot=eot,
             estimate=KatzOptions(textbook=args.textbook, min_counts=args.min_count, unseen_cost=args.unseen_cost),
             shorten=pruning(args), words=tokenizer.words(vocab_size) if tokenizer else None,
             metadata={"tokenizer": tokenizer.sha256} if tokenizer else {})
         stage(f"writing {args.out}")
         info = write_model(model, args)
-    output.report(args, info, *tables(info, output.width()))
+    parts = [*tables(info, output.width()), *inputs.remarks(skipped)]
+    output.report(args, {**info, "skipped": skipped.to_json()}, *parts)
 
 
-def read(args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, stage: Callable[[str], None]) -> Iterator[Any]:
-    """The sequences of all inputs; says what goes on."""
-    tokens, told = 0, 0
-    for path in args.inputs:
-        for sequence in sequences(path, tokenizer):
-            check_ids(path, sequence, vocab_size)
-            yield sequence
-            tokens += len(sequence)
-            if tokens - told >= 10_000 or not told:
-                told = tokens
-                stage(f"reading {path}: {tokens:,} tokens")
+def read(pieces: Sequence[Piece], args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, eot: int,
+         skipped: Skipped, stage: Callable[[str], None]) -> Iterator[NDArray[Any]]:  # fmt: skip
+    """The tokens of all pieces; says what goes on."""
+    tokens = 0
+    for piece in pieces:
+        for array in inputs.telling(stage, "reading", inputs.read(piece, args, tokenizer, vocab_size, eot, skipped), piece.path, tokens):
+            tokens += len(array)
+            yield array
+    if skipped and not tokens:
+        raise ValueError(f"no document could be read; {len(skipped):,} were skipped, the first: {skipped.examples[0]}")
     stage(f"counting and estimating: {tokens:,} tokens")
-
-
-def check_ids(path: Path, sequence: NDArray[Any], vocab_size: int) -> None:
-    """ValueError naming the file of an id that is none."""
-    low, high = (int(sequence.min()), int(sequence.max())) if len(sequence) else (0, 0)
-    if low < 0 or high >= vocab_size:
-        raise ValueError(f"{path}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:
