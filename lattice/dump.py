@@ -62,6 +62,15 @@ class Dump:
             if task in (None, shard.task):
                 yield from self._blocks_of(shard, rows)
 
+    def texts(self, shard: str) -> Iterator[NDArray]:
+        """Prompt and tokens of each sequence of a shard, which is named by its file: ids [n], not checked."""
+        (info,) = [one for one in self.header.shards if one.file == shard]
+        arrays = self._map(info, self.verify is None and info.bytes <= VERIFY_BYTES)
+        prompts, tokens = arrays["prompt_tokens"], arrays["tokens"]
+        prompt_at, at = arrays["prompt_offsets"].tolist(), arrays["offsets"].tolist()
+        for i in range(info.sequences):
+            yield np.concatenate([prompts[prompt_at[i] : prompt_at[i + 1]], tokens[at[i] : at[i + 1]]])
+
     def check(self) -> None:
         """Reads everything: values, checksums of all shards, loop shares. ValueError names the first that is wrong."""
         for shard in self.header.shards:

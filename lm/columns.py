@@ -60,11 +60,11 @@ class Folder:
 
     def __init__(
         self, path: Path, threads: int = 1, *, finished: dict[str, int] | None = None, maps: list[np.memmap[Any, Any]] | None = None,
-        grown: Callable[[], None] = lambda: None, whole: Callable[[], None] = lambda: None,
+        grown: Callable[[int], None] = lambda bytes: None, whole: Callable[[], None] = lambda: None,
     ) -> None:
         """finished  bytes of the columns that were written whole before, which are opened and not written again; added to
         maps         those of this and other folders, which are released together
-        grown        called after each part that is written; may raise where there is no room
+        grown        called after each part with its bytes; may raise where there is no room
         whole        called after each column"""
         self.path, self.threads, self._grown, self._whole = path, threads, grown, whole
         self._finished = {} if finished is None else finished
@@ -73,12 +73,13 @@ class Folder:
 
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         if not self._are_finished(*names):
-            files = [open(self.path / name, "wb") for name in names]
+            files, before = [open(self.path / name, "wb") for name in names], 0
             try:
                 for part in parts:
                     for file, array, dtype in zip(files, part, names.values(), strict=True):
                         file.write(np.ascontiguousarray(array, dtype).data)
-                    self._grown()
+                    self._grown(sum(file.tell() for file in files) - before)
+                    before = sum(file.tell() for file in files)
             finally:
                 for file in files:
                     file.close()
@@ -90,7 +91,7 @@ class Folder:
             with open(self.path / name, "wb") as file:
                 if length:  # writing to the map of a file with holes kills the process where the disk is full
                     os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
-            self._grown()
+            self._grown(length * np.dtype(dtype).itemsize)
             body(self.open(name, dtype, "r+"))
             self._finish(name)
         return self.open(name, dtype)

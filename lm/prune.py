@@ -61,13 +61,16 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
         raise ValueError(
             f"max_ngrams: expected at least the {tables.vocab_size} unigrams, which stay, got {options.max_ngrams}"
         )
-    score = scores(tables, columns)
-    if options.max_ngrams is not None:
-        limit = budget_limit(score, options.max_ngrams - tables.vocab_size)
+    if options.max_ngrams is not None and sum(tables.ngrams) <= options.max_ngrams:
+        kept = tables
     else:
-        assert options.theta is not None
-        limit = math.nextafter(math.log1p(options.theta), -math.inf)
-    kept = with_backoff(_above(tables, score, limit, columns), columns)
+        score = scores(tables, columns)
+        if options.max_ngrams is not None:
+            limit = budget_limit(score, options.max_ngrams - tables.vocab_size)
+        else:
+            assert options.theta is not None
+            limit = math.nextafter(math.log1p(options.theta), -math.inf)
+        kept = with_backoff(_above(tables, score, limit, columns), columns)
     report = {"theta": options.theta, "max_ngrams": options.max_ngrams, "before": list(tables.ngrams)}
     before = tables.metadata.get("pruning")
     history = [*(before if isinstance(before, list) else []), {**report, "after": list(kept.ngrams)}]

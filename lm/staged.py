@@ -41,6 +41,9 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
+    def size(self, piece: int) -> int:
+        """How large a piece is, in any unit."""
+
     def read(self, piece: int) -> Iterable[Content]:
         """The contents of a piece, the same ones at every call."""
 
@@ -72,43 +75,58 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-Progress = Callable[[str, float, float | None], None]  # stage, done, total
+Progress = Callable[[str, int, int, str], None]  # stage, done of a total, in words
 
 
 class StagedBuild:
     """The stages of one model, each done when it is asked for unless it was done before."""
 
-    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total: None) -> None:
+    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total, words: None) -> None:
         self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
 
     def count(self, source: Source) -> Counts:
         """The counts of all orders."""
-        key = {"options": asdict(self._options), "source": source.key}
-        runs = count_pieces(self._work, len(source), source.read, source.skipped, self._options, key, run_tokens=self._resources.run_tokens(self._options),
-                            threads=self._resources.threads, progress=lambda tokens, pieces: self._progress("count", tokens, None))
+        sizes = [source.size(piece) for piece in range(len(source))]
+
+        def tell(tokens: int, pieces: int) -> None:
+            self._progress("count", sum(sizes[:pieces]), sum(sizes), f"{tokens:,} tokens")
+
+        runs = count_pieces(self._work, len(source), source.read, source.skipped, self._options, {"options": asdict(self._options), "source": source.key},
+                            run_tokens=self._resources.run_tokens(self._options), threads=self._resources.threads, progress=tell)
         total = sum(run.slices[-1] for run in runs)
-        return merge_runs(self._work, runs, self._options, self._resources.threads, progress=lambda done: self._progress("merge", done, total))
+        return merge_runs(self._work, runs, self._options, self._resources.threads,
+                          progress=lambda done: self._progress("merge", done, total, f"{sum(run.windows for run in runs):,} windows in {len(runs)} runs"))
 
     def estimate(self, counts: Counts, options: KatzOptions) -> Tables:
         """The Katz model."""
-        return self._stage("estimate", asdict(options), lambda columns: katz(counts, options, columns))
+        grams, contexts = sum(map(len, counts.levels)), sum(level.contexts for level in counts.levels)
+        return self._stage("estimate", asdict(options), 8 * (grams + contexts), f"{grams:,} n-grams", lambda columns: katz(counts, options, columns))
 
     def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:
         """The pruned model; the same one where there are no options."""
         if options is None:
             return tables
-        return self._stage("prune", asdict(options), lambda columns: prune(tables, options, columns))
+        grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
+        left = min(grams, options.max_ngrams or grams)
+        return self._stage("prune", asdict(options), 20 * grams + 16 * contexts + 20 * left, f"{grams:,} n-grams", lambda columns: prune(tables, options, columns))
 
     def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
         """The automaton."""
-        key = {"pruned": tables.metadata.get("pruning")}
-        arrays = self._stage("compile", key, lambda columns: compile_tables(tables, columns))
+        grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
+        arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, f"{grams:,} n-grams",
+                             lambda columns: compile_tables(tables, columns))
         return NGram.from_arrays(arrays, tables, words=words, metadata=metadata)
 
-    def _stage(self, name: str, key: dict[str, Any], body: Callable[[Folder], Any]) -> Any:
-        state = self._work.begin(name, key)
-        columns = self._work.columns(name, state, self._resources.threads)
-        self._progress(name, 0, None)
+    def _stage(self, name: str, key: dict[str, Any], total: int, words: str, body: Callable[[Folder], Any]) -> Any:
+        """total: bytes that the stage is expected to write."""
+        state, written = self._work.begin(name, key), 0
+
+        def tell(bytes: int) -> None:
+            nonlocal written
+            written += bytes
+            self._progress(name, min(written, total), total, words)
+
+        columns = self._work.columns(name, state, self._resources.threads, tell)
         if state["done"]:
             return body(columns)  # opens what is there
         with self._work.timed(state):

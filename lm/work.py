@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,14 @@ class Work:
         with replacing(self.path / "manifest.json") as file:
             file.write(json.dumps(self._manifest).encode())
 
+    def seconds(self) -> dict[str, float]:
+        """How long each stage took, interruptions not counted."""
+        return {name: self._manifest["stages"][name]["seconds"] for name in STAGES if name in self._manifest["stages"]}
+
+    def skipped(self) -> list[dict[str, Any]]:
+        """What was left out of the text."""
+        return [own for record in self._manifest["stages"]["count"]["runs"] for own in record["skipped"]]
+
     def check_room(self, more: int = 0) -> None:
         """ValueError if the folder holds more than it may, or would with so many bytes more."""
         used = sum(entry.stat().st_size for entry in _files(self.path)) + more
@@ -84,14 +92,14 @@ class Work:
             raise ValueError(f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), got {used / 1e9:.3g} GB; "
                              "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there")
 
-    def columns(self, stage: str, state: dict[str, Any], threads: int = 1) -> Folder:
-        """The columns of a stage; those that its state names are there."""
+    def columns(self, stage: str, state: dict[str, Any], threads: int = 1, tell: Callable[[int], None] = lambda bytes: None) -> Folder:
+        """The columns of a stage; those that its state names are there. tell: called with the bytes of each part that is written."""
 
-        def save() -> None:
+        def grown(bytes: int) -> None:
             self.check_room()
-            self.save()
+            tell(bytes)
 
-        return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, grown=self.check_room, whole=save)
+        return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, grown=grown, whole=self.save)
 
     def _drop(self, stage: str) -> None:
         """Forget a stage and all after it."""

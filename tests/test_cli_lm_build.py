@@ -66,6 +66,47 @@ def test_from_tokens(world, capsys, tmp_path):
     assert_same(NGram.open(tmp_path / "lm.ngram"), expected)
 
 
+def test_from_standard_input(world, tokenizer, tmp_path):
+    for content, form in (("a.jsonl", ()), ("a.npy", ("--stdin-format", "bin"))):
+        with open(world / content, "rb") as stream:
+            if form:
+                stream.seek(128)  # past the header of the array
+            process = cli.start("lm", "build", "-", *form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", stdin=stream)
+            assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 0)
+        assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+
+
+def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
+    good = (world / "a.jsonl").read_text()
+    (tmp_path / "c4.json.gz").write_bytes(gzip.compress((good + "oops\n" + '{"url": 1}\n').encode()))
+    words = ("lm", "build", tmp_path / "c4.*.gz", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
+    skipped = cli.figures(capsys, *words)["skipped"]
+    assert (skipped["documents"], skipped["reasons"]) == (2, {"not JSON": 1, "no text": 1})
+    assert skipped["examples"][0].startswith(f"{tmp_path / 'c4.json.gz'}, line 6: expected a JSON object, got oops: ")
+    assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    out = cli.call(capsys, *words).out
+    assert "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out and "c4.json.gz, line 7: expected an object" in out
+    assert "c4.json.gz, line 6: " in cli.refusal(capsys, *words, "--strict")
+
+
+def test_from_a_dump(tokenizer, capsys, tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    assert cli.call(capsys, "lm", "build", tmp_path / "dump", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram").status == 0
+    texts = [[*one["prompt"], *one["tokens"]] for one in made]
+    documents = [part for text in texts for part in cut(text)]
+    assert_same(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, eot=0))
+    line = cli.refusal(capsys, "lm", "build", tmp_path / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
+    assert "dump: a dump of another tokenizer: expected sha256" in line
+
+
+def cut(tokens: list[int]) -> list[list[int]]:
+    """The documents between ends of text."""
+    parts: list[list[int]] = [[]]
+    for token in tokens:
+        parts[-1].append(int(token)) if token else parts.append([])
+    return [part for part in parts if part]
+
+
 def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     """A model may have more output ids than its tokenizer has tokens."""
     result = cli.call(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tokenizer, "--vocab-size", 64, "-o", tmp_path / "lm.ngram")
@@ -109,7 +150,7 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 
 
 MISUSE = [
-    ([], "expected --tokenizer, or --vocab-size and --eot with .npy files"),
+    ([], "expected --tokenizer, or --vocab-size and --eot for token files"),
     (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
     (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
     (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
@@ -140,12 +181,14 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     out = ("-o", tmp_path / "out" / "lm.ngram")
     ids = ("--vocab-size", dumps.V, "--eot", 0)
     assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
-    assert "of which text needs a tokenizer" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", *ids, *out)
-    assert "a.npy: expected ids in 0..2, got 5" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
+    assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", *ids, *out)
+    assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
     (tmp_path / "empty.jsonl").touch()
     assert "expected at least one token, got none" in cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out)
     (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
-    assert "bad.jsonl, line 2: " in cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, *out)
+    assert "bad.jsonl, line 2: " in cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--strict", *out)
+    line = cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out)
+    assert "no document could be read; 2 were skipped, the first: " in line and 'bad.jsonl, line 1: expected an object with a string "body"' in line
     assert "expected a Hugging Face tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out)
     assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
     assert not (tmp_path / "out").exists()

@@ -9,24 +9,42 @@ from typing import Any
 
 from rescore.decode.cli import arguments
 
+DTYPES = ("uint16", "uint32", "int32")
+STDIN_FORMATS = ("jsonl", "txt", "bin")
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 BUILD = """\
 Estimate a Katz backoff model (Good-Turing, with OpenGrm's conventions) from
-text or token files, in memory (about 70 bytes per token).
+text or token files of any size: counts are sorted and merged on disk, within
+--memory and --disk. Stopped or killed, the same command goes on from the last
+finished piece; the model does not depend on memory, threads or interruptions.
 
-inputs   .jsonl             {"text": ..} on every line, with --tokenizer
-         .txt               one document, with --tokenizer
-         .jsonl.gz .txt.gz  the same, gzipped
-         .npy               a flat array of token ids, documents separated by
-                            the end-of-text id, with --vocab-size and --eot
+stages   count (and tokenize), merge, estimate, prune, compile, write
+
+inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
+  .jsonl .json   {"text": ..} on every line, the form of C4
+  .txt           one document; with --lines one on every line
+  .parquet       a column of text
+                 Text needs --tokenizer. All but .parquet also with .gz or .zst.
+  .npy           a flat array of token ids of any integer type, documents
+                 separated by the end-of-text id
+  .bin           the same without a header, little-endian, see --dtype
+  .npz           windows of tools/sample_text.py
+  folder         of a dump (docs/dump-format.md): prompts and continuations
+                 Ids need --tokenizer, or --vocab-size and --eot.
+  -              standard input, see --stdin-format
+Bad lines are skipped, counted and reported; --strict stops at the first.
 """
 
 BUILD_EXAMPLES = """\
 examples:
+  rescore lm build 'c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
+      --max-ngrams 100M -o lm.ngram
   rescore lm build train.jsonl.gz --tokenizer tokenizer.json -o lm.ngram
   rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
+  rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --memory 16G \\
+      --work /scratch/lm --theta 1e-8 --heldout valid.jsonl -o lm.ngram
 """
 
 PRUNE = """\
@@ -72,6 +90,7 @@ examples:
 
 SCORE = """\
 Cost and perplexity of text or token files (inputs as of `rescore lm build`).
+Empty documents count nothing.
 
 columns  tokens            scored, ends of documents included
          nats per token    mean of -ln p(token | history)
@@ -82,6 +101,8 @@ SCORE_EXAMPLES = """\
 examples:
   rescore lm score lm.ngram heldout.jsonl --tokenizer tokenizer.json
   rescore lm score lm.ngram tokens.npy --json -
+  zstdcat a.txt.zst | rescore lm score lm.ngram - --stdin-format txt --lines \\
+      --tokenizer tokenizer.json
 """
 
 
@@ -103,16 +124,25 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT")
-    add_tokenizer(parser)
-    add_ids(parser)
+    add_inputs(parser)
     parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="default: 4")
-    parser.add_argument("--min-count", type=counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, e.g. 1,1,2,4 (default: all)")
+    parser.add_argument("--min-count", type=counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)")
     parser.add_argument("--textbook", action="store_true", help="no discount above k, instead of OpenGrm's 0.999")
     parser.add_argument("--unseen-cost", type=number(1e6), metavar="COST", help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)")
     add_pruning(parser, required=False)
+    add_resources(parser)
     add_out(parser)
+    parser.add_argument("--arpa", type=arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz")
+    parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
     arguments.add_json(parser)
+
+
+def add_resources(parser: argparse.ArgumentParser) -> None:
+    """What work on more than memory holds may use."""
+    parser.add_argument("--memory", type=size, default=4 << 30, metavar="BYTES", help="stay within, e.g. 1200M or 16G (default: 4G)")
+    parser.add_argument("--disk", type=size, metavar="BYTES", help="of the work folder at most, e.g. 100G (default: what there is)")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="work folder, which is kept: other pruning later starts from its counts (default: beside the model, removed at the end)")
+    arguments.add_threads(parser)
 
 
 def add_prune(parser: argparse.ArgumentParser) -> None:
@@ -141,9 +171,7 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 
 def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("inputs", nargs="+", type=Path, metavar="INPUT")
-    add_tokenizer(parser)
-    add_ids(parser)
+    add_inputs(parser)
     arguments.add_json(parser)
 
 
@@ -152,8 +180,20 @@ def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face t
     parser.add_argument("--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)")
 
 
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """INPUT.. and how they are read; `actions/inputs.py` reads them."""
+    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+    add_tokenizer(parser)
+    add_ids(parser)
+    parser.add_argument("--text-field", default="text", metavar="NAME", help="key or column of the text in JSON lines and Parquet (default: text)")
+    parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
+    parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
+    parser.add_argument("--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)")
+    parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
+
+
 def add_ids(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of .npy files, or of an ARPA file whose words are ids")
+    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of token files, or of an ARPA file whose words are ids")
     parser.add_argument("--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="their end-of-text id")
 
 
@@ -178,6 +218,25 @@ def model_path(text: str) -> Path:
     if not text.endswith(SUFFIXES):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(SUFFIXES)}")
     return Path(text)
+
+
+def arpa_path(text: str) -> Path:
+    """The name of an ARPA file to write."""
+    if not text.endswith((".arpa", ".arpa.gz")):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .arpa or .arpa.gz")
+    return Path(text)
+
+
+def size(text: str) -> int:
+    """A number of bytes, perhaps with K, M, G or T, powers of 1024."""
+    power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
+    try:
+        value = round(float(text[:-1] if power else text) * 1024**power)
+    except (ValueError, OverflowError):
+        value = 0
+    if not 1 <= value <= 1 << 60:
+        raise argparse.ArgumentTypeError(f"expected a number of bytes such as 1200M or 4G, got {text!r:.80}")
+    return value
 
 
 def number(high: float):
@@ -213,6 +272,6 @@ def counts(text: str) -> tuple[int, ...]:
         values = tuple(int(part) for part in text.split(","))
     except ValueError:
         values = ()
-    if values[:1] != (1,) or min(values) < 1 or len(values) > 7 or max(values) >= 2**31:
-        raise argparse.ArgumentTypeError(f"expected whole numbers such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}")
+    if values[:1] != (1,) or list(values) != sorted(values) or len(values) > 7 or max(values) >= 2**31:
+        raise argparse.ArgumentTypeError(f"expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}")
     return values

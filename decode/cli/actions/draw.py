@@ -16,7 +16,7 @@ from rescore.lattice.block import Block
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
-from rescore.lm.text import TextTokenizer
+from rescore.lm.tokenizer import TextTokenizer
 
 CONTEXT_TOKENS = 12  # shown in a picture's title
 BEST = 4  # steps drawn by default

@@ -3,66 +3,103 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import resource
 from typing import Any
 
-from numpy.typing import NDArray
-
-from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions import inputs, models, output
+from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.lm_info import tables
+from rescore.decode.cli.actions.lm_score import score, totals
 from rescore.decode.cli.actions.model_files import check_out, write_model
 from rescore.decode.cli.arguments import Misuse
-from rescore.lm.build import build
+from rescore.lm.counts import CountOptions
+from rescore.lm.formats import save
 from rescore.lm.katz import KatzOptions
+from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
-from rescore.lm.text import TextTokenizer, sequences
+from rescore.lm.skipped import Skipped
+from rescore.lm.sources import TokenSource
+from rescore.lm.staged import Resources, StagedBuild
+from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.work import Work
 
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
-    if len(args.min_count) > args.order:
-        raise Misuse(f"--min-count: expected at most one for each of the {args.order} orders, got {len(args.min_count)}")
+    if args.arpa:
+        output.check_place(args.arpa)
     tokenizer = models.open_tokenizer(args)
+    options = count_options(args, tokenizer)
+    pieces = inputs.pieces_of(args, tokenizer, options.vocab_size)
+    heldout = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.heldout]}), tokenizer, options.vocab_size) if args.heldout else []
+    source = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
+    folder = args.work or args.out.with_name(f"{args.out.name}.work")
+    work = Work(folder, args.disk)
+    try:
+        with BuildProgress() as progress:
+            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, args, tokenizer)
+            progress("write", 0, 0, str(args.out))
+            info = write_model(model, args)
+            if args.arpa:
+                progress("write", 0, 0, str(args.arpa))
+                save(model, args.arpa)
+            report = {**info, **facts(work)}
+            if heldout:
+                progress("score", 0, 0, str(args.heldout))
+                report["heldout"] = perplexity(model, heldout, args, tokenizer, options)
+        skipped = all_skipped(work)
+    finally:
+        work.close()
+    if args.work is None:
+        work.remove()
+    output.report(args, {**report, "skipped": skipped.to_json()}, *tables(report, output.width()), *inputs.remarks(skipped))
+
+
+def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> CountOptions:
     vocab_size = args.vocab_size or (tokenizer.vocab_size if tokenizer else None)
     eot = tokenizer.eot if tokenizer and args.eot is None else args.eot
     if vocab_size is None or eot is None:
-        raise Misuse("expected --tokenizer, or --vocab-size and --eot with .npy files")
+        raise Misuse("expected --tokenizer, or --vocab-size and --eot for token files")
     if eot >= vocab_size:
         raise Misuse(f"--eot {eot}: expected an id in 0..{vocab_size - 1}")
-    with output.stages() as stage:
-        model = build(
-            read(args, tokenizer, vocab_size, stage), order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count,
-            estimate=KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost),
-            shorten=pruning(args), words=tokenizer.words(vocab_size) if tokenizer else None,
-            metadata={"tokenizer": tokenizer.sha256} if tokenizer else {})
-        stage(f"writing {args.out}")
-        info = write_model(model, args)
-    output.report(args, info, *tables(info, output.width()))
+    try:
+        return CountOptions(order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count)
+    except ValueError as error:
+        raise Misuse(f"--min-count: {error}") from None
 
 
-def read(args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, stage: Callable[[str], None]) -> Iterator[Any]:
-    """The sequences of all inputs; says what goes on."""
-    tokens, told = 0, 0
-    for path in args.inputs:
-        for sequence in sequences(path, tokenizer):
-            check_ids(path, sequence, vocab_size)
-            yield sequence
-            tokens += len(sequence)
-            if tokens - told >= 10_000 or not told:
-                told = tokens
-                stage(f"reading {path}: {tokens:,} tokens")
-    stage(f"counting and estimating: {tokens:,} tokens")
-
-
-def check_ids(path: Path, sequence: NDArray[Any], vocab_size: int) -> None:
-    """ValueError naming the file of an id that is none."""
-    low, high = (int(sequence.min()), int(sequence.max())) if len(sequence) else (0, 0)
-    if low < 0 or high >= vocab_size:
-        raise ValueError(f"{path}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+def staged(build: StagedBuild, source: TokenSource, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
+    """All stages, of which those that were done before are not done again."""
+    estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
+    words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
+    metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer else {}
+    return build.compile(build.prune(estimated, pruning(args)), words=words, metadata=metadata)
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:
     if args.theta is None and args.max_ngrams is None:
         return None
     return PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams)
+
+
+def perplexity(model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions) -> dict[str, Any]:
+    """Of text that the model has not seen."""
+    skipped = Skipped()
+    files = [score(model, inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped), options.eot) for piece in pieces]
+    return {"file": str(args.heldout), **totals(sum(file["tokens"] for file in files), sum(file["nats"] for file in files))}
+
+
+def facts(work: Work) -> dict[str, Any]:
+    """What the build took."""
+    return {
+        "stages": [{"stage": name, "seconds": round(seconds, 3)} for name, seconds in work.seconds().items()],
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+        "peak_disk_bytes": work.peak_bytes,
+    }
+
+
+def all_skipped(work: Work) -> Skipped:
+    every = Skipped()
+    for own in work.skipped():
+        every.extend(Skipped.from_json(own))
+    return every

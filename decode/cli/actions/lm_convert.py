@@ -9,7 +9,7 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
 from rescore.lm.ngram import NGram
-from rescore.lm.text import TextTokenizer
+from rescore.lm.tokenizer import TextTokenizer
 
 
 def call(args: argparse.Namespace) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterable
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.ngram import NGram
-from rescore.lm.text import sequences
+from rescore.lm.skipped import Skipped
+from rescore.lm.tokenizer import TextTokenizer
 
 CHUNK = 1 << 20  # tokens scored at once
 
@@ -34,54 +34,41 @@ def call(args: argparse.Namespace) -> None:
                 model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
             except ValueError as error:
                 raise ValueError(f"{args.model}: {error}") from None
-        eot = end_of_text(model, args)
+        eot, skipped = end_of_text(model, args, tokenizer), Skipped()
         files = []
-        for path in args.inputs:
-            try:
-                files.append({"file": str(path), **score(model, sequences(path, tokenizer), eot, partial(tell, stage, path))})
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from None
+        for path, pieces in groupby(inputs.pieces_of(args, tokenizer, model.vocab_size), lambda piece: piece.path):
+            found = chain.from_iterable(inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces)
+            files.append({"file": path, **score(model, inputs.telling(stage, "scoring", found, path), eot)})
     overall = totals(sum(file["tokens"] for file in files), sum(file["nats"] for file in files))
     rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
     columns = [Column("tokens", [f"{row['tokens']:,}" for row in rows])]
     columns += [Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows])
                 for name, key, form in (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))]
-    report = {"model": str(args.model), "end_of_text": eot, "files": files, "overall": overall}
-    output.report(args, report, *column_tables("file", [row["file"] for row in rows], columns, width=output.width()))
+    report = {"model": str(args.model), "end_of_text": eot, "files": files, "overall": overall, "skipped": skipped.to_json()}
+    tables = column_tables("file", [row["file"] for row in rows], columns, width=output.width())
+    output.report(args, report, *tables, *inputs.remarks(skipped))
 
 
-def tell(stage: Callable[[str], None], path: Path, tokens: int) -> None:
-    stage(f"scoring {path}: {tokens:,} tokens")
-
-
-def end_of_text(model: NGram, args: argparse.Namespace) -> int | None:
-    """The id that separates documents: --eot, else the model's, else none (sequences are scored from no context)."""
+def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
+    """The id that separates documents: --eot, else the model's, else the tokenizer's, else none (files are scored from no context)."""
     eot = model.metadata.get("eot") if args.eot is None else args.eot
+    if eot is None and tokenizer:
+        eot = tokenizer.eot
     if eot is not None and not (type(eot) is int and 0 <= eot < model.vocab_size):
         raise Misuse(f"end of text {eot!r}: expected an id in 0..{model.vocab_size - 1}; give --eot")
     return eot
 
 
-def score(model: NGram, found: Iterable[NDArray[Any]], eot: int | None, advance: Callable[[int], None]) -> dict[str, Any]:
-    """Tokens and nats of sequences, each made of whole documents that follow the end of another and end themselves."""
+def score(model: NGram, arrays: Iterable[NDArray[Any]], eot: int | None) -> dict[str, Any]:
+    """Tokens and nats of the documents of a file, of which the first follows an end of text."""
     tokens, nats = 0, 0.0
-    for sequence in found:
-        state = np.array([model.start([] if eot is None else [eot])], np.uint32)
-        begin = int(eot is not None and len(sequence) > 0 and sequence[0] == eot)
-        for part in parts(sequence, begin, eot):
-            (costs,), state = model.score_batch([part], state)
+    state = np.array([model.start([] if eot is None else [eot])], np.uint32)
+    for array in arrays:
+        for at in range(0, len(array), CHUNK):
+            (costs,), state = model.score_batch([array[at : at + CHUNK]], state)
             nats += float(costs.sum(dtype=np.float64))
             tokens += len(costs)
-            advance(tokens)
     return totals(tokens, nats)
-
-
-def parts(sequence: NDArray[Any], begin: int, eot: int | None) -> Iterable[NDArray[Any]]:
-    """The sequence from `begin`, at most CHUNK tokens at once, and the end of text if it lacks it."""
-    for at in range(begin, len(sequence), CHUNK):
-        yield np.asarray(sequence[at : at + CHUNK])
-    if eot is not None and (len(sequence) <= begin or sequence[-1] != eot):
-        yield np.array([eot])
 
 
 def totals(tokens: int, nats: float) -> dict[str, Any]:

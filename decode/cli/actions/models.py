@@ -14,7 +14,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
-from rescore.lm.text import TextTokenizer
+from rescore.lm.tokenizer import TextTokenizer
 
 
 def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:

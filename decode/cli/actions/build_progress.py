@@ -1,0 +1,39 @@
+"""How far a build has come: a line for each stage, on standard error, only where somebody can see it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from rescore.decode.cli.arguments import printable
+
+
+class BuildProgress:
+    """Call it with a stage, what is done of what total, and words for a person."""
+
+    def __init__(self) -> None:
+        screen = Console(stderr=True, markup=False, emoji=False)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}", markup=False),
+            TimeElapsedColumn(), TimeRemainingColumn(), console=screen, transient=True, disable=not screen.is_terminal)
+        self._stage, self._task = "", TaskID(0)
+
+    def __enter__(self) -> BuildProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def __call__(self, stage: str, done: int, total: int, words: str) -> None:
+        if stage != self._stage:
+            self._finish()
+            self._stage, self._task = stage, self._bar.add_task(f"{stage:8}", total=total or None, words=printable(words))
+        self._bar.update(self._task, completed=done, total=total or None, words=printable(words))
+
+    def _finish(self) -> None:
+        if self._stage:
+            task = self._bar.tasks[-1]
+            self._bar.update(self._task, completed=task.total or 1, total=task.total or 1)

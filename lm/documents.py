@@ -1,0 +1,117 @@
+"""The documents of files of text."""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rescore.lm import lines, parquet
+from rescore.lm.pieces import Piece
+from rescore.lm.skipped import BadText, Skipped
+
+
+@dataclass(slots=True)
+class Faults:
+    """What becomes of the bad documents of a piece: counted in `skipped`, or, where that is None, an error each."""
+
+    piece: Piece
+    skipped: Skipped | None
+    before: int | None = None  # lines of the file before the piece, counted when first asked for
+
+    def add(self, number: int, fault: BadText) -> None:
+        """`number`: of the line in the piece, from 1, or of the row in a Parquet file; of a whole file 0."""
+        if self.skipped is None:
+            raise ValueError(f"{self.where(number)}: {fault}") from None
+        self.skipped.add(self.where(number), fault)
+
+    def where(self, number: int) -> str:
+        """The file and, in it, the line or row."""
+        path = self.piece.path if self.piece.path != "-" else "standard input"
+        if not number and self.piece.form == "txt":
+            return path
+        if self.piece.form == "parquet":
+            return f"{path}, row {number}"
+        if self.before is None:
+            self.before = lines.lines_before(self.piece.path, self.piece.begin) if self.piece.begin else 0
+        return f"{path}, line {self.before + number}"
+
+
+def documents(piece: Piece, faults: Faults) -> Iterator[tuple[int, str]]:
+    """The documents of a piece, each with its number as `Faults` counts them.
+
+    ValueError names file and line where packed data or a Parquet file are damaged.
+    """
+    found = _rows(piece) if piece.form == "parquet" else _lines(piece, faults)
+    for number, raw in found:
+        try:
+            text = _text_of(raw, piece)
+        except BadText as fault:
+            faults.add(number, fault)
+            continue
+        if text:
+            yield number, text
+
+
+def _rows(piece: Piece) -> Iterator[tuple[int, bytes | None]]:
+    assert piece.field is not None
+    yield from parquet.texts(Path(piece.path), piece.field, piece.begin, piece.end)
+
+
+def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
+    number = 0
+    try:
+        with lines.opened(piece.path) as stream:
+            if piece.form == "txt":
+                yield 0, _whole(piece.path, stream.read(lines.MAX_BYTES + 1))
+                return
+            for number, line in enumerate(lines.lines_of(stream, piece.begin, piece.end), 1):
+                yield number, line
+    except lines.Damaged as error:
+        raise ValueError(f"{piece.path}: {error.packing} data damaged after line {number}: {error}; copy the file anew") from None
+
+
+def _whole(path: str, content: bytes) -> bytes:
+    if len(content) > lines.MAX_BYTES:
+        raise ValueError(f"{path}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; give --lines if each line is one, else split it")
+    return content
+
+
+def _text_of(raw: bytes | None, piece: Piece) -> str:
+    """The text of a line, row or file; BadText if there is none."""
+    if piece.form == "parquet" and raw is None:
+        raise BadText("no text", f"expected text in column {piece.field!r}, got null")
+    if raw is None or len(raw) > lines.MAX_BYTES:
+        raise BadText("too long", f"longer than {lines.MAX_BYTES >> 20} MiB")
+    text = _decoded(raw)
+    if piece.form == "lines":
+        return text.rstrip("\r\n")
+    return text if piece.field is None or piece.form == "parquet" else _json_text(text, piece.field)
+
+
+def _decoded(text: bytes) -> str:
+    try:
+        return text.removeprefix(BOM_UTF8).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadText("not UTF-8", f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
+
+
+def _json_text(line: str, field: str) -> str:
+    if not line.strip():
+        return ""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise BadText("not JSON", "nested too deeply for a document") from None
+    except ValueError as error:
+        raise BadText("not JSON", f"expected a JSON object, got {line.strip()[:60]}: {error}") from None
+    text = row.get(field) if isinstance(row, dict) else None
+    if not isinstance(text, str):
+        raise BadText("no text", f'expected an object with a string "{field}", got {line.strip()[:60]}')
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadText("half a surrogate pair", f'"{field}" holds half a surrogate pair, which is no character') from None
+    return text

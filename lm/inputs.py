@@ -1,0 +1,94 @@
+"""Names of inputs: which files they stand for, and what each of them holds."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rescore.lattice.dump_header import FILE_NAME
+
+Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "npz", "dump"]
+TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")
+STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so that they may come from a pipe
+PACKED = (".gz", ".zst")
+SUFFIXES: dict[str, Form] = {".jsonl": "jsonl", ".json": "jsonl", ".txt": "txt", ".parquet": "parquet", ".npy": "npy", ".bin": "bin", ".npz": "npz"}
+NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, .npz, the folder of a dump, or -"
+DTYPES = ("uint16", "uint32", "int32")
+STDIN_FORMATS = ("jsonl", "txt", "bin")
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How inputs are read.
+
+    text_field  the key or column that holds the text of JSON lines and Parquet files
+    lines       every line of a .txt file is a document, not the whole file
+    dtype       of .bin files, little-endian: uint16, uint32 or int32; None: uint16 if V <= 65536, else uint32
+    stdin       what standard input holds: "jsonl", "txt" or "bin"
+    """
+
+    text_field: str = "text"
+    lines: bool = False
+    dtype: str | None = None
+    stdin: str = "jsonl"
+
+    def __post_init__(self) -> None:
+        if not self.text_field:
+            raise ValueError("text_field: expected a name, got an empty one")
+        if self.dtype not in (None, *DTYPES):
+            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        if self.stdin not in STDIN_FORMATS:
+            raise ValueError(f"stdin: expected one of {', '.join(STDIN_FORMATS)}, got {self.stdin!r}")
+
+
+def files_of(inputs: Sequence[str | Path]) -> list[Path]:
+    """The files and dump folders that names and patterns (*, ?, [..], ** for folders in folders) stand for.
+
+    In the order of the names, those of a pattern sorted; `-` is standard input. FileNotFoundError for a name or
+    pattern without a file, ValueError for other folders and for a file that two names stand for.
+    """
+    found = [path for name in inputs for path in _matches(str(name))]
+    seen: dict[str, Path] = {}
+    for path in found:
+        if other := seen.get(os.path.realpath(path)):
+            raise ValueError(f"{path}: expected each file once, but {other} is the same; name it once")
+        seen[os.path.realpath(path)] = path
+    return found
+
+
+def form_of(path: Path, options: ReadOptions) -> Form:
+    """What a file holds, by its name. ValueError if that says nothing."""
+    if str(path) == STDIN:
+        form: Form | None = SUFFIXES[f".{options.stdin}"]
+    elif (path / FILE_NAME).is_file():
+        form = "dump"
+    else:
+        form = SUFFIXES.get(path.suffix if path.suffix not in PACKED else path.with_suffix("").suffix)
+        if form not in ("jsonl", "txt") and path.suffix in PACKED:
+            form = None
+    if form is None:
+        raise ValueError(f"{path}: expected a name that ends in {NAMES}")
+    return "lines" if form == "txt" and options.lines else form
+
+
+def _matches(name: str) -> list[Path]:
+    if name == STDIN or os.path.lexists(name):
+        return [_no_folder(Path(name))]
+    if not glob.has_magic(name):
+        raise FileNotFoundError(2, "No such file", name)
+    found = [Path(path) for path in sorted(glob.glob(name, recursive=True))]
+    files = [path for path in found if not path.is_dir() or (path / FILE_NAME).is_file()]
+    if not files:
+        raise FileNotFoundError(2, "the pattern matches no file", name)
+    return files
+
+
+def _no_folder(path: Path) -> Path:
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        raise ValueError(f"{path}: expected files, got a folder that holds no dump; name its files, as in '{path / '*.json.gz'}'")
+    return path

@@ -1,0 +1,102 @@
+"""Lines of files, plain or packed, whole or in ranges of bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+MAX_BYTES = 64 << 20  # of a document: tokenizers need some 30 bytes of memory for each
+BLOCK = 1 << 20
+PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+
+
+class Damaged(ValueError):
+    """A file, packed as `packing` says, that cannot be unpacked further."""
+
+    def __init__(self, packing: str, message: object):
+        super().__init__(str(message) or "cut off")
+        self.packing = packing
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """The content of a file, unpacked where its name ends in .gz or .zst; `-` is standard input.
+
+    Damaged in the block if the packed data are cut off or damaged.
+    """
+    suffix = Path(path).suffix
+    if suffix in PACKINGS and os.path.isfile(path) and not os.path.getsize(path):
+        raise Damaged(PACKINGS[suffix], "the file is empty")
+    try:
+        with _stream(path, suffix) as stream:
+            yield stream
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Damaged(PACKINGS[suffix], error) from None
+    except OSError as error:
+        if suffix != ".zst" or error.errno is not None:
+            raise
+        raise Damaged(PACKINGS[suffix], error) from None
+
+
+def _stream(path: str, suffix: str) -> BinaryIO:
+    if path == "-":
+        return open(sys.stdin.fileno(), "rb", BLOCK, closefd=False)
+    if suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if suffix == ".zst":
+        import pyarrow
+
+        return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(path, compression="zstd"), BLOCK))
+    return open(path, "rb", BLOCK)
+
+
+def lines_of(stream: BinaryIO, begin: int, end: int | None) -> Iterator[bytes | None]:
+    """The lines that begin in bytes begin..end, with their ends; None for each that is longer than MAX_BYTES."""
+    at = first_line(stream, begin)
+    while end is None or at < end:
+        line = stream.readline(MAX_BYTES + 1)
+        if not line:
+            return
+        at += len(line)
+        if len(line) <= MAX_BYTES:
+            yield line
+            continue
+        if not line.endswith(b"\n"):
+            at += _skip_line(stream)
+        yield None
+
+
+def first_line(stream: BinaryIO, begin: int) -> int:
+    """The first byte at or after `begin` that begins a line; the stream stands there."""
+    if not begin:
+        return 0
+    stream.seek(begin - 1)
+    return begin - 1 + _skip_line(stream)
+
+
+def lines_before(path: str, begin: int) -> int:
+    """How many lines begin before the first line of a range that starts at byte `begin`."""
+    number = 0
+    with open(path, "rb") as stream:
+        left = first_line(stream, begin)
+        stream.seek(0)
+        while left > 0 and (block := stream.read(min(BLOCK, left))):
+            number += block.count(b"\n")
+            left -= len(block)
+    return number
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    skipped = 0
+    while part := stream.readline(BLOCK):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped

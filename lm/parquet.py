@@ -1,0 +1,76 @@
+"""Text columns of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROWS = 64  # decoded at once; a row may be a book
+
+
+def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
+    """The row groups of a file in ranges of at least one group and at most `most` bytes of text.
+
+    ValueError if the file is no Parquet file or has no such column of text.
+    """
+    with opened(path) as file:
+        column = _column(path, file, field)
+        sizes = [file.metadata.row_group(i).column(column).total_uncompressed_size for i in range(file.num_row_groups)]
+    found, begin, size = [], 0, 0
+    for i, own in enumerate(sizes):
+        if i > begin and size + own > most:
+            found.append((begin, i))
+            begin, size = i, 0
+        size += own
+    return [*found, (begin, len(sizes))]
+
+
+def texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple[int, bytes | None]]:
+    """The rows of row groups begin..end: number in the file, from 1, and UTF-8 text, not yet checked; None for null."""
+    import pyarrow as pa
+
+    with opened(path) as file:
+        _column(path, file, field)
+        number = sum(file.metadata.row_group(i).num_rows for i in range(begin))
+        groups = range(begin, file.num_row_groups if end is None else end)
+        for batch in file.iter_batches(ROWS, row_groups=list(groups), columns=[field]):
+            column = batch.column(0)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            for value in column.cast(pa.large_binary()).to_pylist():
+                number += 1
+                yield number, value
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A Parquet file, read in small blocks. ValueError in the block if it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+            yield file
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
+
+
+def _column(path: Path, file: Any, field: str) -> int:
+    """Which column it is, one of text without lists or fields inside."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    found = [name for name in schema.names if name == field]
+    if len(found) != 1:
+        raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names)) or 'none'}; name that of the text with --text-field")
+    kind = schema.field(field).type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
+        raise ValueError(f"{path}: expected text in column {field!r}, got {kind}; name that of the text with --text-field")
+    return next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == field)

@@ -1,0 +1,120 @@
+"""Inputs in pieces, each of which is read on its own.
+
+A piece is a file, or a range of one: bytes of plain lines, row groups of Parquet, tokens of flat token files. A
+document belongs to the piece in which it begins. The pieces depend on nothing but the files and the options.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rescore.lattice.dump_header import FILE_NAME, read_header
+from rescore.lm import parquet, token_files
+from rescore.lm.inputs import PACKED, STDIN, STREAMS, TEXT, Form, ReadOptions, files_of, form_of
+from rescore.lm.tokenizer import TextTokenizer
+
+PIECE_BYTES = 256 << 20  # of text: about a minute of tokenization on one processor
+PIECE_TOKENS = 1 << 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Part of an input. Two pieces are equal if they are the same part of the same, unchanged file.
+
+    path       the file; "-" is standard input
+    form       what it holds; see inputs.py
+    begin, end the part: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin), rows (npz); end None: to the end
+    size, mtime_ns  of the file, None for standard input and pipes
+    field, dtype    of the options, where the form has use for them
+    """
+
+    path: str
+    form: Form
+    begin: int = 0
+    end: int | None = None
+    size: int | None = None
+    mtime_ns: int | None = None
+    field: str | None = None
+    dtype: str | None = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.form in TEXT
+
+    def to_json(self) -> dict[str, Any]:
+        """For manifests: a piece can be taken as done if it still has the same value."""
+        return asdict(self)
+
+    def check_unchanged(self) -> None:
+        """ValueError if the file is no longer that which was planned with."""
+        if self.size is not None and _identity(Path(self.path)) != (self.size, self.mtime_ns):
+            raise ValueError(f"{self.path}: changed since the work began; start it anew")
+
+
+def plan(inputs: Sequence[str | Path], *, vocab_size: int, tokenizer: TextTokenizer | None = None, options: ReadOptions | None = None) -> list[Piece]:
+    """The pieces of all inputs (see `files_of`), in their order, files and folders checked as far as their headers.
+
+    vocab_size  V, for the dtype of .bin files
+    tokenizer   ValueError names the first input of text if there is none, and dumps of another tokenizer
+    """
+    options = options or ReadOptions()
+    pieces: list[Piece] = []
+    for path in files_of(inputs):
+        form = form_of(path, options)
+        if form in TEXT and tokenizer is None:
+            raise ValueError(f"{path}: text needs a tokenizer: give --tokenizer tokenizer.json")
+        pieces.extend(_of_dump(path, tokenizer) if form == "dump" else _of_file(path, form, options, vocab_size))
+    return pieces
+
+
+def _of_dump(path: Path, tokenizer: TextTokenizer | None) -> Iterator[Piece]:
+    header = read_header(path / FILE_NAME)
+    known = header.tokenizer_sha256
+    if tokenizer and known and tokenizer.sha256 != known:
+        raise ValueError(f"{path}: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got {known}")
+    for shard in header.shards:
+        file = path / shard.file
+        size, mtime_ns = _identity(file)
+        yield Piece(path=str(file), form="dump", size=size, mtime_ns=mtime_ns)
+
+
+def _of_file(path: Path, form: Form, options: ReadOptions, vocab_size: int) -> Iterator[Piece]:
+    size, mtime_ns = _identity(path)
+    common: dict[str, Any] = {"path": str(path), "form": form, "size": size, "mtime_ns": mtime_ns}
+    if form in ("jsonl", "parquet"):
+        common["field"] = options.text_field
+    if form == "bin":
+        common["dtype"] = options.dtype or ("uint16" if vocab_size <= 1 << 16 else "uint32")
+    if size is None and form not in STREAMS:
+        raise ValueError(f"{path}: expected a regular file, got a pipe or device; {form} files cannot be read from one")
+    for begin, end in _ranges(path, size, form, common):
+        yield Piece(begin=begin, end=end, **common)
+
+
+def _ranges(path: Path, size: int | None, form: Form, common: dict[str, Any]) -> list[tuple[int, int | None]]:
+    if form == "parquet":
+        return parquet.ranges(path, common["field"], PIECE_BYTES)
+    if form == "npy":
+        return _split(len(token_files.map_npy(path)), PIECE_TOKENS)
+    if form == "bin" and size is not None:
+        return _split(token_files.bin_length(path, np.dtype(common["dtype"]), size), PIECE_TOKENS)
+    if form in ("jsonl", "lines") and size is not None and path.suffix not in PACKED:
+        return _split(size, PIECE_BYTES)
+    return [(0, None)]
+
+
+def _split(total: int, step: int) -> list[tuple[int, int | None]]:
+    return [(begin, min(begin + step, total)) for begin in range(0, total, step)] or [(0, 0)]
+
+
+def _identity(path: Path) -> tuple[int | None, int | None]:
+    if str(path) == STDIN:
+        return None, None
+    status = path.stat()
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else (None, None)

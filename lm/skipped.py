@@ -1,0 +1,46 @@
+"""What was left out of the text that was read: bad lines, by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EXAMPLES = 5
+
+
+class BadText(ValueError):
+    """One document that cannot be used. `reason` is the same for all documents with the same fault."""
+
+    def __init__(self, reason: str, message: str | None = None):
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Skipped:
+    """Documents that were skipped: how many for each reason, and the first few with file, line and fault."""
+
+    reasons: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(self.reasons.values())
+
+    def add(self, where: str, fault: BadText) -> None:
+        self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(f"{where}: {fault}")
+
+    def extend(self, other: Skipped) -> None:
+        """Add those of another part of the text."""
+        for reason, number in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + number
+        self.examples = [*self.examples, *other.examples][:EXAMPLES]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"documents": len(self), "reasons": dict(self.reasons), "examples": list(self.examples)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Skipped:
+        return cls(reasons=dict(value["reasons"]), examples=list(value["examples"]))

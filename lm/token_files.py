@@ -1,0 +1,190 @@
+"""Token ids from files of them: flat arrays, windows of sampled text, dumps."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.dump import Dump
+from rescore.lm import lines
+
+if TYPE_CHECKING:
+    from rescore.lm.pieces import Piece
+
+CHUNK = 1 << 20  # tokens handled at once
+ROWS = 1024  # of an archive
+MAX_TOKENS = 1 << 28  # of a document in a file of tokens
+
+
+class Part(NamedTuple):
+    """Ids as a file holds them, and where: "token" and the number of the first, or "window" or "sequence" and its number."""
+
+    ids: NDArray[Any]
+    unit: str
+    number: int
+
+
+def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The dtype of arrays of tokens of a vocabulary."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.uint32
+
+
+def token_documents(piece: Piece, *, vocab_size: int, eot: int | None) -> Iterator[NDArray[Any]]:
+    """The tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
+
+    Empty documents are left out. Without an end of text (`eot` None) the arrays are stretches of the file as it is.
+    ValueError names file and position of an id outside 0..V-1, and of a file that is damaged or of another kind.
+    """
+    checked = _checked(_parts(piece, eot), piece.path, vocab_size)
+    if eot is None:
+        yield from checked
+    else:
+        yield from _whole_documents(checked, piece.path, eot)
+
+
+def map_npy(path: str | Path) -> NDArray[Any]:
+    """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+        got = "something else, or objects" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+        got = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        raise ValueError(f"{path}: expected a flat array of integers, got {got}")
+    return array
+
+
+def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
+    """How many ids a file of `size` bytes holds."""
+    if size % dtype.itemsize:
+        raise ValueError(f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: cut off, or of another --dtype")
+    return size // dtype.itemsize
+
+
+def _parts(piece: Piece, eot: int | None) -> Iterator[Part]:
+    if piece.form == "npy":
+        return _stretch(map_npy(piece.path), piece, eot)
+    if piece.form == "bin":
+        dtype = np.dtype(piece.dtype).newbyteorder("<")
+        if piece.end is None:
+            return _read(piece.path, dtype)
+        return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, eot)
+    if eot is None:
+        raise ValueError(f"{piece.path}: holds many sequences, which an end-of-text id separates: give --eot")
+    return _windows(piece.path, eot) if piece.form == "npz" else _sequences(piece.path, eot)
+
+
+def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[Part]:
+    """The documents that begin in tokens begin..end of the piece."""
+    end = len(array) if piece.end is None else piece.end
+    begin, end = (_first_document(array, at, eot) for at in (piece.begin, end))
+    for at in range(begin, end, CHUNK):
+        yield Part(array[at : min(at + CHUNK, end)], "token", at)
+
+
+def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
+    """The first position at or after `begin` at which a document begins."""
+    if not begin or eot is None:
+        return begin
+    for at in range(begin - 1, len(array), CHUNK):
+        ends = array[at : at + CHUNK] == eot
+        if ends.any():
+            return at + int(ends.argmax()) + 1
+    return len(array)
+
+
+def _read(path: str, dtype: np.dtype) -> Iterator[Part]:
+    """The ids of a pipe."""
+    number = 0
+    with lines.opened(path) as stream:
+        while block := stream.read(CHUNK * dtype.itemsize):
+            yield Part(np.frombuffer(block, dtype, bin_length(path, dtype, len(block))), "token", number)
+            number += CHUNK
+
+
+def _windows(path: str, eot: int) -> Iterator[Part]:
+    """The windows of `tools/sample_text.py`: row i of `tokens` up to `stop[i]`."""
+    number = 0
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for rows, stops in zip(_rows(archive, "tokens", 2), _rows(archive, "stop", 1), strict=True):
+                if len(rows) != len(stops) or stops.min() < 0 or stops.max() > rows.shape[1]:
+                    raise ValueError(f"windows from {number} on whose stops are too many, too few or outside 0..{rows.shape[1]}")
+                for row, stop in zip(rows, stops):
+                    yield Part(np.append(row[:stop], eot), "window", number)
+                    number += 1
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError) as error:  # what archives raise
+        raise ValueError(f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}") from None
+
+
+def _rows(archive: zipfile.ZipFile, name: str, dimensions: int) -> Iterator[NDArray[Any]]:
+    """An array of integers [n] or [n, L] in an archive, at most ROWS rows at once."""
+    with archive.open(f"{name}.npy") as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, columns_first, dtype = read_header(stream)
+        width = math.prod(shape[1:])
+        if dtype.kind not in "iu" or len(shape) != dimensions or width > CHUNK or (columns_first and dimensions > 1):
+            raise ValueError(f"{name} {dtype} {list(shape)}, not integers in {dimensions} dimensions")
+        for at in range(0, shape[0], ROWS):
+            rows = min(ROWS, shape[0] - at)
+            raw = stream.read(rows * width * dtype.itemsize)
+            yield np.frombuffer(raw, dtype).reshape(rows, *shape[1:])
+
+
+def _sequences(path: str, eot: int) -> Iterator[Part]:
+    """The sequences of a shard of a dump, prompt and continuation."""
+    dump = Dump.open(Path(path).parent)
+    for number, text in enumerate(dump.texts(Path(path).name)):
+        yield Part(np.append(text, eot), "sequence", number)
+
+
+def _checked(parts: Iterable[Part], path: str, vocab_size: int) -> Iterator[NDArray[Any]]:
+    """The ids, all in 0..V-1, in the dtype of the vocabulary."""
+    dtype = token_dtype(vocab_size)
+    for ids, unit, number in parts:
+        low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
+        if low < 0 or high >= vocab_size:
+            at = int(((ids < 0) | (ids >= vocab_size)).argmax())
+            place = f"token {number + at}" if unit == "token" else f"{unit} {number}, token {at}"
+            raise ValueError(f"{path}, {place}: expected ids in 0..{vocab_size - 1}, got {ids[at]}")
+        yield ids.astype(dtype, copy=False)
+
+
+def _whole_documents(parts: Iterable[NDArray[Any]], path: str, eot: int) -> Iterator[NDArray[Any]]:
+    """The documents of consecutive parts, some CHUNK tokens at once, or one that is longer."""
+    held: list[NDArray[Any]] = []
+    size, wanted = 0, CHUNK
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size < wanted:
+            continue
+        tokens = np.concatenate(held)
+        ends = np.flatnonzero(tokens == eot)
+        cut = int(ends[-1]) + 1 if len(ends) else 0
+        yield from _without_empty(tokens[:cut], eot)
+        held, size = [tokens[cut:]], len(tokens) - cut
+        if size > MAX_TOKENS:
+            raise ValueError(f"{path}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, or split the document")
+        wanted = CHUNK + 2 * size  # so that a long document is joined a few times, not at every part
+    if size:
+        yield from _without_empty(np.concatenate([*held, np.array([eot], held[0].dtype)]), eot)
+
+
+def _without_empty(tokens: NDArray[Any], eot: int) -> Iterator[NDArray[Any]]:
+    """The tokens less each end of text that follows another, or begins them; nothing if none is left."""
+    ends = tokens == eot
+    empty = ends.copy()
+    empty[1:] &= ends[:-1]
+    left = tokens[~empty] if empty.any() else tokens
+    if len(left):
+        yield left

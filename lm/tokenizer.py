@@ -1,0 +1,66 @@
+"""A Hugging Face tokenizer, as text files are read with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TextTokenizer:
+    """A Hugging Face `tokenizer.json`: V (its greatest id + 1), the end-of-text id, the hash of the file.
+
+    Text is only text to it: special tokens that a document spells out are encoded like any other characters, and
+    truncation and padding, which some files ask for, are off.
+    """
+
+    tokenizer: Any
+    vocab_size: int
+    eot: int
+    sha256: str
+
+    @classmethod
+    def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
+        """ValueError if the file has no such end-of-text token; by default one of the usual names."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise ValueError("reading text needs the package tokenizers: pip install rescore[tokenizers]") from None
+        raw = Path(path).read_bytes()
+        try:
+            tokenizer = Tokenizer.from_buffer(raw)
+        except Exception as error:  # the package raises bare Exceptions
+            raise ValueError(f"{path}: expected a Hugging Face tokenizer.json, got {error}") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        names = [end_of_text] if end_of_text else END_OF_TEXT
+        eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
+        if eot is None:
+            raise ValueError(f"{path}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
+        vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
+
+    def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
+        """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to nothing."""
+        ids = range(self.vocab_size if vocab_size is None else vocab_size)
+        return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
+
+    def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
+        """Ids of each document. Runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL released.
+
+        ValueError if the tokenizer fails at one of them, e.g. for want of an unknown token.
+        """
+        try:
+            found = self.tokenizer.encode_batch_fast(list(documents), add_special_tokens=False)
+        except Exception as error:  # as above
+            raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
+        return [np.array(one.ids, np.uint32) for one in found]
