@@ -82,7 +82,7 @@ def add_rescoring(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)")
     parser.add_argument("--semantics", choices=SEMANTICS, default="failure",
                         help="failure: exact; epsilon: backoff whenever it is cheaper, for comparison (default: failure)")
-    parser.add_argument("--threads", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N", help="default: all processors")
+    add_threads(parser)
 
 
 def add_dump(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -94,6 +94,10 @@ def add_dump(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
 
 def add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", action="append", metavar="NAME", help="only this task; may be given several times")
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N", help="default: all processors")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
