@@ -107,6 +107,15 @@ def test_shards_are_whole_documents_and_can_be_made_again(monkeypatch, saved, tm
     assert json.loads((tmp_path / "a" / "corpus.json").read_text())["seed"] == 9
 
 
+def test_shards_of_large_vocabularies_are_of_four_bytes(monkeypatch, tmp_path):
+    size = (1 << 16) + 10
+    tables = Tables.from_ngrams({(token,): (1 / size, 1.0) for token in range(size)}, vocab_size=size)
+    NGram.from_tables(tables, metadata={"eot": size - 1}).save(tmp_path / "lm.ngram")
+    run(monkeypatch, tmp_path / "lm.ngram", tmp_path / "a", "--tokens", "200k")
+    shard = np.load(tmp_path / "a" / "shard-00000.npy")
+    assert shard.dtype == np.uint32 and shard[-1] == size - 1 and (np.bincount(shard >> 15) > 0).all() and shard.max() < size
+
+
 def test_a_folder_made_otherwise_is_refused(monkeypatch, saved, tmp_path):
     run(monkeypatch, saved, tmp_path / "a", "--tokens", "1k")
     with pytest.raises(SystemExit, match=r"corpus.json: expected .*'seed': 2.*, got .*'seed': 1.*; give another folder"):
