@@ -22,10 +22,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.metadata
 import json
-import os
-import platform
 import subprocess
 import tempfile
 import time
@@ -38,6 +35,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from machine import machine
 from openfst_search import (
     OPTIMISED,
     Answers,
@@ -99,7 +97,7 @@ def main() -> None:
     work = load(args, model)
     timings = measure(work, model, args.alpha, console)
     report = {
-        "machine": machine(),
+        "machine": settled(),
         "settings": {
             "dump": str(args.dump), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "lattices": len(work.lattices),
             "slots": work.batch.slots, "candidates": work.batch.width, "paths": args.paths, "alpha": args.alpha, "rounds": args.rounds,
@@ -261,32 +259,13 @@ def rows(timings: list[Timing]) -> list[dict[str, object]]:
     return out
 
 
-def machine() -> dict[str, object]:
-    """What the figures depend on besides the code."""
-    cpu = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+def settled() -> dict[str, object]:
+    """The machine, and what OpenFst is compiled from and with."""
     return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in ("rescore", "numpy", "pynini")},
+        **machine("rescore", "numpy", "pynini"),
         "libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"),
         "g++": _output("g++", "-dumpfullversion"),
     }
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _output(*command: str) -> str | None:
