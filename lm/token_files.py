@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+    except (ValueError, EOFError, TokenError) as error:  # numpy takes what it does not know for pickles, and offers to run them
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
@@ -121,7 +122,7 @@ def _windows(path: str, eot: int) -> Iterator[Part]:
                 for row, stop in zip(rows, stops):
                     yield Part(np.append(row[:stop], eot), "window", number)
                     number += 1
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError) as error:  # what archives raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError, OSError, TokenError) as error:  # what damaged archives raise
         raise ValueError(f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}") from None
 
 
