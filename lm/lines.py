@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-MAX_BYTES = 64 << 20  # of a document: tokenizers need some 30 bytes of memory for each
+MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory for each, two documents at a time
 BLOCK = 1 << 20  # read at once where lines are passed over
 BUFFER = 1 << 20
 PACKINGS = {".gz": "gzip", ".zst": "zstd"}
