@@ -29,14 +29,13 @@ class Faults:
 
     def where(self, number: int) -> str:
         """The file and, in it, the line or row."""
-        path = self.piece.path if self.piece.path != "-" else "standard input"
-        if not number and self.piece.form == "txt":
-            return path
+        if self.piece.form == "txt":
+            return self.piece.name
         if self.piece.form == "parquet":
-            return f"{path}, row {number}"
+            return f"{self.piece.name}, row {number}"
         if self.before is None:
             self.before = lines.lines_before(self.piece.path, self.piece.begin) if self.piece.begin else 0
-        return f"{path}, line {self.before + number}"
+        return f"{self.piece.name}, line {self.before + number}"
 
 
 def documents(piece: Piece, faults: Faults) -> Iterator[tuple[int, str]]:
@@ -65,17 +64,17 @@ def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
     try:
         with lines.opened(piece.path) as stream:
             if piece.form == "txt":
-                yield 0, _whole(piece.path, stream.read(lines.MAX_BYTES + 1))
+                yield 0, _whole(piece.name, stream.read(lines.MAX_BYTES + 1))
                 return
             for number, line in enumerate(lines.lines_of(stream, piece.begin, piece.end), 1):
                 yield number, line
     except lines.Damaged as error:
-        raise ValueError(f"{piece.path}: {error.packing} data damaged after line {number}: {error}; copy the file anew") from None
+        raise ValueError(f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file anew") from None
 
 
-def _whole(path: str, content: bytes) -> bytes:
+def _whole(name: str, content: bytes) -> bytes:
     if len(content) > lines.MAX_BYTES:
-        raise ValueError(f"{path}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; give --lines if each line is one, else split it")
+        raise ValueError(f"{name}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; give --lines if each line is one, else split it")
     return content
 
 

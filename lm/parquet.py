@@ -11,13 +11,13 @@ ROWS = 64  # decoded at once; a row may be a book
 
 
 def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
-    """The row groups of a file in ranges of at least one group and at most `most` bytes of text.
+    """The row groups of a file in ranges of at least one group and at most `most` bytes, unpacked, of all columns.
 
     ValueError if the file is no Parquet file or has no such column of text.
     """
     with opened(path) as file:
-        column = _column(path, file, field)
-        sizes = [file.metadata.row_group(i).column(column).total_uncompressed_size for i in range(file.num_row_groups)]
+        _check_column(path, file, field)
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]  # of columns: pyarrow aborts on some damage
     found, begin, size = [], 0, 0
     for i, own in enumerate(sizes):
         if i > begin and size + own > most:
@@ -32,7 +32,7 @@ def texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple
     import pyarrow as pa
 
     with opened(path) as file:
-        _column(path, file, field)
+        _check_column(path, file, field)
         number = sum(file.metadata.row_group(i).num_rows for i in range(begin))
         groups = range(begin, file.num_row_groups if end is None else end)
         for batch in file.iter_batches(ROWS, row_groups=list(groups), columns=[field]):
@@ -53,7 +53,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             yield file
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
     except OSError as error:
         if error.errno is not None:
@@ -61,16 +61,14 @@ def opened(path: Path) -> Iterator[Any]:
         raise ValueError(f"{path}: not a Parquet file, or damaged: {error}") from None
 
 
-def _column(path: Path, file: Any, field: str) -> int:
-    """Which column it is, one of text without lists or fields inside."""
+def _check_column(path: Path, file: Any, field: str) -> None:
+    """ValueError unless there is one such column of text."""
     import pyarrow as pa
 
     schema = file.schema_arrow
-    found = [name for name in schema.names if name == field]
-    if len(found) != 1:
-        raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names)) or 'none'}; name that of the text with --text-field")
+    if schema.names.count(field) != 1:
+        raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names[:20])) or 'none'}; name that of the text with --text-field")
     kind = schema.field(field).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value)):
         raise ValueError(f"{path}: expected text in column {field!r}, got {kind}; name that of the text with --text-field")
-    return next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == field)

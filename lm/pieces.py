@@ -44,6 +44,11 @@ class Piece:
     dtype: str | None = None
 
     @property
+    def name(self) -> str:
+        """The file, for messages."""
+        return "standard input" if self.path == STDIN else self.path
+
+    @property
     def is_text(self) -> bool:
         return self.form in TEXT
 

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -42,18 +43,18 @@ def token_documents(piece: Piece, *, vocab_size: int, eot: int | None) -> Iterat
     Empty documents are left out. Without an end of text (`eot` None) the arrays are stretches of the file as it is.
     ValueError names file and position of an id outside 0..V-1, and of a file that is damaged or of another kind.
     """
-    checked = _checked(_parts(piece, eot), piece.path, vocab_size)
+    checked = _checked(_parts(piece, eot), piece.name, vocab_size)
     if eot is None:
         yield from checked
     else:
-        yield from _whole_documents(checked, piece.path, eot)
+        yield from _whole_documents(checked, piece.name, eot)
 
 
 def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+    except (ValueError, EOFError, TokenError) as error:  # numpy takes what it does not know for pickles, and offers to run them
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
@@ -75,7 +76,7 @@ def _parts(piece: Piece, eot: int | None) -> Iterator[Part]:
     if piece.form == "bin":
         dtype = np.dtype(piece.dtype).newbyteorder("<")
         if piece.end is None:
-            return _read(piece.path, dtype)
+            return _read(piece, dtype)
         return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, eot)
     if eot is None:
         raise ValueError(f"{piece.path}: holds many sequences, which an end-of-text id separates: give --eot")
@@ -101,12 +102,12 @@ def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
     return len(array)
 
 
-def _read(path: str, dtype: np.dtype) -> Iterator[Part]:
+def _read(piece: Piece, dtype: np.dtype) -> Iterator[Part]:
     """The ids of a pipe."""
     number = 0
-    with lines.opened(path) as stream:
+    with lines.opened(piece.path) as stream:
         while block := stream.read(CHUNK * dtype.itemsize):
-            yield Part(np.frombuffer(block, dtype, bin_length(path, dtype, len(block))), "token", number)
+            yield Part(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
             number += CHUNK
 
 
@@ -121,7 +122,7 @@ def _windows(path: str, eot: int) -> Iterator[Part]:
                 for row, stop in zip(rows, stops):
                     yield Part(np.append(row[:stop], eot), "window", number)
                     number += 1
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError) as error:  # what archives raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError, OSError, TokenError) as error:  # what damaged archives raise
         raise ValueError(f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}") from None
 
 
@@ -147,7 +148,7 @@ def _sequences(path: str, eot: int) -> Iterator[Part]:
         yield Part(np.append(text, eot), "sequence", number)
 
 
-def _checked(parts: Iterable[Part], path: str, vocab_size: int) -> Iterator[NDArray[Any]]:
+def _checked(parts: Iterable[Part], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
     """The ids, all in 0..V-1, in the dtype of the vocabulary."""
     dtype = token_dtype(vocab_size)
     for ids, unit, number in parts:
@@ -155,11 +156,11 @@ def _checked(parts: Iterable[Part], path: str, vocab_size: int) -> Iterator[NDAr
         if low < 0 or high >= vocab_size:
             at = int(((ids < 0) | (ids >= vocab_size)).argmax())
             place = f"token {number + at}" if unit == "token" else f"{unit} {number}, token {at}"
-            raise ValueError(f"{path}, {place}: expected ids in 0..{vocab_size - 1}, got {ids[at]}")
+            raise ValueError(f"{name}, {place}: expected ids in 0..{vocab_size - 1}, got {ids[at]}")
         yield ids.astype(dtype, copy=False)
 
 
-def _whole_documents(parts: Iterable[NDArray[Any]], path: str, eot: int) -> Iterator[NDArray[Any]]:
+def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iterator[NDArray[Any]]:
     """The documents of consecutive parts, some CHUNK tokens at once, or one that is longer."""
     held: list[NDArray[Any]] = []
     size, wanted = 0, CHUNK
@@ -174,7 +175,7 @@ def _whole_documents(parts: Iterable[NDArray[Any]], path: str, eot: int) -> Iter
         yield from _without_empty(tokens[:cut], eot)
         held, size = [tokens[cut:]], len(tokens) - cut
         if size > MAX_TOKENS:
-            raise ValueError(f"{path}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, or split the document")
+            raise ValueError(f"{name}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, or split the document")
         wanted = CHUNK + 2 * size  # so that a long document is joined a few times, not at every part
     if size:
         yield from _without_empty(np.concatenate([*held, np.array([eot], held[0].dtype)]), eot)

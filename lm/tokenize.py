@@ -27,7 +27,7 @@ def tokens_of(piece: Piece, *, vocab_size: int, eot: int | None, tokenizer: Text
     Empty documents add nothing. Arrays hold some hundred thousand tokens, or one longer document, so that memory does
     not depend on the size of the file. Without `eot` (None), for token files only, they are stretches of the file.
 
-    skipped  where bad lines are counted: no JSON, no text, no UTF-8, longer than 64 MiB, or a text whose tokens hold
+    skipped  where bad lines are counted: no JSON, no text, no UTF-8, longer than 16 MiB, or a text whose tokens hold
              the end of text; None makes the first of them a ValueError
 
     ValueError names the file and the place of ids outside 0..V-1 and of damaged data.
@@ -37,9 +37,9 @@ def tokens_of(piece: Piece, *, vocab_size: int, eot: int | None, tokenizer: Text
         yield from token_documents(piece, vocab_size=vocab_size, eot=eot)
         return
     if tokenizer is None or eot is None:
-        raise ValueError(f"{piece.path}: text needs a tokenizer and an end-of-text id: give --tokenizer")
+        raise ValueError(f"{piece.name}: text needs a tokenizer and an end-of-text id: give --tokenizer")
     if tokenizer.vocab_size > vocab_size:
-        raise ValueError(f"{piece.path}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, got {vocab_size}")
+        raise ValueError(f"{piece.name}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, got {vocab_size}")
     faults = Faults(piece, skipped)
     for encoded in _encoded(_batches(documents(piece, faults)), tokenizer, faults):
         if tokens := list(_ended(encoded, eot, faults)):

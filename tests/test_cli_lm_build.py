@@ -76,6 +76,18 @@ def test_from_standard_input(world, tokenizer, tmp_path):
         assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
 
 
+@pytest.mark.parametrize("content, form, message", [
+    (b'{"text": "w1"}\nbad\n', "jsonl", "standard input, line 2: expected a JSON object, got bad: "),
+    (b"w1\nw2\n\xff\n", "txt", "standard input: expected UTF-8, got byte 0xff at 6"),
+    (b"\1\0\2", "bin", "standard input: expected uint16 ids of 2 bytes, got 3 bytes"),
+    (b"\1\0\x63\0", "bin", "standard input, token 1: expected ids in 0..49, got 99"),
+])  # fmt: skip
+def test_bad_standard_input(tokenizer, tmp_path, content, form, message):
+    process = cli.start("lm", "build", "-", "--stdin-format", form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", "--strict", stdin=cli.subprocess.PIPE)
+    err = process.communicate(content, timeout=120)[1].decode()
+    assert process.returncode == 1 and err.count("\n") == 1 and message in err
+
+
 def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
     good = (world / "a.jsonl").read_text()
     (tmp_path / "c4.json.gz").write_bytes(gzip.compress((good + "oops\n" + '{"url": 1}\n').encode()))
