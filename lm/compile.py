@@ -70,6 +70,7 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     """The tables of an automaton. ValueError unless it is laid out as `compile_tables` does."""
     begin = arrays.arc_begin.astype(np.int64)
     vocab_size = int(begin[1])
+    _check_bounds(arrays, begin, vocab_size)
     levels, first = [Grams.unigrams(vocab_size)], [0, 1]
     for n in range(2, order + 1):
         # The contexts of this order back off to those of the one before, and are reached from its n-grams.
@@ -88,10 +89,23 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     return tables
 
 
+def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> None:
+    """What the native core relies on, since the arrays may be those of a file that nobody has verified."""
+    wrong = {
+        "arc_begin": (np.diff(begin) < 0).any() or begin[0] != 0 or begin[-1] != len(arrays.arc_token),
+        "arc_token": (arrays.arc_token >= vocab_size).any(),
+        "backoff_state": (arrays.backoff_state[1:] < arrays.backoff_state[:-1]).any() or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
+    }
+    if name := next((name for name, is_wrong in wrong.items() if is_wrong), None):
+        raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
+
+
 def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int, first: int, last: int) -> Grams:
     """The order whose contexts are the states first .. last - 1; those of the order below are parents .. first - 1."""
     reached = arrays.arc_next[begin[parents] : begin[first]].astype(np.int64) - first
     gram = np.flatnonzero((reached >= 0) & (reached < last - first))
+    if last > first and arrays.backoff_state[last - 1] >= first:
+        raise ValueError("automaton: backoff_state is not that of a closed backoff model in context order")
     if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
         raise ValueError(f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below")
     token = np.empty(last - first, np.uint32)
