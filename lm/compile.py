@@ -6,13 +6,15 @@ states, state by state, are the n-grams of the tables as they lie there, and not
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, in_order
+from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams
 from rescore.lm.tables import Tables, links
 
@@ -38,16 +40,18 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     arcs = np.cumsum([0, *map(len, levels)])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
 
-    def joined(name: str, dtype, parts) -> NDArray:
-        return columns.write({name: dtype}, ((part,) for part in parts))[0]
+    def joined(name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)) -> NDArray[Any]:
+        """The arrays one after another, each counted on from its base."""
+        parts = ((block + block.dtype.type(base) if base else block,) for array, base in zip(arrays, bases) for block in blocks(columns, array))
+        return columns.write({name: dtype}, parts)[0]
 
     return Arrays(
-        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] + np.uint64(arcs[n]) for n, level in enumerate(levels)), np.array([arcs[-1]], np.uint64)]),
-        arc_token=joined("arc_token", token, (level.token.astype(token) for level in levels)),
-        arc_cost=joined("arc_cost", np.float32, (cost.astype(np.float32) for cost in tables.cost)),
+        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] for level in levels), np.zeros(1, np.uint64)], arcs.tolist()),
+        arc_token=joined("arc_token", token, (level.token for level in levels)),
+        arc_cost=joined("arc_cost", np.float32, tables.cost),
         arc_next=joined("arc_next", np.uint32, next_states(levels, first, columns)),
-        backoff_state=joined("backoff_state", np.uint32, (np.zeros(1, np.uint32), *(level.context_parent + np.uint32(first[n]) for n, level in enumerate(levels[1:])))),
-        backoff_cost=joined("backoff_cost", np.float32, (np.zeros(1, np.float32), *(cost.astype(np.float32) for cost in tables.backoff))),
+        backoff_state=joined("backoff_state", np.uint32, [np.zeros(1, np.uint32), *(level.context_parent for level in levels[1:])], [0, *first.tolist()]),
+        backoff_cost=joined("backoff_cost", np.float32, [np.zeros(1), *tables.backoff]),
     )
 
 

@@ -87,9 +87,17 @@ def count_pieces(
             done += record["tokens"]
             progress(done, record["end"][0])
         if not done:
-            raise ValueError("text to count: expected at least one token, got none")
+            raise ValueError(_nothing(records))
         _compact(work, state, options)
     return [_run(folder, record) for record in state["runs"]]
+
+
+def _nothing(records: Sequence[dict[str, Any]]) -> str:
+    """Why there is nothing to count."""
+    skipped = [own for record in records for own in record["skipped"]]
+    if not skipped:
+        return "text to count: expected at least one token, got none"
+    return f"no document could be read; {sum(own['documents'] for own in skipped):,} were skipped, the first: {skipped[0]['examples'][0]}"
 
 
 def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:

@@ -29,7 +29,9 @@ def call(args: argparse.Namespace) -> None:
     if args.arpa:
         output.check_place(args.arpa)
     tokenizer = models.open_tokenizer(args)
-    options = count_options(args, tokenizer)
+    options, shorten = count_options(args, tokenizer), pruning(args)
+    if shorten:
+        shorten.check(options.vocab_size)
     pieces = inputs.pieces_of(args, tokenizer, options.vocab_size)
     heldout = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.heldout]}), tokenizer, options.vocab_size) if args.heldout else []
     source = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
@@ -37,7 +39,7 @@ def call(args: argparse.Namespace) -> None:
     work = Work(folder, args.disk)
     try:
         with BuildProgress() as progress:
-            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, args, tokenizer)
+            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, shorten, args, tokenizer)
             progress("write", 0, 0, str(args.out))
             info = write_model(model, args)
             if args.arpa:
@@ -65,15 +67,15 @@ def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> 
     try:
         return CountOptions(order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count)
     except ValueError as error:
-        raise Misuse(f"--min-count: {error}") from None
+        raise Misuse(f"--min-count or --order: {error}") from None
 
 
-def staged(build: StagedBuild, source: TokenSource, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
+def staged(build: StagedBuild, source: TokenSource, shorten: PruneOptions | None, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
     """All stages, of which those that were done before are not done again."""
     estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
     metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer else {}
-    return build.compile(build.prune(estimated, pruning(args)), words=words, metadata=metadata)
+    return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:
