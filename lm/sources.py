@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,11 +20,15 @@ class TokenSource:
         """strict  the first bad line is an error; else it is skipped"""
         self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = pieces, vocab_size, eot, tokenizer, strict
         self._skipped: dict[int, Skipped] = {}
+        self._once = secrets.token_hex(4)
 
     @property
     def key(self) -> dict[str, Any]:
-        """The pieces and the tokenizer, for JSON."""
-        return {"pieces": [piece.to_json() for piece in self._pieces], "tokenizer": self._tokenizer.sha256 if self._tokenizer else None}
+        """The pieces and the tokenizer, for JSON. Pipes are never the same again: nobody can tell what they will hold."""
+        key: dict[str, Any] = {"pieces": [piece.to_json() for piece in self._pieces], "tokenizer": self._tokenizer.sha256 if self._tokenizer else None}
+        if any(piece.size is None for piece in self._pieces):
+            key["read from a pipe"] = self._once
+        return key
 
     def __len__(self) -> int:
         return len(self._pieces)
