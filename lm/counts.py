@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.lm.grams import Grams, check_vocabulary, pack
+from rescore.lm.windows import join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +63,9 @@ def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: i
     check_vocabulary(vocab_size, order)
     if not 0 <= eot < vocab_size:
         raise ValueError(f"end-of-text id: expected 0..{vocab_size - 1}, got {eot}")
-    tokens = _join(sequences, vocab_size, eot)
+    tokens = join(sequences, vocab_size, eot)
+    if len(tokens) == 1:
+        raise ValueError("text to count: expected at least one token, got none")
     levels, counted = [Grams.unigrams(vocab_size)], [np.bincount(tokens[1:], minlength=vocab_size)]
     ids = tokens.astype(np.uint32)  # index of the n-gram that ends at each position, where whole is true
     whole = np.arange(len(tokens)) > 0
@@ -98,28 +101,3 @@ def _count_next(
         token=(keys & np.uint64(0xFFFFFF)).astype(np.uint32),
     )
     return level, counted
-
-
-def _join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
-    """All sequences in one array, an end-of-text before, between and after them."""
-    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    end = np.array([eot], dtype)
-    parts: list[NDArray[np.generic]] = [end]
-    for number, sequence in enumerate(sequences):
-        array = np.asarray(sequence)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(
-                f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
-            )
-        if not array.size:
-            continue
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= vocab_size:
-            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
-        skip = int(array[0] == eot)  # the end-of-text that every part before it ends with
-        parts.append(array[skip:].astype(dtype, copy=False))
-        if array[-1] != eot:
-            parts.append(end)
-    if len(parts) == 1:
-        raise ValueError("text to count: expected at least one token, got none")
-    return np.concatenate(parts)
