@@ -89,7 +89,8 @@ def write_counts(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(f"{folder}: expected an empty folder to write counts to; name another, or remove what is there")
-    groups, written, tokens = _groups(batches, header), [], 0
+    groups, tokens = _groups(batches, header), 0
+    written: list[Path] = []
     try:
         ended = False
         while not ended:

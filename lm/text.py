@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
-from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +13,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rescore.lm.json_line import decoded, is_blank, text_of
 
 BATCH = 256  # documents tokenized at once
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
@@ -33,19 +33,23 @@ class TextTokenizer:
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
         """ValueError if the file has no such end-of-text token; by default one of the usual names."""
+        return cls.from_bytes(Path(path).read_bytes(), end_of_text, str(path))
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
+        """The same of a file's content; `name` is what errors call it."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise ValueError("reading text needs the package tokenizers: pip install rescore[tokenizers]") from None
-        raw = Path(path).read_bytes()
         try:
             tokenizer = Tokenizer.from_buffer(raw)
         except Exception as error:  # the package raises bare Exceptions
-            raise ValueError(f"{path}: expected a Hugging Face tokenizer.json, got {error}") from None
+            raise ValueError(f"{name}: expected a Hugging Face tokenizer.json, got {error}") from None
         names = [end_of_text] if end_of_text else END_OF_TEXT
         eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
         if eot is None:
-            raise ValueError(f"{path}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
+            raise ValueError(f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
         vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
 
@@ -69,37 +73,18 @@ def documents(path: str | Path) -> Iterator[str]:
     with cast(BinaryIO, gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as stream:
         try:
             if plain.suffix == ".txt":
-                yield _decoded(stream.read())
+                yield decoded(stream.read())
                 return
             for line in stream:
                 number += 1
-                if line.strip() not in (b"", BOM_UTF8):
-                    yield _text_of(_decoded(line))
+                if not is_blank(line):
+                    yield text_of(decoded(line))
             return
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: the gzip data are damaged after line {number}: {error}") from None
         except ValueError as error:
             place = f", line {number}" if number else ""
             raise ValueError(f"{path}{place}: {error}") from None
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.removeprefix(BOM_UTF8).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
-
-
-def _text_of(line: str) -> str:
-    try:
-        row = json.loads(line)
-    except RecursionError:
-        raise ValueError("nested too deeply for a document") from None
-    if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-        raise ValueError(f'expected an object with a string "text", got {line.strip()[:60]}')
-    if any("\ud800" <= c <= "\udfff" for c in row["text"]):
-        raise ValueError('"text" holds half a surrogate pair, which is no character')
-    return row["text"]
 
 
 def sequences(path: str | Path, tokenizer: TextTokenizer | None) -> Iterator[NDArray[Any]]:

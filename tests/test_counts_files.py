@@ -14,6 +14,7 @@ from rescore.lm.counts_files import WindowCounts, open_counts, write_counts
 from rescore.lm.windows import Packing, group
 
 V, EOT = 6, 0
+KINDS = (pa.list_(pa.int32()), pa.int64())
 HEADER = {"format": "rescore-counts", "version": 1, "order": 3, "vocab_size": V, "eot": EOT, "tokenizer": None, "tokens": 0}
 
 
@@ -39,7 +40,7 @@ def of_stream(stream, order):
     return WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=count)
 
 
-def write(folder, rows, header=None, kinds=(pa.list_(pa.int32()), pa.int64()), name="a.parquet", **options):
+def write(folder, rows, header=None, kinds=KINDS, name="a.parquet", **options):
     """A folder of counts as some other program may write it."""
     folder.mkdir(exist_ok=True)
     grams, counts = [row[0] for row in rows], [row[1] for row in rows]
