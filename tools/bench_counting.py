@@ -5,8 +5,9 @@
 
 The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and handed to each
 engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the engine stands
-beside it. Peak memory is the resident memory of the process and its children together, looked at every 50 ms. The number
-of distinct windows and the sum of counts must be the same for all, or nothing is printed.
+beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 50 ms; CPU
+seconds are all of theirs, and hardly depend on what else the machine does. The number of distinct windows and the sum of
+counts must be the same for all, or nothing is printed.
 
 DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such setting.
 """
@@ -98,7 +99,7 @@ def main() -> None:
         raise SystemExit("the engines disagree: " + "; ".join(f"{row['engine']} {row['distinct']} windows, sum {row['total']} of {windows}" for row in rows))
     show(rows, windows, args, console)
     if args.json:
-        args.json.write_text(json.dumps({"windows": windows, "memory": args.memory, "threads": args.threads, "engines": rows}, indent=2) + "\n")
+        args.json.write_text(json.dumps({"windows": windows, "load": os.getloadavg()[0], "memory": args.memory, "threads": args.threads, "engines": rows}, indent=2) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -149,9 +150,10 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
     command = [sys.executable, __file__, "--memory", f"{args.memory >> 20}M", "--threads", str(args.threads), "--child", engine, *map(str, (source, target, work))]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak = 0
+        peak, cpu = 0, 0.0
         while process.poll() is None:
-            peak = max(peak, tree_bytes(process.pid))
+            resident, used = tree_usage(process.pid)
+            peak, cpu = max(peak, resident), max(cpu, used)
             time.sleep(0.05)
         wall = time.perf_counter() - began
         out = process.stdout.read() if process.stdout else ""
@@ -159,7 +161,7 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
         raise SystemExit(f"{engine}: ended with status {process.returncode}")
     seconds = json.loads(out.splitlines()[-1])["seconds"]
     distinct, total = answer(target)
-    row = {"engine": engine, "version": importlib.metadata.version(PACKAGES[engine]), "seconds": seconds, "start_seconds": wall - seconds,
+    row = {"engine": engine, "version": importlib.metadata.version(PACKAGES[engine]), "seconds": seconds, "start_seconds": wall - seconds, "cpu_seconds": cpu,
            "tokens_per_second": windows / seconds, "peak_bytes": peak, "output_bytes": size(target), "distinct": distinct, "total": total}  # fmt: skip
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     return row
@@ -178,24 +180,29 @@ def size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.glob("*.parquet")) if path.is_dir() else path.stat().st_size
 
 
-def tree_bytes(pid: int) -> int:
-    """Resident bytes of a process and all that descend from it."""
-    total = 0
+def tree_usage(pid: int) -> tuple[int, float]:
+    """Bytes in memory (PSS) and CPU seconds of a process and all that descend from it."""
+    resident, seconds = 0, 0.0
     try:
-        total = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # from the third on, see proc(5)
+        shares = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+        resident = int(shares["Pss"].split()[0]) << 10
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         for task in Path(f"/proc/{pid}/task").iterdir():
-            total += sum(tree_bytes(int(child)) for child in (task / "children").read_text().split())
+            for child in (task / "children").read_text().split():
+                more, longer = tree_usage(int(child))
+                resident, seconds = resident + more, seconds + longer
     except OSError:
         pass  # it has ended meanwhile
-    return total
+    return resident, seconds
 
 
 def show(rows: list[dict], windows: int, args: argparse.Namespace, console: Console) -> None:
     table = Table(title=f"{windows:,} windows of {args.order} tokens, {rows[0]['distinct']:,} distinct; {args.memory >> 20:,} MiB, {args.threads} threads")
-    for name in ("engine", "s", "M tokens/s", "to start, s", "peak GB", "output MB"):
+    for name in ("engine", "s", "M tokens/s", "to start, s", "CPU s", "peak GB", "output MB"):
         table.add_column(name, justify="left" if name == "engine" else "right")
     for row in rows:
-        table.add_row(f"{row['engine']} {row['version']}", f"{row['seconds']:.1f}", f"{row['tokens_per_second'] / 1e6:.2f}", f"{row['start_seconds']:.1f}",
+        table.add_row(f"{row['engine']} {row['version']}", f"{row['seconds']:.1f}", f"{row['tokens_per_second'] / 1e6:.2f}", f"{row['start_seconds']:.1f}", f"{row['cpu_seconds']:.0f}",
                       f"{row['peak_bytes'] / 1e9:.2f}", f"{row['output_bytes'] / 1e6:.0f}")  # fmt: skip
     console.print(table)
 

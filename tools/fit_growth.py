@@ -47,7 +47,8 @@ class Growth:
 
     def at(self, tokens: float, falling: bool) -> float:
         """Distinct n-grams of a text of `tokens` tokens, doubling by doubling; as the exponent falls, or as it is now."""
-        doublings, grown = math.log2(tokens / self.tokens), 0.0
+        doublings = math.log2(tokens / self.tokens)
+        grown = min(0.0, doublings) * self.exponent  # a shorter text
         for number in range(1, math.ceil(doublings) + 1):
             part = min(1.0, doublings - number + 1)
             grown += part * max(0.0, self.exponent + (self.change * number if falling else 0.0))
