@@ -1,8 +1,7 @@
 """Tables to the six arrays of the automaton, and back.
 
-A state is a context that has n-grams of its own or a backoff weight other than 1; states are ordered by length, then
-lexicographically, the root first. So the arcs of all states, state by state, are the n-grams of order 1, of order 2, ..,
-in the order of the tables, and nothing has to be sorted.
+A state is a context that has n-grams of its own or a backoff weight other than 1, or is a suffix of such a context;
+states are ordered by the length of their context, then by the context read backwards, the root first.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.grams import Grams
+from rescore.lm.grams import Grams, pack
 from rescore.lm.tables import Tables
 
 
@@ -31,36 +30,64 @@ def compile_tables(tables: Tables) -> Arrays:
     """The automaton of a model."""
     levels, top = tables.levels, tables.order
     backoff = [b.astype(np.float32) for b in tables.backoff]
-    arcs = [np.array([tables.vocab_size])]  # of the states of each length
-    shorter, paid = [np.zeros(1, np.uint32)], [np.zeros(1, np.float32)]
-    next_state: list[NDArray[np.uint32]] = []  # after each n-gram: the longest suffix of it that is a state
+    kept = _states(tables, backoff)
+    # By order: which state each n-gram is as a context, or which it leads to.
+    number: list[NDArray[np.uint32]] = []
+    sources, shorter, paid = [np.zeros(1, np.int64)], [np.zeros(1, np.uint32)], [np.zeros(1, np.float32)]
+    first = np.arange(tables.vocab_size)  # the first token of each n-gram
     states = 1
     for n in range(1, top + 1):
-        below = next_state[-1][levels[n - 1].suffix] if n > 1 else np.zeros(tables.vocab_size, np.uint32)
+        level = levels[n - 1]
+        below = number[-1][level.suffix] if n > 1 else np.zeros(tables.vocab_size, np.uint32)
         if n == top:
-            next_state.append(below)
+            number.append(below)
             break
-        children = np.bincount(levels[n].prefix, minlength=len(levels[n - 1]))
-        is_state = (children > 0) | (backoff[n - 1] != 0)
-        number = states + np.cumsum(is_state) - 1
-        next_state.append(np.where(is_state, number, below).astype(np.uint32))
-        arcs.append(children[is_state])
-        shorter.append(below[is_state])
-        paid.append(backoff[n - 1][is_state])
-        states += int(is_state.sum())
+        if n > 1:
+            first = first[level.prefix]
+        gram = np.flatnonzero(kept[n - 1])
+        gram = gram[np.lexsort((first[gram], below[gram]))]
+        own = below.copy()
+        own[gram] = states + np.arange(len(gram))
+        number.append(own)
+        sources.append(gram)
+        shorter.append(below[gram])
+        paid.append(backoff[n - 1][gram])
+        states += len(gram)
     if states >= 1 << 32:
         raise ValueError(f"model: expected fewer than 2^32 contexts, got {states}; prune it")
+    rows, lengths = zip(*(_rows_of(level, gram) for level, gram in zip(levels, sources)))
     begin = np.zeros(states + 1, np.uint64)
-    np.cumsum(np.concatenate(arcs), out=begin[1:])
+    np.cumsum(np.concatenate(lengths), out=begin[1:])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
     return Arrays(
         arc_begin=begin,
-        arc_token=np.concatenate([level.token.astype(token) for level in levels]),
-        arc_cost=np.concatenate([c.astype(np.float32) for c in tables.cost]),
-        arc_next=np.concatenate(next_state),
+        arc_token=np.concatenate([level.token[own].astype(token) for level, own in zip(levels, rows)]),
+        arc_cost=np.concatenate([c[own].astype(np.float32) for c, own in zip(tables.cost, rows)]),
+        arc_next=np.concatenate([after[own] for after, own in zip(number, rows)]),
         backoff_state=np.concatenate(shorter),
         backoff_cost=np.concatenate(paid),
     )
+
+
+def _states(tables: Tables, backoff: list[NDArray[np.float32]]) -> list[NDArray[np.bool_]]:
+    """Which n-grams of the orders below N are states: with h its suffix h' is one too."""
+    kept: list[NDArray[np.bool_]] = []
+    for n in range(tables.order - 1, 0, -1):
+        own = backoff[n - 1] != 0
+        own[tables.levels[n].prefix] = True
+        if kept:
+            own[tables.levels[n].suffix[kept[0]]] = True
+        kept.insert(0, own)
+    return kept
+
+
+def _rows_of(level: Grams, contexts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of a level, context by context, and how many each context has."""
+    begin = level.begin(int(max(contexts.max(initial=-1), level.prefix.max(initial=0))) + 1)
+    lengths = begin[contexts + 1] - begin[contexts]
+    ends = np.cumsum(lengths)
+    rows = np.arange(ends[-1] if len(ends) else 0)
+    return rows + np.repeat(begin[contexts] - (ends - lengths), lengths), lengths
 
 
 def decompile(arrays: Arrays, order: int) -> Tables:
@@ -70,18 +97,23 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     levels, cost = [Grams.unigrams(vocab_size)], [arrays.arc_cost[:vocab_size].astype(np.float64)]
     backoff: list[NDArray[np.float64]] = []
     first, last = 0, 1  # the states of length n - 1
+    row = np.arange(vocab_size)  # of the arcs of order n among the n-grams
     for n in range(1, order):
         reached = arrays.arc_next[begin[first] : begin[last]].astype(np.int64)
-        gram = np.flatnonzero(reached >= last)  # the n-gram of each state of length n
-        own = last + np.arange(len(gram))
-        if not np.array_equal(reached[gram], own):
-            raise ValueError(f"automaton: expected the states of length {n} in lexicographic order from {last} on")
+        arc = np.flatnonzero(reached >= last)  # that leads to each state of length n
+        arc = arc[np.argsort(reached[arc], kind="stable")]
+        if not np.array_equal(reached[arc], last + np.arange(len(arc))):
+            raise ValueError(f"automaton: expected one arc to each state of length {n} from {last} on")
+        gram = row[arc]
         paid = np.zeros(len(levels[-1]))
         paid[gram] = arrays.backoff_cost[last : last + len(gram)]
         backoff.append(paid)
         first, last = last, last + len(gram)
-        levels.append(_next_level(levels, gram, begin[first : last + 1], arrays.arc_token))
-        cost.append(arrays.arc_cost[begin[first] : begin[last]].astype(np.float64))
+        level, sort = _next_level(levels, gram, begin[first : last + 1], arrays.arc_token)
+        levels.append(level)
+        cost.append(arrays.arc_cost[begin[first] : begin[last]][sort].astype(np.float64))
+        row = np.empty_like(sort)
+        row[sort] = np.arange(len(sort))
     tables = Tables(levels=tuple(levels), cost=tuple(cost), backoff=tuple(backoff))
     for name, mine, given in zip(Arrays._fields, compile_tables(tables), arrays):
         if not np.array_equal(mine, given):
@@ -91,8 +123,9 @@ def decompile(arrays: Arrays, order: int) -> Tables:
 
 def _next_level(
     levels: list[Grams], gram: NDArray[np.int64], begin: NDArray[np.int64], arc_token: NDArray[np.generic]
-) -> Grams:
-    """The n-grams that are the arcs of the states `gram` [n] (contexts of the last level); begin: [n + 1]."""
+) -> tuple[Grams, NDArray[np.int64]]:
+    """The n-grams that are the arcs of the states `gram` [n] (contexts of the last level), and the arc of each;
+    begin: [n + 1]."""
     prefix = np.repeat(gram, np.diff(begin))
     token = arc_token[begin[0] : begin[-1]].astype(np.uint32)
     if len(levels) == 1:
@@ -104,4 +137,6 @@ def _next_level(
         raise ValueError(
             f"automaton: arc {int(begin[0]) + wrong} (token {int(token[wrong])}) has no arc in the next shorter context"
         )
-    return Grams(prefix=prefix.astype(np.uint32), suffix=suffix.astype(np.uint32), token=token)
+    sort = np.argsort(pack(prefix, token), kind="stable")
+    level = Grams(prefix=prefix.astype(np.uint32), suffix=suffix.astype(np.uint32), token=token)
+    return Grams(prefix=level.prefix[sort], suffix=level.suffix[sort], token=level.token[sort]), sort

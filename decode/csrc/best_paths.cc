@@ -50,7 +50,7 @@ uint32_t PathSearch::intern(const States& states, const Models& models, Semantic
     const Automaton& lm = *models.lm[0];
     target = intern({lm.backoff(states[0])}, models, semantics, t);
     // An epsilon arc after the last token is weighted as in the last slot.
-    weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(lm.backoff_cost[states[0]]));
+    weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(lm.backoff_cost(states[0])));
   }
   const uint32_t node = static_cast<uint32_t>(states_.size());
   states_.push_back(states);
@@ -74,23 +74,23 @@ void PathSearch::expand_node(uint32_t node, int t, const Models& models, const S
     expand(models, sausage, slot, t, states, expansion);
     reached = ~uint64_t{0};
   } else {
-    std::array<uint32_t, kMaxCandidates> next;
+    std::array<uint64_t, kMaxCandidates> arc;
     std::array<double, kMaxCandidates> cost;
     const uint64_t wanted = slot.count == 64 ? ~uint64_t{0} : (uint64_t{1} << slot.count) - 1;
-    const uint64_t found = models.lm[0]->match_arcs(states[0], slot.tokens.data(), wanted, 0, next.data(), cost.data());
+    const uint64_t found = models.lm[0]->match_arcs(states[0], slot.tokens.data(), wanted, arc.data(), cost.data());
     reached = 0;
     for (uint64_t left = found; left; left &= left - 1) {
       const int i = __builtin_ctzll(left);
       const int rank = slot.rank[i];
       expansion.weight[rank] = to_fixed(sausage.slot_cost(t)[rank] + models.weight(0, t) * cost[i]);
-      expansion.next[rank][0] = next[i];
+      expansion.arc[rank][0] = arc[i];
       reached |= uint64_t{1} << rank;
     }
   }
   for (int rank = 0; rank < slot.count; ++rank) {
     const bool exists = (reached >> rank & 1) && expansion.weight[rank] < kImpossible;
     weight_[row + rank] = exists ? expansion.weight[rank] : kImpossible;
-    target_[row + rank] = exists ? intern(expansion.next[rank], models, semantics, t + 1) : kNone;
+    target_[row + rank] = exists ? intern(models.next(expansion.arc[rank], sausage.slot_ids(t)[rank]), models, semantics, t + 1) : kNone;
   }
 }
 

@@ -15,14 +15,14 @@ void expand(const Models& models, const Sausage& sausage, const Slot& slot, int 
             Expansion& out) {
   std::array<double, kMaxCandidates> total;
   for (int i = 0; i < slot.count; ++i) total[i] = sausage.slot_cost(t)[slot.rank[i]];
-  std::array<uint32_t, kMaxCandidates> next;
+  std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> cost;
   for (int j = 0; j < models.size(); ++j) {
-    models.lm[j]->match(states[j], slot.tokens.data(), slot.count, next.data(), cost.data());
+    models.lm[j]->match(states[j], slot.tokens.data(), slot.count, arc.data(), cost.data());
     const double alpha = models.weight(j, t);
     for (int i = 0; i < slot.count; ++i) {
       total[i] += alpha * cost[i];
-      out.next[slot.rank[i]][j] = next[i];
+      out.arc[slot.rank[i]][j] = arc[i];
     }
   }
   for (int i = 0; i < slot.count; ++i) out.weight[slot.rank[i]] = to_fixed(total[i]);

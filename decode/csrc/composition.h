@@ -28,6 +28,9 @@ inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<doubl
 // The states of a history in every model.
 using States = std::array<uint32_t, kMaxModels>;
 
+// The arcs that a token takes in every model.
+using TakenArcs = std::array<uint64_t, kMaxModels>;
+
 struct Models {
   std::vector<const Automaton*> lm;
   std::vector<double> alpha;  // [models, slots]
@@ -35,6 +38,11 @@ struct Models {
 
   int size() const { return static_cast<int>(lm.size()); }
   double weight(int j, int t) const { return alpha[static_cast<size_t>(j) * slots + t]; }
+  States next(const TakenArcs& arc, uint32_t token) const {
+    States states;
+    for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(arc[j], token);
+    return states;
+  }
 };
 
 // A slot's candidates in ascending order of token, as the automata want them.
@@ -47,10 +55,11 @@ struct Slot {
   Slot(const Sausage& sausage, int t);
 };
 
-// What each candidate of a slot costs from given states, by rank.
+// What each candidate of a slot costs from given states, and the arcs that it takes, by rank. The states after it
+// are looked up where they are needed: a search goes on from few of the candidates.
 struct Expansion {
   std::array<Fixed, kMaxCandidates> weight;
-  std::array<States, kMaxCandidates> next;
+  std::array<TakenArcs, kMaxCandidates> arc;
 };
 
 // weight = head cost + sum over models of alpha * (-ln p), under failure semantics.
