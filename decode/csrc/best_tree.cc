@@ -6,6 +6,8 @@
 namespace rescore {
 namespace {
 
+constexpr uint64_t kBlock = 64;  // costs of a list compared at once
+
 struct LessProbableLater {
   const PrefixTree* tree;
   bool operator()(const Child& a, const Child& b) const {
@@ -58,7 +60,7 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
   Opened& opened = opened_[prefix];
   const int t = tree_.prefixes[prefix].depth;
   Expansion expansion;
-  expand(models, sausage, slots_[t], t, opened.states, expansion);
+  expand(models, sausage, slots_[t], t, opened.states, caches_, expansion);
   // The softmax over the slot's candidates, in nats.
   Fixed least = kImpossible;
   for (int rank = 0; rank < slots_[t].count; ++rank) least = std::min(least, expansion.weight[rank]);
@@ -89,6 +91,7 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
   const int length = sausage.length();
   if (length == 0) return 0;
   for (int t = 0; t < length; ++t) slots_[t] = Slot(sausage, t);
+  for (int j = 0; j < models.size(); ++j) caches_[j].clear();
   tree_.clear();
   children_.clear();
   arcs_.clear();
@@ -114,12 +117,12 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   contexts_.clear();
   double paid = 0;
   const auto most = [&] {  // nats that an arc may cost, with room for rounding
-    return least_.size() < nodes ? INFINITY : static_cast<double>(least_.front() - cost) / kFixedOne - paid + 1e-6;
+    return least_.size() < nodes ? INFINITY : static_cast<double>(least_.front() - cost) / kFixedOne - paid + 1e-5;
   };
   const auto propose = [&](uint64_t arc, uint32_t token, float arc_cost) {
     const Fixed total = cost + to_fixed(std::max(paid + static_cast<double>(arc_cost), 0.0));
     if (total >= kImpossible || (least_.size() == nodes && total > least_.front())) return;
-    for (const uint32_t longer : contexts_)  // whose arc hides this one
+    for (const Automaton::Arcs longer : contexts_)  // one of which hides this one
       if (lm.has_arc(longer, token)) return;
     proposals_.push_back({total, token, arc});
     if (least_.size() == nodes) {
@@ -134,13 +137,17 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
     const Automaton::Arcs arcs = lm.arcs(state);
     double limit = most();
     const Level& level = lm.level(lm.length(state));
-    for (uint64_t arc = arcs.begin; arc < arcs.end; ++arc) {
-      const float arc_cost = level.cost[arc - level.first_arc];
-      if (!(arc_cost <= limit)) continue;
-      propose(arc, lm.checked_token(arc), arc_cost);
-      limit = most();
+    for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
+      uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), static_cast<float>(limit));
+      for (; cheap; cheap &= cheap - 1) {
+        const uint64_t arc = begin + __builtin_ctzll(cheap);
+        const float arc_cost = level.cost[arc - level.first_arc];
+        if (!(arc_cost <= limit)) continue;
+        propose(arc, lm.checked_token(arc), arc_cost);
+        limit = most();
+      }
     }
-    contexts_.push_back(state);
+    contexts_.push_back(arcs);
     paid += lm.backoff_cost(state);
   }
   for (const uint32_t token : lm.by_unigram_cost()) {

@@ -33,6 +33,7 @@ class LatticeTreeSearch {
   std::vector<Child> children_;
   std::vector<TakenArcs> arcs_;  // beside children_
   std::array<Slot, kMaxSlots> slots_;
+  Caches caches_;
 };
 
 // Prefixes that a model alone proposes, q(w | prefix) = p(w | prefix), at most `slots` tokens deep. The
@@ -58,7 +59,7 @@ class ModelTreeSearch {
   std::vector<Child> children_;
   std::vector<uint64_t> arcs_;  // beside children_
   std::vector<Proposal> proposals_;
-  std::vector<uint32_t> contexts_;  // the states backed off from
+  std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<Fixed> least_;        // a heap, the greatest first
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "automaton.h"
+#include "context_cache.h"
 #include "sausage.h"
 
 namespace rescore {
@@ -45,6 +46,9 @@ struct Models {
   }
 };
 
+// One for each model.
+using Caches = std::array<ContextCache, kMaxModels>;
+
 // A slot's candidates in ascending order of token, as the automata want them.
 struct Slot {
   int count;
@@ -52,6 +56,7 @@ struct Slot {
   std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
 
   Slot() : count(0) {}
+  uint64_t all() const { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
   Slot(const Sausage& sausage, int t);
 };
 
@@ -64,6 +69,6 @@ struct Expansion {
 
 // weight = head cost + sum over models of alpha * (-ln p), under failure semantics.
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
-            Expansion& out);
+            Caches& caches, Expansion& out);
 
 }  // namespace rescore

@@ -44,8 +44,6 @@ uint64_t match_in(Tokens list, uint64_t begin, uint64_t end, const uint32_t* tok
   return matched;
 }
 
-uint64_t low_ones(int count) { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
-
 }  // namespace
 
 // Let the arcs of order n with token w, in their order, lead to states of length l. Such a state is w and the last
@@ -87,12 +85,6 @@ uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
   return to.first_state + index;
 }
 
-bool Automaton::has_arc(uint32_t state, uint32_t token) const {
-  if (state == kRoot) return true;
-  const Arcs list = arcs(state);
-  return find(list, token) != list.end;
-}
-
 uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
   const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
   const uint64_t at = vocab_size + (token16_ ? gallop(token16_, begin, end, token) : gallop(Token24{token24_}, begin, end, token));
@@ -100,10 +92,15 @@ uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
 }
 
 Step Automaton::step(uint32_t state, uint32_t token) const {
-  uint64_t arc;
-  double cost;
-  match(state, &token, 1, &arc, &cost);
-  return {next(arc, token), cost};
+  double paid = 0;
+  while (state != kRoot) {
+    const Context own = context(state);
+    const uint64_t arc = find(own.arcs, token);
+    if (arc != own.arcs.end) return {next(arc, token), paid + cost(arc)};
+    paid += own.backoff_cost;
+    state = own.backoff;
+  }
+  return {next(token, token), paid + root_cost_[token]};
 }
 
 uint32_t Automaton::start(const int32_t* history, size_t length) const {
@@ -127,36 +124,16 @@ uint64_t Automaton::match_root(const uint32_t* tokens, uint64_t wanted, double p
   return wanted;
 }
 
-uint64_t Automaton::match_list(uint32_t length, Arcs arcs, const uint32_t* tokens, uint64_t wanted, double paid,
-                               uint64_t* arc, double* cost) const {
-  const Level& own = levels_[length];
+uint64_t Automaton::match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc,
+                          double* cost) const {
+  const Level& own = levels_[context.length];
   const auto found = [&](int i, uint64_t at) {
     arc[i] = at + vocab_size;
     cost[i] = paid + own.cost[at + vocab_size - own.first_arc];
   };
-  const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
+  const uint64_t begin = context.arcs.begin - vocab_size, end = context.arcs.end - vocab_size;
   return token16_ ? match_in(token16_, begin, end, tokens, wanted, found)
                   : match_in(Token24{token24_}, begin, end, tokens, wanted, found);
-}
-
-uint64_t Automaton::match_arcs(uint32_t state, const uint32_t* tokens, uint64_t wanted, uint64_t* arc, double* cost) const {
-  const uint32_t l = length(state);
-  if (l == 0) return match_root(tokens, wanted, 0, arc, cost);
-  return match_list(l, arcs(l, state - levels_[l].first_state), tokens, wanted, 0, arc, cost);
-}
-
-void Automaton::match(uint32_t state, const uint32_t* tokens, int count, uint64_t* arc, double* cost) const {
-  uint64_t left = low_ones(count);
-  double paid = 0;
-  uint32_t l = length(state);
-  uint64_t index = state - levels_[l].first_state;
-  for (; l > 0; --l) {
-    left &= ~match_list(l, arcs(l, index), tokens, left, paid, arc, cost);
-    if (!left) return;
-    paid += levels_[l].backoff[index];
-    index = shorter(l, index);
-  }
-  match_root(tokens, left, paid, arc, cost);
 }
 
 void Automaton::distribution(uint32_t state, float* cost) const {

@@ -101,6 +101,19 @@ class Automaton {
     const uint32_t l = length(state);
     return l ? arcs(l, state - levels_[l].first_state) : Arcs{0, vocab_size};
   }
+  // What is stored of a state other than the root.
+  struct Context {
+    Arcs arcs;
+    uint32_t length;
+    uint32_t backoff;
+    float backoff_cost;
+  };
+  Context context(uint32_t state) const {
+    const uint32_t l = length(state);
+    const uint64_t index = state - levels_[l].first_state;
+    const uint32_t to = l > 1 ? levels_[l - 1].first_state + shorter(l, index) : kRoot;
+    return {arcs(l, index), l, to, levels_[l].backoff[index]};
+  }
   uint32_t backoff(uint32_t state) const {
     const uint32_t l = length(state);
     return l > 1 ? levels_[l - 1].first_state + shorter(l, state - levels_[l].first_state) : kRoot;
@@ -127,8 +140,8 @@ class Automaton {
   // The state after an arc, whose token is `token` < vocab_size.
   uint32_t next(uint64_t arc, uint32_t token) const;
 
-  // Whether `token` has an arc in `state` itself.
-  bool has_arc(uint32_t state, uint32_t token) const;
+  // Whether `token` has an arc among those of a state that is not the root.
+  bool has_arc(Arcs arcs, uint32_t token) const { return find(arcs, token) != arcs.end; }
 
   // The cost of `token` in `state` and the state that it leads to. Precondition: token < vocab_size.
   Step step(uint32_t state, uint32_t token) const;
@@ -136,12 +149,10 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // For the tokens of `wanted` (a bit each) that have an arc in `state` itself: arc[i] and its cost[i] are set.
-  // Returns their bits. `tokens` ascend.
-  uint64_t match_arcs(uint32_t state, const uint32_t* tokens, uint64_t wanted, uint64_t* arc, double* cost) const;
-
-  // The same under failure semantics: each of the `count` tokens gets its arc and its cost, backing off included.
-  void match(uint32_t state, const uint32_t* tokens, int count, uint64_t* arc, double* cost) const;
+  // For the tokens of `wanted` (a bit each) that have an arc in the context itself: arc[i] is set, and cost[i], to
+  // `paid` more than the arc's. Returns their bits. `tokens` ascend.
+  uint64_t match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
+  uint64_t match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -176,9 +187,6 @@ class Automaton {
   // The code in arc_next, of an arc that is not the root's.
   uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
   uint64_t find(Arcs arcs, uint32_t token) const;
-  uint64_t match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
-  uint64_t match_list(uint32_t length, Arcs arcs, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc,
-                      double* cost) const;
 
   friend class Check;
 

@@ -38,14 +38,24 @@ inline uint64_t ones_by_byte(uint64_t word) {
   return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Full) * 0x0101010101010101ull;
 }
 
+// [byte][rank]: the place of the one of that rank in a byte.
+struct SelectTable {
+  uint8_t place[256][8] = {};
+  constexpr SelectTable() {
+    for (int byte = 0; byte < 256; ++byte)
+      for (int bit = 0, rank = 0; bit < 8; ++bit)
+        if (byte >> bit & 1) place[byte][rank++] = bit;
+  }
+};
+inline constexpr SelectTable kSelectInByte;
+
 // Where the one of the given rank (from 0) is in the word, `sums` being its ones_by_byte. Precondition: rank < all ones.
 inline uint32_t select_in_word(uint64_t word, uint64_t sums, uint32_t rank) {
-  // Each byte whose sum is at most `rank` sets its top bit: the wanted one lies beyond it.
+  // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
   const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
   const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;
-  uint64_t rest = word >> byte;
-  for (rank -= static_cast<uint32_t>((sums << 8 >> byte) & 0xFF); rank; --rank) rest &= rest - 1;
-  return byte + __builtin_ctzll(rest);
+  rank -= static_cast<uint32_t>((sums << 8 >> byte) & 0xFF);
+  return byte + kSelectInByte.place[word >> byte & 0xFF][rank];
 }
 
 }  // namespace rescore

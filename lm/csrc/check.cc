@@ -64,6 +64,8 @@ class Check {
 
   void costs(uint32_t l) const {
     const Level& own = lm_.levels_[l];
+    if (!own.cost.book_ascends()) fail("arc_book", l, "expected costs that ascend");
+    if (!own.backoff.book_ascends()) fail("backoff_book", l, "expected costs that ascend");
     for (uint64_t i = 0; i < own.arcs; ++i)
       if (!std::isfinite(own.cost[i])) fail("arc_cost", own.first_arc + i, "expected a finite cost");
     for (uint64_t i = 0; i < own.states; ++i)

@@ -14,15 +14,15 @@ uint32_t pattern(float cost) {
   return bits;
 }
 
-// How often each cost occurs, by its bits; empty if there are so many that a book saves little.
-std::unordered_map<uint32_t, uint64_t> distinct(const float* cost, uint64_t size) {
-  std::unordered_map<uint32_t, uint64_t> times;
+// The bits of the costs that occur; empty if they are so many that a book saves little.
+std::unordered_map<uint32_t, uint32_t> distinct(const float* cost, uint64_t size) {
+  std::unordered_map<uint32_t, uint32_t> found;
   const uint64_t most = std::min(kMostEntries, size / 2);
   for (uint64_t i = 0; i < size; ++i) {
-    ++times[pattern(cost[i])];
-    if (times.size() > most) return {};
+    found.emplace(pattern(cost[i]), 0);
+    if (found.size() > most) return {};
   }
-  return times;
+  return found;
 }
 
 EncodedColumn raw(const float* cost, uint64_t size) {
@@ -45,17 +45,21 @@ std::vector<uint8_t> packed(uint64_t size, uint32_t bits, Code code) {
 }  // namespace
 
 EncodedColumn exact_column(const float* cost, uint64_t size) {
-  auto times = distinct(cost, size);
-  const uint32_t bits = times.empty() ? 32 : bit_length(times.size() - 1);
-  if (times.empty() || size * bits + 32 * times.size() > 24 * size) return raw(cost, size);
-  std::vector<std::pair<uint32_t, uint64_t>> entries(times.begin(), times.end());
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.second != b.second ? a.second > b.second : a.first < b.first; });
-  std::vector<float> book(entries.size());
-  for (size_t number = 0; number < entries.size(); ++number) {
-    std::memcpy(&book[number], &entries[number].first, 4);
-    times[entries[number].first] = number;
+  auto number = distinct(cost, size);
+  const uint32_t bits = number.empty() ? 32 : bit_length(number.size() - 1);
+  if (number.empty() || size * bits + 32 * number.size() > 24 * size) return raw(cost, size);
+  std::vector<float> book(number.size());
+  std::transform(number.begin(), number.end(), book.begin(), [](const auto& entry) {
+    float own;
+    std::memcpy(&own, &entry.first, 4);
+    return own;
+  });
+  std::sort(book.begin(), book.end());
+  for (size_t i = 0; i < book.size(); ++i) {
+    if (i && !(book[i - 1] < book[i])) return raw(cost, size);  // 0 and -0, or a NaN
+    number[pattern(book[i])] = i;
   }
-  return {bits, packed(size, bits, [&](uint64_t i) { return times.find(pattern(cost[i]))->second; }), std::move(book)};
+  return {bits, packed(size, bits, [&](uint64_t i) { return number.find(pattern(cost[i]))->second; }), std::move(book)};
 }
 
 EncodedColumn rounded_column(const float* cost, uint64_t size, const std::vector<float>& book) {

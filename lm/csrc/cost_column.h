@@ -1,12 +1,13 @@
 // The costs of the arcs of one order, or of the failure arcs of one length, in one of two forms:
 //
 //     32 bits, no book   each cost a float
-//     b bits and a book  each cost the number, of b bits, of one of at most 2^b floats
+//     b bits and a book  each cost the number, of b bits, of one of at most 2^b floats, which ascend
 //
 // Katz models repeat their costs, p(w | h) being made of two counts: as a rule a book of all the costs of an order
 // is exact and takes half the space. A book of 256 is the quantised form. Bits lie packed, least first, in bytes.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "bits.h"
@@ -40,6 +41,26 @@ class CostColumn {
     return book_[code];
   }
 
+  // Which of costs i .. i + count - 1 < size() are at most `limit`, a bit each; count <= 64. As books ascend, the
+  // numbers are compared and the book is read only to find the number of the limit.
+  uint64_t within(uint64_t i, uint64_t count, float limit) const {
+    uint64_t found = 0;
+    if (!book_) {
+      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit) << n;
+      return found;
+    }
+    const uint64_t codes = std::upper_bound(book_, book_ + entries_, limit) - book_, bits = bits_, mask = mask_;
+    uint64_t at = i * bits;
+    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < codes) << n;
+    return found;
+  }
+
+  bool book_ascends() const {
+    for (uint64_t i = 1; i < entries_; ++i)
+      if (!(book_[i - 1] < book_[i])) return false;
+    return true;
+  }
+
   uint64_t size() const { return size_; }
   void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }
 
@@ -58,7 +79,7 @@ struct EncodedColumn {
   std::vector<float> book;
 };
 
-// The same costs, by a book of them, the most frequent first, if that saves a quarter of the space at least.
+// The same costs, by a book of them if that saves a quarter of the space at least.
 EncodedColumn exact_column(const float* cost, uint64_t size);
 
 // The costs rounded to the nearest of a book of 1 to 256, which ascends; 8 bits each.

@@ -2,9 +2,9 @@
 //
 // Of each of n values up to `greatest` the low l bits lie packed beside each other; the rest, h, is a one at
 // position h + i of a vector of bits, i being the number of the value. So value i is found at the i-th one, and a
-// sample for every 64th one says where to start counting. One block of 64-bit words holds it all:
+// sample of every 32nd value says where to start counting. One block of 64-bit words holds it all:
 //
-//     samples  one for each 64 values, the position of the one
+//     samples  h of values 0, 32, 64, .., two to a word; l is such that they fit into 32 bits
 //     low      n l bits, and a word more if l > 0, so that a value may be read with its neighbours
 //     high     n + (greatest >> l) bits and at least one more
 #pragma once
@@ -18,7 +18,7 @@ namespace rescore {
 
 class EliasFano {
  public:
-  static constexpr uint64_t kSampled = 64;
+  static constexpr uint64_t kSampled = 32;
 
   EliasFano() = default;
   // A view of words that someone else keeps; there are words(count, greatest) of them.
@@ -46,7 +46,7 @@ class EliasFano {
     return {value(i, position), value(i + 1, next_one(i, position + 1))};
   }
 
-  void prefetch(uint64_t i) const { __builtin_prefetch(samples_ + i / kSampled); }
+  void prefetch(uint64_t i) const { __builtin_prefetch(samples_ + i / kSampled / 2); }
 
   // Whether the words are those that `encode` writes for some values, to the last bit; O(size()).
   bool well_formed() const {
@@ -55,7 +55,7 @@ class EliasFano {
     for (uint64_t at = 0; at < high_words_; ++at) {
       for (uint64_t word = high_[at]; word; word &= word - 1, ++number) {
         const uint64_t position = at * 64 + __builtin_ctzll(word);
-        if (number == count_ || position < number || (number % kSampled == 0 && samples_[number / kSampled] != position)) return false;
+        if (number == count_ || position < number || (number % kSampled == 0 && sample(number) != position)) return false;
         const uint64_t found = ((position - number) << low_bits_) | low(number);
         if (found < before || found > greatest_) return false;
         before = found;
@@ -75,7 +75,7 @@ class EliasFano {
     uint64_t* high = low + low_words(count, bits);
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t own = value(i), position = (own >> bits) + i, at = i * bits;
-      if (i % kSampled == 0) samples[i / kSampled] = position;
+      if (i % kSampled == 0) samples[i / kSampled / 2] |= (own >> bits) << (i / kSampled % 2 * 32);
       high[position / 64] |= uint64_t{1} << position % 64;
       if (!bits) continue;
       const uint64_t kept = own & ((uint64_t{1} << bits) - 1);
@@ -85,7 +85,7 @@ class EliasFano {
   }
 
  private:
-  static uint64_t samples(uint64_t count) { return (count + kSampled - 1) / kSampled; }
+  static uint64_t samples(uint64_t count) { return (count + 2 * kSampled - 1) / (2 * kSampled); }
   static uint64_t low_words(uint64_t count, uint32_t bits) { return bits ? (count * bits + 63) / 64 + 1 : 0; }
   static uint64_t high_words(uint64_t count, uint64_t greatest, uint32_t bits) { return (count + (greatest >> bits)) / 64 + 1; }
 
@@ -102,12 +102,18 @@ class EliasFano {
     return found;
   }
 
+  // The position of one number i - i % kSampled.
+  uint64_t sample(uint64_t i) const {
+    const uint64_t number = i / kSampled;
+    return (samples_[number / 2] >> number % 2 * 32 & UINT32_MAX) + number * kSampled;
+  }
+
   // The position of one number i.
   uint64_t select(uint64_t i) const {
-    const uint64_t sample = samples_[i / kSampled];
-    uint64_t at = sample / 64;
+    const uint64_t start = sample(i);
+    uint64_t at = start / 64;
     if (at >= high_words_) corrupt(name_, i);
-    uint64_t word = high_[at] & (~uint64_t{0} << sample % 64);
+    uint64_t word = high_[at] & (~uint64_t{0} << start % 64);
     uint32_t rank = i % kSampled;
     for (;;) {
       const uint64_t sums = ones_by_byte(word);
