@@ -123,7 +123,7 @@ class NGram:
     def open(cls, path: str | os.PathLike[str], verify: bool | None = None) -> NGram:
         """A model from an `.ngram` file, mapped into memory and shared between processes.
 
-        verify  read the file wholly: checksums, and every array entry. None: only files of at most 64 MiB. Unverified
+        verify  read the file wholly: checksums, and every array entry. None: only files of at most 4 MiB. Unverified
                 files open in milliseconds at any size; damage in them is found, as an error, when it is met.
         """
         content = ngram_file.read(path, verify)

@@ -81,8 +81,8 @@ def test_the_worked_example(worked):
         "states": 5,
         "arcs": 10,
         "ngrams": [6, 3, 1],
-        "bytes": 188,
-        "bytes_per_ngram": 18.8,
+        "bytes": 400,
+        "bytes_per_ngram": 40.0,
         "words": True,
     }
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Backoff, models, padded, sausages
+from oracle import models, padded, sausages
 
 from rescore.decode.draft import Rescorer
 from rescore.lattice.dump import Dump

@@ -48,7 +48,7 @@ class EliasFano {
 
   void prefetch(uint64_t i) const { __builtin_prefetch(samples_ + i / kSampled / 2); }
 
-  // Whether the words are those that `encode` writes for some values, to the last bit; O(size()).
+  // Whether the words hold size() values that never descend, and samples that fit them; O(size()).
   bool well_formed() const {
     if (!count_) return true;
     uint64_t number = 0, before = 0;
