@@ -101,7 +101,7 @@ class StagedBuild:
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, f"{grams:,} n-grams",
                              lambda columns: compile_tables(tables, columns))
-        return NGram.from_arrays(arrays, tables, words=words, metadata={**metadata, "eot": self._options.eot})
+        return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
 
     def _stage(self, name: str, key: dict[str, Any], total: int, words: str, body: Callable[[Folder], Any]) -> Any:
         """total: bytes that the stage is expected to write."""
