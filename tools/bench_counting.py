@@ -5,7 +5,8 @@
 
 The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and handed to each
 engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the engine stands
-beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 50 ms; CPU
+beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 200 ms
+and counted if it lasted for two looks, since a process that is being started shows its parent's memory a second time; CPU
 seconds are all of theirs, and hardly depend on what else the machine does. The number of distinct windows and the sum of
 counts must be the same for all, or nothing is printed.
 
@@ -62,7 +63,7 @@ def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> 
     from pyspark.sql import SparkSession
 
     settings = {"spark.driver.memory": f"{memory >> 20}m", "spark.local.dir": str(work), "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-                "spark.sql.shuffle.partitions": "32", "spark.ui.showConsoleProgress": "false"}  # fmt: skip
+                "spark.sql.shuffle.partitions": "32", "spark.sql.files.maxPartitionBytes": "16m", "spark.ui.showConsoleProgress": "false"}  # fmt: skip
     builder = SparkSession.builder.master(f"local[{threads}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -150,11 +151,12 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
     command = [sys.executable, __file__, "--memory", f"{args.memory >> 20}M", "--threads", str(args.threads), "--child", engine, *map(str, (source, target, work))]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak, cpu = 0, 0.0
+        peak, before, cpu = 0, 0, 0.0
         while process.poll() is None:
             resident, used = tree_usage(process.pid)
-            peak, cpu = max(peak, resident), max(cpu, used)
-            time.sleep(0.05)
+            peak, cpu = max(peak, min(before, resident)), max(cpu, used)
+            before = resident
+            time.sleep(0.2)
         wall = time.perf_counter() - began
         out = process.stdout.read() if process.stdout else ""
     if process.returncode:
