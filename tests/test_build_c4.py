@@ -6,11 +6,12 @@ import os
 import re
 
 import build_c4
-import c4_cost
 import cli
-import fit_growth
 import numpy as np
 import pytest
+
+import c4_cost
+import fit_growth
 
 FAKE = """#!/bin/sh
 echo "$0 $*" >> {log}

@@ -1,15 +1,17 @@
 """Counting engines compared: the same windows, grouped and counted from Parquet to Parquet, answers checked.
 
     python tools/bench_counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--memory 4G] [--threads 2]
-        [--engines duckdb,polars,spark] [--json FILE]
+        [--engines rescore,duckdb,polars,spark] [--json FILE]
 
 The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and handed to each
 engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the engine stands
-beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 50 ms; CPU
+beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 200 ms
+and counted if it lasted for two looks, since a process that is being started shows its parent's memory a second time; CPU
 seconds are all of theirs, and hardly depend on what else the machine does. The number of distinct windows and the sum of
 counts must be the same for all, or nothing is printed.
 
-DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such setting.
+rescore is given the tokens, of which it makes the windows itself, and writes its own interchange form.
+rescore, DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such setting.
 """
 
 from __future__ import annotations
@@ -32,7 +34,13 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from rescore.lm.counts import CountOptions
+from rescore.lm.counts_files import windows_of, write_counts
+from rescore.lm.pieces import plan
+from rescore.lm.sources import TokenSource
+from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.windows import Packing, join
+from rescore.lm.work import Work
 
 QUERY = "SELECT key, count(*) AS count FROM {source} GROUP BY key"
 UNITS = {"M": 1 << 20, "G": 1 << 30}
@@ -62,7 +70,7 @@ def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> 
     from pyspark.sql import SparkSession
 
     settings = {"spark.driver.memory": f"{memory >> 20}m", "spark.local.dir": str(work), "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-                "spark.sql.shuffle.partitions": "32", "spark.ui.showConsoleProgress": "false"}  # fmt: skip
+                "spark.sql.shuffle.partitions": "32", "spark.sql.files.maxPartitionBytes": "16m", "spark.ui.showConsoleProgress": "false"}  # fmt: skip
     builder = SparkSession.builder.master(f"local[{threads}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -75,8 +83,20 @@ def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> 
     return seconds
 
 
-ENGINES: dict[str, Callable[[Path, Path, Path, int, int], float]] = {"duckdb": duckdb, "polars": polars, "spark": spark}
-PACKAGES = {"duckdb": "duckdb", "polars": "polars", "spark": "pyspark"}
+def native(source: Path, target: Path, work: Path, memory: int, threads: int) -> float:
+    """Ours, from the tokens themselves: what the others are given, windows, it has to make first."""
+    packing = Packing(**json.loads(source.with_name("packing.json").read_text()))
+    options = CountOptions(order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
+    pieces = plan(sorted(source.parent.glob("*.npy")), vocab_size=packing.vocab_size)
+    began = time.perf_counter()
+    tokens = TokenSource(pieces, vocab_size=packing.vocab_size, eot=packing.eot)
+    runs = StagedBuild(Work(work / "build"), options, Resources(memory_bytes=memory, threads=threads)).runs(tokens)
+    write_counts(target, windows_of(runs, options), order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
+    return time.perf_counter() - began
+
+
+ENGINES: dict[str, Callable[[Path, Path, Path, int, int], float]] = {"rescore": native, "duckdb": duckdb, "polars": polars, "spark": spark}
+PACKAGES = {"rescore": "rescore", "duckdb": "duckdb", "polars": "polars", "spark": "pyspark"}
 
 
 def main() -> None:
@@ -135,9 +155,12 @@ def write_windows(args: argparse.Namespace, path: Path) -> int:
     if packing.words > 1:
         raise SystemExit(f"expected windows that fit into 64 bits, got {packing.order} tokens of {packing.bits} bits")
     windows = 0
+    path.with_name("packing.json").write_text(json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "eot": packing.eot}))
     with pq.ParquetWriter(path, pa.schema([("key", pa.int64())]), compression="zstd") as writer:
-        for tokens in args.tokens:
-            keys = packing.keys(join([np.load(tokens, mmap_mode="r")], packing.vocab_size, packing.eot))[0]
+        for number, tokens in enumerate(args.tokens):
+            stream = join([np.load(tokens, mmap_mode="r")], packing.vocab_size, packing.eot)
+            np.save(path.with_name(f"{number:05}.npy"), stream)
+            keys = packing.keys(stream)[0]
             writer.write_table(pa.table({"key": keys}), row_group_size=1 << 20)
             windows += len(keys)
     return windows
@@ -150,11 +173,12 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
     command = [sys.executable, __file__, "--memory", f"{args.memory >> 20}M", "--threads", str(args.threads), "--child", engine, *map(str, (source, target, work))]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        peak, cpu = 0, 0.0
+        peak, before, cpu = 0, 0, 0.0
         while process.poll() is None:
             resident, used = tree_usage(process.pid)
-            peak, cpu = max(peak, resident), max(cpu, used)
-            time.sleep(0.05)
+            peak, cpu = max(peak, min(before, resident)), max(cpu, used)
+            before = resident
+            time.sleep(0.2)
         wall = time.perf_counter() - began
         out = process.stdout.read() if process.stdout else ""
     if process.returncode:

@@ -36,9 +36,10 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from c4_cost import Costs, Facts, amount, estimate, gigabytes
 from rich.console import Console
 from rich.table import Table
+
+from c4_cost import Costs, Facts, amount, estimate, gigabytes
 
 TRAIN, VALID = "c4-train.*-of-01024.json.gz", "c4-validation.*-of-00008.json.gz"
 SHARDS = 1024

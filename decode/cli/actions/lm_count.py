@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.lm_build import all_skipped, count_options, facts, source_of
-from rescore.lm.counts import CountOptions
-from rescore.lm.counts_files import WindowCounts, write_counts
-from rescore.lm.runs import Run, counted
+from rescore.lm.counts_files import windows_of, write_counts
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.work import Work
 
@@ -31,7 +26,7 @@ def call(args: argparse.Namespace) -> None:
         with BuildProgress() as progress:
             runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(source)
             progress("write", 0, 0, str(args.out))
-            header = write_counts(args.out, windows(runs, options), order=options.order, vocab_size=options.vocab_size, eot=options.eot,
+            header = write_counts(args.out, windows_of(runs, options), order=options.order, vocab_size=options.vocab_size, eot=options.eot,
                                   tokenizer=tokenizer.sha256 if tokenizer else None)
         skipped, report = all_skipped(work), facts(work)
     finally:
@@ -41,10 +36,3 @@ def call(args: argparse.Namespace) -> None:
     info: dict[str, Any] = {"counts": str(args.out), "order": header.order, "vocab_size": header.vocab_size, "tokens": header.tokens}
     rows = [*info.items(), *((f"{own['stage']} (seconds)", own["seconds"]) for own in report["stages"])]
     output.report(args, {**info, **report, "skipped": skipped.to_json()}, output.facts(rows), *inputs.remarks(skipped))
-
-
-def windows(runs: Sequence[Run], options: CountOptions) -> Iterator[WindowCounts]:
-    """All windows of the runs, each once."""
-    for number in range(len(runs[0].slices) - 1):
-        for offsets, tokens, counts in counted(runs, number, options):
-            yield WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=counts)
