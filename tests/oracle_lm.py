@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.runs import count
 from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.runs import count
 from rescore.lm.tables import Tables
 
 

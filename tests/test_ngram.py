@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from oracle_lm import from_tables, random_history, random_tables, random_text
 
 from rescore.lm.build import build, prune_model
-from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
 from rescore.lm.tables import Tables
