@@ -17,7 +17,6 @@ rescore, DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) a
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
 import shutil
@@ -34,6 +33,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from machine import version
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import windows_of, write_counts
 from rescore.lm.pieces import plan
@@ -185,7 +185,7 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
         raise SystemExit(f"{engine}: ended with status {process.returncode}")
     seconds = json.loads(out.splitlines()[-1])["seconds"]
     distinct, total = answer(target)
-    row = {"engine": engine, "version": importlib.metadata.version(PACKAGES[engine]), "seconds": seconds, "start_seconds": wall - seconds, "cpu_seconds": cpu,
+    row = {"engine": engine, "version": version(PACKAGES[engine]), "seconds": seconds, "start_seconds": wall - seconds, "cpu_seconds": cpu,
            "tokens_per_second": windows / seconds, "peak_bytes": peak, "output_bytes": size(target), "distinct": distinct, "total": total}  # fmt: skip
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     return row
