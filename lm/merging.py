@@ -54,7 +54,7 @@ def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: Coun
             progress(sum(run.slices[number + 1] for run in runs))
     found, expected = int(_unigrams(columns, state["unigrams"], options).sum()), sum(run.tokens for run in runs)
     if found != expected:
-        raise ValueError(f"{runs[0].source}: expected {expected:,} tokens in this run and the others, got {found:,}; they are damaged: "
+        raise ValueError(f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
                          "remove the work folder and start anew")
 
 

@@ -37,6 +37,7 @@ class Work:
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
         self._measuring = Lock()
+        self._tick: Callable[[], None] = lambda: None  # notes the time of the stage that is timed
         self.path.mkdir(parents=True, exist_ok=True)
         self._refuse_others()
         self._lock = open(self.path / "lock", "w")
@@ -149,10 +150,6 @@ class Work:
         for later in dropped:
             if (self.path / later).exists():
                 shutil.rmtree(self.path / later)
-
-    @staticmethod
-    def _tick() -> None:
-        """Replaced while a stage is timed."""
 
     def _read(self) -> dict[str, Any]:
         path = self.path / "manifest.json"

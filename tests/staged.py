@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from oracle_lm import random_text
 
-from rescore.lm.counts import CountOptions
 from rescore.lm.counting import Content, Windows
+from rescore.lm.counts import CountOptions
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
@@ -23,6 +23,8 @@ EOT = 0
 
 class ListSource:
     """Pieces, each a list of contents."""
+
+    tokens = None
 
     def __init__(self, pieces: Sequence[Sequence[Content]], key: str = "text", bad: Sequence[int] = ()) -> None:
         self.pieces, self.key, self.bad, self.reads = pieces, key, bad or [0] * len(pieces), 0
