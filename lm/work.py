@@ -43,6 +43,8 @@ class Work:
         self._lock = open(self.path / "lock", "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._is_ours():
+                raise BlockingIOError
             self._manifest = self._read()
             self.save()  # from now on the folder can be told from any other
         except BlockingIOError:
@@ -69,6 +71,11 @@ class Work:
         expected = OWN if "manifest.json" in names else ("lock",)
         if strange := next((name for name in names if name not in expected), None):
             raise ValueError(f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange}; name another")
+
+    def _is_ours(self) -> bool:
+        """Whether the lock is still that of the folder, which whoever had it before may have removed."""
+        path = self.path / "lock"
+        return path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))
 
     def _counted(self) -> bool:
         """Whether anything is there that took long."""

@@ -34,6 +34,19 @@ def test_a_folder_has_one_build(tmp_path):
     assert not (tmp_path / "w").exists()
 
 
+def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
+    """The build before removes the folder between our opening the lock and having it."""
+    body = work.fcntl.flock
+
+    def late(*args):
+        (tmp_path / "w" / "lock").unlink()
+        body(*args)
+
+    monkeypatch.setattr(work.fcntl, "flock", late)
+    with pytest.raises(ValueError, match="another build works there"):
+        Work(tmp_path / "w")
+
+
 @pytest.mark.parametrize("name", ["runs", "letters", "compile"])
 def test_folders_of_others_are_left_alone(tmp_path, name):
     """Also where what is in them happens to be called as ours is."""
