@@ -104,7 +104,7 @@ def consume(source, order, vocab_size):
             _, _, more = slices.write(5)
 
     def spell():
-        slices, more, before = _core.RunSlices(source, **layout), True, None
+        slices, more = _core.RunSlices(source, **layout), True
         while more:
             offsets, tokens, counts, more = slices.spell(5)
             assert (tokens >= 0).all() and (tokens < vocab_size).all() and (counts > 0).all()

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -15,7 +14,7 @@ import cli
 import fuzz
 import numpy as np
 import pytest
-from staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight
+from staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
 
 from rescore.lm import columns, work
 from rescore.lm.columns import Folder, Memory, in_order
