@@ -41,17 +41,23 @@ class CostColumn {
     return book_[code];
   }
 
-  // Which of costs i .. i + count - 1 < size() are at most `limit`, a bit each; count <= 64. As books ascend, the
-  // numbers are compared and the book is read only to find the number of the limit.
-  uint64_t within(uint64_t i, uint64_t count, float limit) const {
+  // A limit of costs, and how many costs of the book it allows: as books ascend, their numbers can be compared.
+  struct Limit {
+    float cost;
+    uint64_t codes;
+  };
+  Limit limit(float cost) const { return {cost, book_ ? static_cast<uint64_t>(std::upper_bound(book_, book_ + entries_, cost) - book_) : 0}; }
+
+  // Which of costs i .. i + count - 1 < size() are within the limit, a bit each; count <= 64.
+  uint64_t within(uint64_t i, uint64_t count, Limit limit) const {
     uint64_t found = 0;
     if (!book_) {
-      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit) << n;
+      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit.cost) << n;
       return found;
     }
-    const uint64_t codes = std::upper_bound(book_, book_ + entries_, limit) - book_, bits = bits_, mask = mask_;
+    const uint64_t bits = bits_, mask = mask_;
     uint64_t at = i * bits;
-    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < codes) << n;
+    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < limit.codes) << n;
     return found;
   }
 
