@@ -95,6 +95,9 @@ Empty documents count nothing.
 columns  tokens            scored, ends of documents included
          nats per token    mean of -ln p(token | history)
          perplexity        exp of it, per token of this vocabulary
+
+The second table tells the tokens by order hit: whose probability is that of an
+n-gram of this order, the longest that ends in the token and is in the model.
 """
 
 SCORE_EXAMPLES = """\

@@ -13,6 +13,7 @@
 #include "best_tree.h"
 #include "counting_bindings.h"
 #include "parallel.h"
+#include "walk_bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -290,6 +291,8 @@ NB_MODULE(_core, m) {
       .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1)
       .def("step", &step, "state"_a, "token"_a)
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
+      .def("walk", [](const Model& model, In<int32_t, 1> tokens, uint64_t state) { return py_walk(model.lm(), tokens, state); },
+           nb::arg("tokens").noconvert(), "state"_a)
       .def("distribution", &distribution, "state"_a);
   bind_counting(m);
   bind_levels(m);
