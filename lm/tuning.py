@@ -78,7 +78,7 @@ class Optimum(NamedTuple):
 def _linear(costs: NDArray[np.float64]) -> Optimum:
     """For the costs [J, n] that the models give the tokens."""
     weights = np.full(len(costs), 1 / len(costs))
-    equal = float(mixed_cost(costs, weights).sum())
+    equal = _mixed_nats(costs, weights)
     likelihood = np.exp(costs.min(axis=0) - costs)
     for _ in range(ROUNDS):
         # Each model's share of each token, under the weights so far; their means are the new weights.
@@ -87,8 +87,19 @@ def _linear(costs: NDArray[np.float64]) -> Optimum:
         weights = better / better.sum()
         if moved < CLOSE:
             break
+    best = _mixed_nats(costs, weights)
+    for j in np.argsort(weights)[:-1]:  # a weight that only comes near 0 would keep all n-grams of its model
+        without = np.where(np.arange(len(weights)) == j, 0, weights)
+        without /= without.sum()
+        nats = _mixed_nats(costs, without)
+        if nats <= best + CLOSE * costs.shape[1]:
+            weights, best = without, nats
+    return Optimum(weights, best, equal)
+
+
+def _mixed_nats(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
     used = weights > 0
-    return Optimum(weights, float(mixed_cost(costs[used], weights[used]).sum()), equal)
+    return float(mixed_cost(costs[used], weights[used]).sum())
 
 
 def _log_linear(models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None) -> Optimum:

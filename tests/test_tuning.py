@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import from_tables, random_tables, random_text
 
-from rescore.lm.interpolate import Mixture, interpolate
+from rescore.lm.interpolate import interpolate
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.tables import Tables
@@ -90,10 +90,16 @@ def test_log_linear_nats_are_those_of_the_merged_model():
 
 def test_the_same_model_twice():
     made, text = models(4)[:1] * 2, random_text(9, V, 80)
+    assert sorted(tune(made, [text]).mixture.weights) == [0, 1]
+    found = tune(made, [text], log_linear=True)
+    assert found.nats <= found.equal and all(weight >= 0 for weight in found.mixture.weights)
+
+
+def test_a_useless_model_gets_no_weight():
+    a, b = unigrams([0.5, 0.3, 0.2]), unigrams([0.2, 0.2, 0.6])
     for log_linear in (False, True):
-        found = tune(made, [text], log_linear=log_linear)
-        assert found.nats <= found.equal and all(weight >= 0 for weight in found.mixture.weights)
-    assert isinstance(found.mixture, Mixture)
+        found = tune([a, b], [np.repeat([0, 1], [90, 10])], log_linear=log_linear)
+        assert found.mixture.weights[1] == 0
 
 
 @pytest.mark.parametrize("texts", [[], [[]]])
