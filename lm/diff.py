@@ -42,7 +42,7 @@ class Difference:
 
     ngrams    for orders 1..N of the longer model
     contexts  for contexts of 1..N - 1 tokens, by what it costs to back off from them
-    facts     {name: (a's, b's)} of what else differs: metadata, "words" as the number of ids that have another one
+    facts     {name: (a's, b's)} of what else differs: metadata; "words" as whether there are any, else how many are others
     """
 
     ngrams: tuple[Shared, ...]
@@ -105,6 +105,11 @@ def _facts(a: NGram, b: NGram) -> dict[str, tuple[Any, Any]]:
     mine, theirs = ({"order": model.order, "vocab_size": model.vocab_size, **model.metadata} for model in (a, b))
     found = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs} if mine.get(name) != theirs.get(name) and name != "ngrams"}
     if a.words != b.words:
-        changed = None if a.words is None or b.words is None else sum(x != y for x, y in zip(a.words, b.words)) + abs(len(a.words) - len(b.words))
-        found["words"] = tuple("none" if model.words is None else f"{changed:,} others" if changed is not None else "some" for model in (a, b))
+        found["words"] = _words(a.words, b.words), _words(b.words, a.words)
     return found
+
+
+def _words(own: tuple[str, ...] | None, other: tuple[str, ...] | None) -> str:
+    if own is None or other is None:
+        return "none" if own is None else "some"
+    return f"{sum(x != y for x, y in zip(own, other)) + max(len(own) - len(other), 0):,} others"

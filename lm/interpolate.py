@@ -72,12 +72,12 @@ def interpolate(models: Sequence[Tables], mixture: Mixture) -> Tables:
     used = [model for model, weight in zip(models, mixture.weights) if weight]
     weights = np.array([weight for weight in mixture.weights if weight])
     union = Union.of(used)
-    facts = {"bos": used[0].bos, "eos": used[0].eos, "metadata": _metadata(models, mixture)}
     if mixture.log_linear:
         cost, backoff = zip(*_products(union, used, weights))
-        return Tables(levels=union.levels, cost=cost, backoff=backoff[1:], **facts)
-    cost = tuple(mixed_cost(own, weights) for own, _ in union.costs(used))
-    return with_backoff(Tables(levels=union.levels, cost=cost, backoff=(), **facts))
+    else:
+        cost, backoff = tuple(mixed_cost(own, weights) for own, _ in union.costs(used)), ()
+    mixed = Tables(levels=union.levels, cost=cost, backoff=backoff[1:], bos=used[0].bos, eos=used[0].eos, metadata=_metadata(models, mixture))
+    return mixed if mixture.log_linear else with_backoff(mixed)
 
 
 def mixed_cost(cost: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

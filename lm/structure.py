@@ -50,17 +50,20 @@ class Structure:
     def check_contexts(self) -> str:
         """Each context is an n-gram, and that alone leads to it."""
         for length in (0, *self.lengths):
-            low, high = self.first[length + 1], self.first[min(length + 2, len(self.first) - 1)]
-            state, arcs = self.arcs(length)
-            after = self.arrays.arc_next[arcs].astype(np.int64)
-            _refuse(after >= high, lambda at, arcs=arcs, after=after: f"n-gram {arcs.start + at}: expected to lead to a context of its own tokens, got state {after[at]}, a longer one")
-            extends = np.flatnonzero(after >= low)
-            reached = np.bincount(after[extends] - low, minlength=high - low)
-            _refuse(reached != 1, lambda at, low=low, reached=reached, length=length:
-                    f"state {low + at}: expected one n-gram of order {length + 1} that leads to it, got {reached[at]}")
-            self.source[after[extends]] = state[extends]
-            self.last[after[extends]] = self.arrays.arc_token[arcs][extends]
+            self._find_longer(length)
         return "each is an n-gram, which alone leads to it"
+
+    def _find_longer(self, length: int) -> None:
+        """The contexts of one token more."""
+        low, high = self.first[length + 1], self.first[min(length + 2, len(self.first) - 1)]
+        state, arcs = self.arcs(length)
+        after = self.arrays.arc_next[arcs].astype(np.int64)
+        _refuse(after >= high, lambda at: f"n-gram {arcs.start + at}: expected to lead to a context of its own tokens, got state {after[at]}, a longer one")
+        extends = np.flatnonzero(after >= low)
+        reached = np.bincount(after[extends] - low, minlength=high - low)
+        _refuse(reached != 1, lambda at: f"state {low + at}: expected one n-gram of order {length + 1} that leads to it, got {reached[at]}")
+        self.source[after[extends]] = state[extends]
+        self.last[after[extends]] = self.arrays.arc_token[arcs][extends]
 
     def check_order(self) -> str:
         """Within a length, by the context read backwards: by backoff state, then by the first token."""
@@ -76,31 +79,26 @@ class Structure:
         """For each n-gram hw of an order above 1, h'w is an n-gram."""
         for length in self.lengths:
             (state, arcs), (shorter, below) = self.arcs(length), self.arcs(length - 1)
-            token = self.arrays.arc_token[arcs]
-            wanted = pack(self.arrays.backoff_state[state], token)
+            wanted = pack(self.arrays.backoff_state[state], self.arrays.arc_token[arcs])
             there = pack(shorter, self.arrays.arc_token[below])
             found = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-            _refuse(there[found] != wanted, lambda at, state=state, token=token: self._missing(int(state[at]), int(token[at])))
+            self._refuse_missing(there[found] != wanted, length)
             self.suffix.append(found + below.start)
         return "every n-gram's is in the model"
 
     def check_backoffs(self) -> str:
         """A context backs off to itself without its first token."""
-        shorter = self.arrays.backoff_state
         for length in self.lengths:
             after, expected = self._next(length - 1)
             longer = after >= self.first[length]
-            state, expected = after[longer], expected[longer]
-            _refuse(shorter[state] != expected, lambda at, state=state, expected=expected:
-                    f"context {self.spell(state[at])}: expected to back off to {self.spell(expected[at])}, got {self.spell(shorter[state[at]])}")
+            self._refuse_backoffs(after[longer], expected[longer])
         return "the context without its first token"
 
     def check_next(self) -> str:
         """An n-gram leads to its longest suffix that is a state."""
         for length in (0, *self.lengths):
             after, expected = self._next(length)
-            _refuse((after < self.first[length + 1]) & (after != expected), lambda at, length=length, after=after, expected=expected:
-                    f"n-gram {self._gram(length, at)}: expected to lead to {self.spell(expected[at])}, got {self.spell(after[at])}")
+            self._refuse_next(length, (after < self.first[length + 1]) & (after != expected), after, expected)
         return "the longest suffix that is a state"
 
     @property
@@ -138,9 +136,18 @@ class Structure:
         after = self.arrays.arc_next[arcs].astype(np.int64)
         return after, self.arrays.arc_next[self.suffix[length - 1]].astype(np.int64) if length else np.zeros_like(after)
 
-    def _missing(self, state: int, token: int) -> str:
-        shorter = self.spell(int(self.arrays.backoff_state[state]))
-        return f"n-gram {self._text([*self._tokens(state), token])}: expected one of the same token after {shorter} too, got none"
+    def _refuse_missing(self, wrong: NDArray[np.bool_], length: int) -> None:
+        def shorter(at: int) -> str:
+            return self.spell(self.arrays.backoff_state[self.arcs(length)[0][at]])
+
+        _refuse(wrong, lambda at: f"n-gram {self._gram(length, at)}: expected one of the same token after {shorter(at)} too, got none")
+
+    def _refuse_backoffs(self, state: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+        got = self.arrays.backoff_state[state]
+        _refuse(got != expected, lambda at: f"context {self.spell(state[at])}: expected to back off to {self.spell(expected[at])}, got {self.spell(got[at])}")
+
+    def _refuse_next(self, length: int, wrong: NDArray[np.bool_], got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+        _refuse(wrong, lambda at: f"n-gram {self._gram(length, at)}: expected to lead to {self.spell(expected[at])}, got {self.spell(got[at])}")
 
 
 def _refuse(wrong: NDArray[np.bool_], message: Callable[[int], str]) -> None:

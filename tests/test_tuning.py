@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import from_tables, random_tables, random_text
 
+from rescore.lm.heldout import HeldOut
 from rescore.lm.interpolate import interpolate
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.tables import Tables
-from rescore.lm.tuning import HeldOut, tune
+from rescore.lm.tuning import tune
 
 V = 6
 

@@ -57,6 +57,8 @@ def call(args: argparse.Namespace) -> None:
 def chosen(args: argparse.Namespace) -> Mixture:
     """What the command line says of the weights."""
     count = len(args.models)
+    if count < 2:
+        raise Misuse("expected at least two models, got one; `rescore lm convert` and `prune` take one")
     if args.weights is not None and len(args.weights) != count:
         raise Misuse(f"--weights: expected one for each of the {count} models, got {len(args.weights)}")
     if args.weights is None:
