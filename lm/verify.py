@@ -38,7 +38,7 @@ def verify(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tol
 
 
 def verify_model(model: NGram, *, tolerance: float = TOLERANCE) -> list[Check]:
-    """Every check of a model in memory. Takes some 60 bytes for each n-gram."""
+    """Every check of a model in memory. Takes some 50 bytes for each n-gram."""
     entries = _run("entries", lambda: check_entries(model))
     if not entries.passed:
         return [entries]

@@ -45,6 +45,7 @@ examples:
 PRUNE = """\
 Drop the n-grams that matter least: entropy pruning (Stolcke, cs/0006025).
 Either --theta or --max-ngrams says how many.
+Memory: some 50 bytes for each n-gram of the model, beside its file.
 """
 
 PRUNE_EXAMPLES = """\

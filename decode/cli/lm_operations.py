@@ -28,7 +28,8 @@ columns  weight      of the model
          perplexity  of the held-out text by the model alone; `equal` and
                      `tuned` are those of the mixture before and after tuning,
                      `merged` that of the model that was written
-Memory: some 80 bytes for each n-gram of the models (of 4 orders, two models).
+Memory: some 130 bytes for each n-gram of two models, 170 to tune log-linear
+weights.
 """
 
 MERGE_EXAMPLES = """\
@@ -54,7 +55,7 @@ checks   file            checksums of an .ngram file
          sums to one     probabilities after each context; the worst is named
          metadata        n-grams of each order, special ids, tokenizer
 Exit status: 0 if all hold, 1 if one does not or the file cannot be read.
-Memory: some 80 bytes for each n-gram.
+Memory: some 50 bytes for each n-gram.
 """
 
 VERIFY_EXAMPLES = """\
@@ -72,6 +73,7 @@ columns  order         of the n-grams, or tokens of the contexts
          mean, largest  of the differences in cost, in nats
 Below the tables: where the largest are, with the costs in A and B.
 Exit status: 0 if the models are the same, 1 if they differ or cannot be read.
+Memory: some 60 bytes for each n-gram of both.
 """
 
 DIFF_EXAMPLES = """\
