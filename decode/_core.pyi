@@ -13,25 +13,32 @@ from numpy.typing import NDArray
 
 @final
 class Automaton:
-    """An n-gram automaton over arrays that the caller keeps, for example maps of a file.
+    """An n-gram automaton over arrays that the caller keeps, for example maps of a file; docs/ngram-format.md describes them.
 
-    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its arcs ascend by token, and
-    `backoff_state` < the state leads to the next shorter context. Costs are negated natural logarithms. Only facts
-    that take constant time are checked here; `check` reads everything. Look-ups compare every index they read with
-    its bound, so damaged arrays raise RuntimeError and never read outside.
+    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its failure arc leads to the next
+    shorter context. Costs are negated natural logarithms. Only facts that take constant time are checked here; `check` reads
+    everything. Look-ups compare every index they read with its bound, so damaged arrays raise RuntimeError and never read
+    outside.
     """
 
     def __init__(
         self,
-        arc_begin: NDArray[np.uint64],  # [S + 1]
-        arc_token: NDArray[np.uint16] | NDArray[np.uint32],  # [A]
-        arc_cost: NDArray[np.float32],  # [A]
-        arc_next: NDArray[np.uint32],  # [A]
-        backoff_state: NDArray[np.uint32],  # [S]
-        backoff_cost: NDArray[np.float32],  # [S]
+        sizes: NDArray[np.uint64],  # [N, 6]
+        root_cost: NDArray[np.float32],  # [V]
+        arc_token: NDArray[np.uint16] | NDArray[np.uint8],  # [A - V], or [3 (A - V)] where V > 65536
+        arc_next: NDArray[np.uint16] | NDArray[np.uint8],  # [A - V]
+        arc_cost: NDArray[np.uint8],
+        arc_book: NDArray[np.float32],
+        backoff_cost: NDArray[np.uint8],
+        backoff_book: NDArray[np.float32],
+        first_state: NDArray[np.uint32],  # [(N - 1) (V + 1)]
+        jumps: NDArray[np.uint32],
+        arc_begin: NDArray[np.uint64],
+        backoff_state: NDArray[np.uint64],
         *,
         order: int,
         vocab_size: int,
+        next_bits: int,
     ) -> None: ...
     @property
     def num_states(self) -> int: ...
@@ -42,7 +49,19 @@ class Automaton:
     @property
     def vocab_size(self) -> int: ...
     def check(self) -> None:
-        """Read every array; ValueError names the first entry that is out of order, out of range or not finite."""
+        """Read every array; ValueError names the first entry that is not that of a closed model in canonical order."""
+
+    def plain(
+        self,
+    ) -> tuple[
+        NDArray[np.uint64],
+        NDArray[np.uint16] | NDArray[np.uint32],
+        NDArray[np.float32],
+        NDArray[np.uint32],
+        NDArray[np.uint32],
+        NDArray[np.float32],
+    ]:
+        """arc_begin [S + 1]; arc_token, arc_cost, arc_next [A]; backoff_state, backoff_cost [S]: `NGram.arrays`."""
 
     def start(self, history: NDArray[np.int32]) -> int:
         """The state of the longest suffix of `history` [n] (its last N - 1 tokens) that the model knows."""
@@ -66,6 +85,36 @@ class Automaton:
 
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The costs [V] of every token in `state`."""
+
+def encode_structure(
+    arc_begin: NDArray[np.uint64],  # [S + 1]
+    arc_token: NDArray[np.uint16] | NDArray[np.uint32],  # [A]
+    arc_next: NDArray[np.uint32],  # [A]
+    backoff_state: NDArray[np.uint32],  # [S]
+    *,
+    order: int,
+    vocab_size: int,
+    code_bytes: int,
+    next_bits: int,
+) -> tuple[
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+    NDArray[np.uint8],
+    NDArray[np.uint8],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+]:
+    """States by length and arcs by order [N] each, then what an `Automaton` is made of but its costs: the bytes of arc_token
+    and arc_next, first_state, jumps, arc_begin, backoff_state.
+
+    code_bytes  1 or 2 bytes for each entry of arc_next, of which next_bits bits are of the state
+    """
+
+def encode_costs(cost: NDArray[np.float32], book: NDArray[np.float32]) -> tuple[int, NDArray[np.uint8], NDArray[np.float32]]:
+    """Bits, packed bytes and book of a column of costs [n]: exact if `book` is empty, else rounded to its nearest of 1 to 256,
+    which ascend."""
 
 def best_paths(
     models: Sequence[Automaton],

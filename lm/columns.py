@@ -116,6 +116,13 @@ class Folder:
             mapped._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
+def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iterator[NDArray[Any]]:
+    """The array in parts, so that what is made of it need not be held whole."""
+    for at in range(0, len(array), length):
+        yield array[at : at + length]
+        columns.release()
+
+
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:
     """work(*item) of every item, in their order, on the threads of `columns`, a few ahead."""
     with ThreadPoolExecutor(columns.threads) as pool:

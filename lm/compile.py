@@ -6,13 +6,15 @@ states, state by state, are the n-grams of the tables as they lie there, and not
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rescore import _core
-from rescore.lm.columns import Columns, Memory, in_order
+from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams
 from rescore.lm.tables import Tables, links
 
@@ -38,16 +40,18 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     arcs = np.cumsum([0, *map(len, levels)])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
 
-    def joined(name: str, dtype, parts) -> NDArray:
-        return columns.write({name: dtype}, ((part,) for part in parts))[0]
+    def joined(name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)) -> NDArray[Any]:
+        """The arrays one after another, each counted on from its base."""
+        parts = ((block + block.dtype.type(base) if base else block,) for array, base in zip(arrays, bases) for block in blocks(columns, array))
+        return columns.write({name: dtype}, parts)[0]
 
     return Arrays(
-        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] + np.uint64(arcs[n]) for n, level in enumerate(levels)), np.array([arcs[-1]], np.uint64)]),
-        arc_token=joined("arc_token", token, (level.token.astype(token) for level in levels)),
-        arc_cost=joined("arc_cost", np.float32, (cost.astype(np.float32) for cost in tables.cost)),
+        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] for level in levels), np.zeros(1, np.uint64)], arcs.tolist()),
+        arc_token=joined("arc_token", token, (level.token for level in levels)),
+        arc_cost=joined("arc_cost", np.float32, tables.cost),
         arc_next=joined("arc_next", np.uint32, next_states(levels, first, columns)),
-        backoff_state=joined("backoff_state", np.uint32, (np.zeros(1, np.uint32), *(level.context_parent + np.uint32(first[n]) for n, level in enumerate(levels[1:])))),
-        backoff_cost=joined("backoff_cost", np.float32, (np.zeros(1, np.float32), *(cost.astype(np.float32) for cost in tables.backoff))),
+        backoff_state=joined("backoff_state", np.uint32, [np.zeros(1, np.uint32), *(level.context_parent for level in levels[1:])], [0, *first.tolist()]),
+        backoff_cost=joined("backoff_cost", np.float32, [np.zeros(1), *tables.backoff]),
     )
 
 
@@ -70,6 +74,7 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     """The tables of an automaton. ValueError unless it is laid out as `compile_tables` does."""
     begin = arrays.arc_begin.astype(np.int64)
     vocab_size = int(begin[1])
+    _check_bounds(arrays, begin, vocab_size)
     levels, first = [Grams.unigrams(vocab_size)], [0, 1]
     for n in range(2, order + 1):
         # The contexts of this order back off to those of the one before, and are reached from its n-grams.
@@ -88,10 +93,23 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     return tables
 
 
+def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> None:
+    """What the native core relies on, since the arrays may be those of a file that nobody has verified."""
+    wrong = {
+        "arc_begin": (np.diff(begin) < 0).any() or begin[0] != 0 or begin[-1] != len(arrays.arc_token),
+        "arc_token": (arrays.arc_token >= vocab_size).any(),
+        "backoff_state": (arrays.backoff_state[1:] < arrays.backoff_state[:-1]).any() or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
+    }
+    if name := next((name for name, is_wrong in wrong.items() if is_wrong), None):
+        raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
+
+
 def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int, first: int, last: int) -> Grams:
     """The order whose contexts are the states first .. last - 1; those of the order below are parents .. first - 1."""
     reached = arrays.arc_next[begin[parents] : begin[first]].astype(np.int64) - first
     gram = np.flatnonzero((reached >= 0) & (reached < last - first))
+    if last > first and arrays.backoff_state[last - 1] >= first:
+        raise ValueError("automaton: backoff_state is not that of a closed backoff model in context order")
     if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
         raise ValueError(f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below")
     token = np.empty(last - first, np.uint32)

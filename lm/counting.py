@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,27 @@ class Windows(NamedTuple):
 Content = NDArray[Any] | Windows  # whole documents, each followed by the end of text; or windows
 
 
+class Source(Protocol):
+    """Text in pieces."""
+
+    tokens: int | None  # that all pieces hold, if known
+
+    @property
+    def key(self) -> Any:
+        """What the pieces are, for JSON: the same for the same text."""
+
+    def __len__(self) -> int: ...
+
+    def size(self, piece: int) -> int:
+        """How large a piece is, in any unit."""
+
+    def read(self, piece: int) -> Iterable[Content]:
+        """The contents of a piece, the same ones at every call."""
+
+    def skipped(self, piece: int) -> dict[str, Any]:
+        """What was left out of a piece that has been read: {"documents": number, ..}."""
+
+
 @dataclass(slots=True)
 class Stretch:
     """What a run is made of. end: the number of the piece that it ends in, and of the contents of it that were read."""
@@ -59,50 +80,57 @@ def bytes_per_token(options: CountOptions) -> int:
 
 
 def count_pieces(
-    work: Work, pieces: int, read: Callable[[int], Iterable[Content]], skipped: Callable[[int], dict[str, Any]], options: CountOptions,
-    key: dict[str, Any], *, run_tokens: int, threads: int, progress: Progress = lambda tokens, pieces: None,
+    work: Work, source: Source, options: CountOptions, *, run_tokens: int, threads: int, progress: Progress = lambda tokens, pieces: None,
 ) -> list[Run]:
     """The runs of all pieces.
 
-    read        the contents of a piece, the same ones at every call
-    skipped     what was left out of a piece that has been read, for the manifest
     run_tokens  tokens, or windows, of a run
     progress    called with the number of tokens counted so far and of pieces that are finished
     """
-    state = work.begin("count", key)
+    state = work.begin("count", {"options": asdict(options), "source": source.key})
     folder = work.path / "runs"
     folder.mkdir(exist_ok=True)
     records = _usable(state, folder)
     state["runs"] = records
     if state["done"]:
-        progress(sum(record["tokens"] for record in records), pieces)
+        progress(sum(record["tokens"] for record in records), len(source))
         return [_run(folder, record) for record in records]
     with work.timed(state):
         done = sum(record["tokens"] for record in records)
         progress(done, _position(records)[0])
-        made = _in_threads(_stretches(pieces, read, skipped, _position(records), run_tokens), work, state, options, threads, len(records))
+        made = _in_threads(_stretches(source, _position(records), run_tokens), work, state, options, threads, len(records))
         for record in made:
             records.append(record)
             work.save()
             done += record["tokens"]
             progress(done, record["end"][0])
         if not done:
-            raise ValueError("text to count: expected at least one token, got none")
+            raise ValueError(_nothing(records))
+        if source.tokens not in (None, done):
+            raise ValueError(f"counts: expected {source.tokens:,} tokens in all, as their headers say, got {done:,}; a file is missing, or too many")
         _compact(work, state, options)
     return [_run(folder, record) for record in state["runs"]]
+
+
+def _nothing(records: Sequence[dict[str, Any]]) -> str:
+    """Why there is nothing to count."""
+    skipped = [own for record in records for own in record["skipped"]]
+    if not skipped:
+        return "text to count: expected at least one token, got none"
+    return f"no document could be read; {sum(own['documents'] for own in skipped):,} were skipped, the first: {skipped[0]['examples'][0]}"
 
 
 def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
     return tuple(records[-1]["end"]) if records else (0, 0)
 
 
-def _stretches(pieces: int, read: Callable[[int], Iterable[Content]], skipped: Callable[[int], dict[str, Any]], position: tuple[int, int], size: int) -> Iterator[Stretch]:
+def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator[Stretch]:
     """The stream from a position on, cut where enough has come."""
     now = Stretch(end=position)
     first, passed = position
-    for piece in range(first, pieces):
+    for piece in range(first, len(source)):
         number = 0
-        for number, content in enumerate(read(piece), 1):
+        for number, content in enumerate(source.read(piece), 1):
             if number <= passed:
                 continue
             if now.contents and (now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)):
@@ -112,7 +140,7 @@ def _stretches(pieces: int, read: Callable[[int], Iterable[Content]], skipped: C
             now.end = (piece, number)
         passed = 0
         now.end = (piece + 1, 0)
-        now.skipped.append(skipped(piece))
+        now.skipped.append(source.skipped(piece))
     if now.contents or now.skipped:
         yield now
 

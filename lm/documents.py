@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rescore.lm import lines, parquet
 from rescore.lm.pieces import Piece
 from rescore.lm.skipped import BadText, Skipped
@@ -84,20 +87,22 @@ def _text_of(raw: bytes | None, piece: Piece) -> str:
         raise BadText("no text", f"expected text in column {piece.field!r}, got null")
     if raw is None or len(raw) > lines.MAX_BYTES:
         raise BadText("too long", f"longer than {lines.MAX_BYTES >> 20} MiB")
-    text = _decoded(raw)
+    text = decoded(raw)
     if piece.form == "lines":
         return text.rstrip("\r\n")
-    return text if piece.field is None or piece.form == "parquet" else _json_text(text, piece.field)
+    return text if piece.field is None or piece.form == "parquet" else json_text(text, piece.field)
 
 
-def _decoded(text: bytes) -> str:
+def decoded(text: bytes) -> str:
+    """UTF-8, without a byte-order mark at its beginning. BadText if it is something else."""
     try:
         return text.removeprefix(BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadText("not UTF-8", f"expected UTF-8, got byte 0x{text[error.start]:02x} at {error.start}") from None
 
 
-def _json_text(line: str, field: str) -> str:
+def json_text(line: str, field: str) -> str:
+    """The text of a line of JSON, empty for a blank line. BadText if there is none."""
     if not line.strip():
         return ""
     try:
@@ -114,3 +119,9 @@ def _json_text(line: str, field: str) -> str:
     except UnicodeEncodeError:
         raise BadText("half a surrogate pair", f'"{field}" holds half a surrogate pair, which is no character') from None
     return text
+
+
+def refuse_end_of_text(ids: NDArray[np.uint32], eot: int) -> None:
+    """BadText if the tokens of a document hold the end of text."""
+    if (ids == eot).any():
+        raise BadText("holds the end of text", f"its tokens hold the end of text, {eot}, which would cut it in two")

@@ -28,17 +28,19 @@ def to_fst(model: NGram, *, failure_label: int = 0, start: int = 0) -> pywrapfst
 
     if failure_label != 0 and failure_label <= model.vocab_size:
         raise ValueError(f"failure_label: expected 0 or more than V = {model.vocab_size}, got {failure_label}")
-    if not 0 <= start < len(model.backoff_state):
-        raise ValueError(f"start: expected a state below {len(model.backoff_state)}, got {start}")
+    arrays = model.arrays
+    states = len(arrays.backoff_state)
+    if not 0 <= start < states:
+        raise ValueError(f"start: expected a state below {states}, got {start}")
     fst = pywrapfst.VectorFst("standard")
-    fst.add_states(len(model.backoff_state))
-    begin = model.arc_begin.tolist()
-    for state in range(len(begin) - 1):
+    fst.add_states(states)
+    begin = arrays.arc_begin.tolist()
+    for state in range(states):
         arcs = slice(begin[state], begin[state + 1])
         if state:
-            _add(fst, state, failure_label, float(model.backoff_cost[state]), int(model.backoff_state[state]))
+            _add(fst, state, failure_label, float(arrays.backoff_cost[state]), int(arrays.backoff_state[state]))
         for token, cost, after in zip(
-            model.arc_token[arcs].tolist(), model.arc_cost[arcs].tolist(), model.arc_next[arcs].tolist()
+            arrays.arc_token[arcs].tolist(), arrays.arc_cost[arcs].tolist(), arrays.arc_next[arcs].tolist()
         ):
             _add(fst, state, token + 1, cost, after)
         fst.set_final(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lm import ngram_file
+from rescore.lm.compact import Compact
 from rescore.lm.compile import Arrays, compile_tables, decompile
 from rescore.lm.grams import check_vocabulary
+from rescore.lm.quantise import BINS
 from rescore.lm.tables import Tables
 
 
@@ -36,28 +38,17 @@ class Walk(NamedTuple):
 class NGram:
     """A backoff n-gram model of order N over ids 0..V-1, with S states and A arcs (n-grams).
 
-    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token. States
-    are ordered by length, then by their tokens read backwards, and with a context its suffixes are states too.
-    The arcs of state s are arc_begin[s] .. arc_begin[s + 1] - 1, ascending by token. A token without an arc is looked
-    up in backoff_state[s], at backoff_cost[s] more: the failure arc.
+    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token.
+    A token without an arc is looked up in the next shorter context, a state too, at the backoff cost more: the failure
+    arc. States are numbered by the length of their context, then by the context read backwards.
 
-    arc_begin      uint64 [S + 1]
-    arc_token      uint16 [A] if V <= 65536, else uint32, in [0, V)
-    arc_cost       float32 [A], -ln p(token | context)
-    arc_next       uint32 [A], the state after it: the longest suffix of context and token that is a state
-    backoff_state  uint32 [S], the longest proper suffix of the context that is a state; 0 for the root
-    backoff_cost   float32 [S], -ln bow(context); 0 for the root
-    words          the V tokens as text, or None
-    metadata       JSON object: how the model was made; "tokenizer" is the hash of the tokenizer, "eot" its end-of-text id
-    core           the native automaton over the same arrays
+    compact   the automaton (`compact.py`), in memory or mapped from a file
+    words     the V tokens as text, or None
+    metadata  JSON object: how the model was made; "tokenizer" is the hash of the tokenizer, "eot" its end-of-text id
+    core      the native automaton over the same arrays
     """
 
-    arc_begin: NDArray[np.uint64]
-    arc_token: NDArray[np.uint16] | NDArray[np.uint32]
-    arc_cost: NDArray[np.float32]
-    arc_next: NDArray[np.uint32]
-    backoff_state: NDArray[np.uint32]
-    backoff_cost: NDArray[np.float32]
+    compact: Compact
     order: int
     vocab_size: int
     words: tuple[str, ...] | None = None
@@ -68,29 +59,59 @@ class NGram:
         check_vocabulary(self.vocab_size, self.order)
         if self.words is not None and len(self.words) != self.vocab_size:
             raise ValueError(f"words: expected one for each of the {self.vocab_size} ids, got {len(self.words)}")
-        core = _core.Automaton(*self.arrays, order=self.order, vocab_size=self.vocab_size)
+        core = _core.Automaton(
+            **self.compact.sections, order=self.order, vocab_size=self.vocab_size, next_bits=self.compact.next_bits
+        )
         object.__setattr__(self, "core", core)
 
     @property
     def arrays(self) -> Arrays:
-        """The six arrays of the automaton."""
-        return Arrays(*(getattr(self, name) for name in Arrays._fields))
+        """The automaton as plain arrays, S states and A arcs, made anew at each call.
 
-    @classmethod
-    def from_tables(
-        cls, tables: Tables, *, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> NGram:
-        """The automaton of a model in tables; `metadata` is added to that of the tables."""
-        return cls.from_arrays(compile_tables(tables), tables, words=words, metadata=metadata)
+        arc_begin      uint64 [S + 1], the arcs of state s are arc_begin[s] .. arc_begin[s + 1] - 1, ascending by token
+        arc_token      uint16 [A] if V <= 65536, else uint32, in [0, V)
+        arc_cost       float32 [A], -ln p(token | context)
+        arc_next       uint32 [A], the state after it: the longest suffix of context and token that is a state
+        backoff_state  uint32 [S], the state without the first token of the context; 0 for the root
+        backoff_cost   float32 [S], -ln bow(context); 0 for the root
+        """
+        return Arrays(*self.core.plain())
 
     @classmethod
     def from_arrays(
-        cls, arrays: Arrays, tables: Tables, *, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+        cls,
+        arrays: Arrays,
+        *,
+        order: int,
+        vocab_size: int,
+        words: tuple[str, ...] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> NGram:
-        """The automaton that the tables were compiled to; see `from_tables`."""
+        """The model of plain arrays (see `arrays`); ValueError, naming the entry, where states are not in order."""
+        check_vocabulary(vocab_size, order)
+        compact = Compact.from_arrays(arrays, order=order, vocab_size=vocab_size)
+        return cls(compact=compact, order=order, vocab_size=vocab_size, words=words, metadata=metadata or {})
+
+    def quantised(self) -> NGram:
+        """The model with costs rounded to 256 values for each order, those of single tokens excepted.
+
+        It takes half the space. A backoff weight of 1 stays exact; probabilities no longer sum to exactly 1. The
+        metadata record it as "quantised".
+        """
+        compact = Compact.from_arrays(self.arrays, order=self.order, vocab_size=self.vocab_size, quantise=True)
+        return replace(self, compact=compact, metadata={**self.metadata, "quantised": BINS})
+
+    @classmethod
+    def from_tables(
+        cls, tables: Tables, *, arrays: Arrays | None = None, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> NGram:
+        """The automaton of a model in tables; `metadata` is added to that of the tables.
+
+        arrays  what the tables were compiled to, if they were
+        """
         facts = {"bos": tables.bos, "eos": tables.eos}
-        return cls(
-            **arrays._asdict(),
+        return cls.from_arrays(
+            compile_tables(tables) if arrays is None else arrays,
             order=tables.order,
             vocab_size=tables.vocab_size,
             words=None if words is None else tuple(words),
@@ -120,14 +141,14 @@ class NGram:
     def open(cls, path: str | os.PathLike[str], verify: bool | None = None) -> NGram:
         """A model from an `.ngram` file, mapped into memory and shared between processes.
 
-        verify  read the file wholly: checksums, and every array entry. None: only files of at most 64 MiB. Unverified
+        verify  read the file wholly: checksums, and every array entry. None: only files of at most 4 MiB. Unverified
                 files open in milliseconds at any size; damage in them is found, as an error, when it is met.
         """
         content = ngram_file.read(path, verify)
         whole = os.path.getsize(path) <= ngram_file.VERIFIED_BYTES if verify is None else verify
         try:
             model = cls(
-                **content.arrays._asdict(),
+                compact=content.compact,
                 order=content.order,
                 vocab_size=content.vocab_size,
                 words=content.words,
@@ -144,7 +165,7 @@ class NGram:
         ngram_file.write(
             path,
             ngram_file.Content(
-                arrays=self.arrays,
+                compact=self.compact,
                 order=self.order,
                 vocab_size=self.vocab_size,
                 words=self.words,
@@ -200,16 +221,14 @@ class NGram:
         return ids
 
     def info(self) -> dict[str, Any]:
-        """Facts about the model, ready for JSON; in constant time where the metadata have `ngrams`."""
-        ngrams = self.metadata.get("ngrams")
-        size = sum(array.nbytes for array in self.arrays)
-        arcs = len(self.arc_token)
+        """Facts about the model, ready for JSON; in constant time."""
+        arcs, size = self.core.num_arcs, self.compact.bytes
         return {
             "order": self.order,
             "vocab_size": self.vocab_size,
-            "states": len(self.backoff_state),
+            "states": self.core.num_states,
             "arcs": arcs,
-            "ngrams": ngrams if isinstance(ngrams, list) else list(self.to_tables().ngrams),
+            "ngrams": self.compact.sizes[:, 0].tolist(),
             "bytes": size,
             "bytes_per_ngram": round(size / arcs, 2),
             "words": self.words is not None,

@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.lm.backoff import with_backoff
-from rescore.lm.columns import Columns, Memory, in_order
+from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NOTHING, Grams
 from rescore.lm.tables import Tables, links
 
@@ -50,6 +51,11 @@ class PruneOptions:
         if self.max_ngrams is not None and self.max_ngrams < 1:
             raise ValueError(f"max_ngrams: expected at least 1, got {self.max_ngrams}")
 
+    def check(self, vocab_size: int) -> None:
+        """ValueError if a model of this vocabulary cannot become so small."""
+        if self.max_ngrams is not None and self.max_ngrams < vocab_size:
+            raise ValueError(f"max_ngrams: expected at least the {vocab_size} unigrams, which stay, got {self.max_ngrams}")
+
 
 def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None) -> Tables:
     """The model without the n-grams that `options` drops, its backoffs made anew.
@@ -57,10 +63,7 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
     Unigrams stay. An order that loses all its n-grams goes, so N may become smaller.
     """
     columns = columns or Memory()
-    if options.max_ngrams is not None and options.max_ngrams < tables.vocab_size:
-        raise ValueError(
-            f"max_ngrams: expected at least the {tables.vocab_size} unigrams, which stay, got {options.max_ngrams}"
-        )
+    options.check(tables.vocab_size)
     if options.max_ngrams is not None and sum(tables.ngrams) <= options.max_ngrams:
         kept = tables
     else:
@@ -171,7 +174,7 @@ def _from_ordered_bits(number: int) -> float:
 def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, columns: Columns) -> Tables:
     """The n-grams whose score is above the limit, with their costs; the backoff costs are yet to be made."""
     levels, costs = [tables.levels[0]], [tables.cost[0]]
-    number = np.zeros(1, np.uint32)  # of each context of the order below, among those that are left
+    number: NDArray[np.uint32] = np.zeros(1, np.uint32)  # of each context of the order below, among those that are left
     for order in range(2, tables.order + 1):
         level, native = tables.levels[order - 1], tables.levels[order - 1].native
         own, cost = score[order - 2], tables.cost[order - 1]
@@ -184,9 +187,26 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
             {f"{order}.{name}": dtype for name, dtype in names.items()}, in_order(columns, part, level.ranges()))
         if not len(token):
             break
-        levels.append(Grams(context_token=context_token, context_parent=context_parent,
-                            begin=np.concatenate([np.zeros(1, np.uint64), np.cumsum(size, dtype=np.uint64)]), token=token))
+        (begin,) = columns.write({f"{order}.begin": np.uint64}, _ends(columns, size))
+        levels.append(Grams(context_token=context_token, context_parent=context_parent, begin=begin, token=token))
         costs.append(kept_cost)
-        number = np.zeros(level.contexts, np.uint32)
-        number[kept] = np.arange(len(kept), dtype=np.uint32)
+        number = columns.fill(f"{order}.number", np.uint32, level.contexts, partial(_number, columns, kept))
     return replace(tables, levels=tuple(levels), cost=tuple(costs), backoff=())
+
+
+def _ends(columns: Columns, size: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64]]]:
+    """0 and the sums of the sizes so far."""
+    yield (np.zeros(1, np.uint64),)
+    before = np.uint64(0)
+    for block in blocks(columns, size):
+        ends = np.cumsum(block, dtype=np.uint64) + before
+        before = ends[-1]
+        yield (ends,)
+
+
+def _number(columns: Columns, kept: NDArray[np.uint32], number: NDArray[np.uint32]) -> None:
+    """Numbers the contexts that are left; the others have none, and nobody asks."""
+    at = 0
+    for block in blocks(columns, kept):
+        number[block] = np.arange(at, at + len(block), dtype=np.uint32)
+        at += len(block)

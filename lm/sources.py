@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from rescore.lm.counting import Content
+import numpy as np
+
+from rescore.lm.counting import Content, Source, Windows
+from rescore.lm.counts import CountOptions
+from rescore.lm.counts_files import CountsFiles, WindowCounts
+from rescore.lm.counts_header import FILE_NAME
 from rescore.lm.pieces import Piece
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
@@ -19,6 +26,8 @@ class TokenSource:
         """strict  the first bad line is an error; else it is skipped"""
         self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = pieces, vocab_size, eot, tokenizer, strict
         self._skipped: dict[int, Skipped] = {}
+
+    tokens = None  # not known before they are read
 
     @property
     def key(self) -> dict[str, Any]:
@@ -42,3 +51,90 @@ class TokenSource:
     def skipped(self, piece: int) -> dict[str, Any]:
         """What was left out of a piece that has been read."""
         return self._skipped.pop(piece).to_json()
+
+
+class CountsSource:
+    """Windows of folders of counts, a file a piece."""
+
+    def __init__(self, folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> None:
+        """ValueError unless the counts are of the vocabulary, end-of-text and tokenizer (its hash, if known), and of windows as long at least."""
+        for folder in folders:
+            _check_header(folder, options, tokenizer)
+        self._pieces = [(folder, path) for folder in folders for path in folder.paths]
+        self._order = options.order
+        self.tokens = sum(folder.header.tokens for folder in folders) if all(folder.whole for folder in folders) else None
+
+    @property
+    def key(self) -> list[list[Any]]:
+        """The files, for JSON."""
+        return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for _, path in self._pieces]
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def size(self, piece: int) -> int:
+        """Bytes of a piece."""
+        return self._pieces[piece][1].stat().st_size
+
+    def read(self, piece: int) -> Iterable[Content]:
+        """The windows of a file, some at once."""
+        folder, path = self._pieces[piece]
+        return (_shortened(batch, self._order) for batch in replace(folder, paths=(path,), whole=False).batches())
+
+    def skipped(self, piece: int) -> dict[str, Any]:
+        """Nothing: whoever counted has told."""
+        return {"documents": 0}
+
+
+class Sources:
+    """Several sources, one after another."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = [source for source in sources if len(source)]
+        self._pieces = [(source, piece) for source in self._sources for piece in range(len(source))]
+        known = [source.tokens for source in self._sources]
+        self.tokens = None if None in known else sum(tokens or 0 for tokens in known)
+
+    @property
+    def key(self) -> list[Any]:
+        return [source.key for source in self._sources]
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def size(self, piece: int) -> int:
+        source, own = self._pieces[piece]
+        return source.size(own)
+
+    def read(self, piece: int) -> Iterable[Content]:
+        source, own = self._pieces[piece]
+        return source.read(own)
+
+    def skipped(self, piece: int) -> dict[str, Any]:
+        source, own = self._pieces[piece]
+        return source.skipped(own)
+
+
+def is_counts(path: str | Path) -> bool:
+    """Whether an input is a folder of counts, or a file in one."""
+    path = Path(path)
+    return (path / FILE_NAME).is_file() or (path.suffix == ".parquet" and path.with_name(FILE_NAME).is_file())
+
+
+def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | None) -> None:
+    header, where = folder.header, folder.paths[0].parent
+    if header.order < options.order:
+        raise ValueError(f"{where}: counts of n-grams up to order {header.order}, from which no model of order {options.order} can be made")
+    if (header.vocab_size, header.eot) != (options.vocab_size, options.eot):
+        raise ValueError(f"{where}: expected counts of {options.vocab_size} ids with end of text {options.eot}, got {header.vocab_size} with {header.eot}")
+    if tokenizer and header.tokenizer and tokenizer != header.tokenizer:
+        raise ValueError(f"{where}: expected counts of tokenizer {tokenizer}, got {header.tokenizer}")
+
+
+def _shortened(batch: WindowCounts, order: int) -> Windows:
+    """The last tokens of each window, `order` at most."""
+    ends = batch.offsets[1:].astype(np.int64)
+    lengths = np.minimum(np.diff(batch.offsets), order).astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    at = np.arange(offsets[-1]) + np.repeat(ends - lengths - offsets[:-1], lengths)
+    return Windows(offsets, batch.tokens[at], batch.count)

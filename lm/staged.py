@@ -13,42 +13,24 @@ options alone: not on memory, threads, or where the work was interrupted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rescore.lm.columns import Folder
 from rescore.lm.compile import compile_tables
-from rescore.lm.counting import Content, bytes_per_token, count_pieces
+from rescore.lm.counting import Source, bytes_per_token, count_pieces
 from rescore.lm.counts import CountOptions, Counts
 from rescore.lm.katz import KatzOptions, katz
 from rescore.lm.merging import merge_runs
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
+from rescore.lm.runs import Run
 from rescore.lm.tables import Tables
 from rescore.lm.work import Work
 
 RESERVE_BYTES = 200 << 20  # beside the runs that are counted: tokenizer, buffers
 LEAST_RUN = 1 << 18  # tokens
-
-
-class Source(Protocol):
-    """Text in pieces."""
-
-    @property
-    def key(self) -> Any:
-        """What the pieces are, for JSON: the same for the same text."""
-
-    def __len__(self) -> int: ...
-
-    def size(self, piece: int) -> int:
-        """How large a piece is, in any unit."""
-
-    def read(self, piece: int) -> Iterable[Content]:
-        """The contents of a piece, the same ones at every call."""
-
-    def skipped(self, piece: int) -> dict[str, Any]:
-        """What was left out of a piece that has been read: {"documents": number, ..}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +66,19 @@ class StagedBuild:
     def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total, words: None) -> None:
         self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
 
-    def count(self, source: Source) -> Counts:
-        """The counts of all orders."""
+    def runs(self, source: Source) -> list[Run]:
+        """The windows of the text."""
         sizes = [source.size(piece) for piece in range(len(source))]
 
         def tell(tokens: int, pieces: int) -> None:
             self._progress("count", sum(sizes[:pieces]), sum(sizes), f"{tokens:,} tokens")
 
-        runs = count_pieces(self._work, len(source), source.read, source.skipped, self._options, {"options": asdict(self._options), "source": source.key},
-                            run_tokens=self._resources.run_tokens(self._options), threads=self._resources.threads, progress=tell)
+        return count_pieces(self._work, source, self._options, run_tokens=self._resources.run_tokens(self._options),
+                            threads=self._resources.threads, progress=tell)
+
+    def count(self, source: Source) -> Counts:
+        """The counts of all orders."""
+        runs = self.runs(source)
         total = sum(run.slices[-1] for run in runs)
         return merge_runs(self._work, runs, self._options, self._resources.threads,
                           progress=lambda done: self._progress("merge", done, total, f"{sum(run.windows for run in runs):,} windows in {len(runs)} runs"))
@@ -115,7 +101,7 @@ class StagedBuild:
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, f"{grams:,} n-grams",
                              lambda columns: compile_tables(tables, columns))
-        return NGram.from_arrays(arrays, tables, words=words, metadata=metadata)
+        return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
 
     def _stage(self, name: str, key: dict[str, Any], total: int, words: str, body: Callable[[Folder], Any]) -> Any:
         """total: bytes that the stage is expected to write."""

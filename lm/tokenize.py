@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.documents import Faults, documents
+from rescore.lm.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.pieces import Piece
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.token_files import token_documents, token_dtype
@@ -90,7 +90,9 @@ def _ended(documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults
     """The documents that are not empty, each followed by the end of text, which none of them may hold."""
     end = np.array([eot], np.uint32)
     for number, ids in documents:
-        if (ids == eot).any():
-            faults.add(number, BadText("holds the end of text", f"its tokens hold the end of text, {eot}, which would cut it in two"))
-        elif len(ids):
-            yield from (ids, end)
+        try:
+            refuse_end_of_text(ids, eot)
+        except BadText as fault:
+            faults.add(number, fault)
+        else:
+            yield from (ids, end) if len(ids) else ()

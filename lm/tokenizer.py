@@ -30,22 +30,26 @@ class TextTokenizer:
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
         """ValueError if the file has no such end-of-text token; by default one of the usual names."""
+        return cls.from_bytes(Path(path).read_bytes(), end_of_text, str(path))
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
+        """The same of a file's content; `name` is what errors call it."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise ValueError("reading text needs the package tokenizers: pip install rescore[tokenizers]") from None
-        raw = Path(path).read_bytes()
         try:
             tokenizer = Tokenizer.from_buffer(raw)
         except Exception as error:  # the package raises bare Exceptions
-            raise ValueError(f"{path}: expected a Hugging Face tokenizer.json, got {error}") from None
+            raise ValueError(f"{name}: expected a Hugging Face tokenizer.json, got {error}") from None
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         names = [end_of_text] if end_of_text else END_OF_TEXT
         eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
         if eot is None:
-            raise ValueError(f"{path}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
+            raise ValueError(f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
         vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rescore.lm.columns import Folder
 
 STAGES = ("count", "merge", "estimate", "prune", "compile")
 VERSION = 1
+OWN = ("lock", "manifest.json", "runs", *STAGES)  # what a work folder holds
 
 
 class Work:
@@ -33,6 +34,8 @@ class Work:
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
         self.path.mkdir(parents=True, exist_ok=True)
+        if strange := next((path for path in self.path.iterdir() if path.name not in OWN and not path.name.startswith(".manifest.json.")), None):
+            raise ValueError(f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange.name}; name another")
         self._lock = open(self.path / "lock", "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,18 +44,35 @@ class Work:
         self._manifest = self._read()
 
     def close(self) -> None:
+        """Let others work there. A folder in which nothing is finished goes."""
         self._lock.close()
+        if not self._counted():
+            self._delete()
 
     def remove(self) -> None:
-        """Delete the folder and all that it holds."""
-        self.close()
-        shutil.rmtree(self.path)
+        """Delete all that the build has put into the folder, and the folder unless there is more."""
+        self._lock.close()
+        self._delete()
+
+    def _counted(self) -> bool:
+        """Whether anything is there that took long."""
+        return any(run["tokens"] for run in self._manifest["stages"].get("count", {}).get("runs", []))
+
+    def _delete(self) -> None:
+        for name in OWN:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.rmdir()
 
     def begin(self, stage: str, key: dict[str, Any]) -> dict[str, Any]:
         """What is done of a stage, to be added to and saved; empty if nothing is, or if it was begun with another key."""
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
-            if stage == "count":
+            if stage == "count" and self._counted():
                 raise ValueError(f"{self.path}: holds the counts of other inputs or options ({_difference(stages[stage]['key'], key)}); "
                                  "name another folder, or remove this one")
             self._drop(stage)

@@ -10,6 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rescore._core import Automaton
+from rescore.lm.compile import Arrays
+from rescore.lm.ngram import NGram
 
 FIXED_ONE = 2**32
 
@@ -43,21 +45,30 @@ class Backoff:
             context = self.context(context[1:])
         return paid + self.arcs[context][token]
 
-    def automaton(self) -> Automaton:
-        contexts = sorted(self.arcs, key=lambda c: (len(c), c))
+    def arrays(self) -> Arrays:
+        """The plain arrays of the automaton, context by context."""
+        contexts = sorted(self.arcs, key=lambda context: (len(context), context[::-1]))
         number = {context: i for i, context in enumerate(contexts)}
         rows = [(context, token, cost) for context in contexts for token, cost in sorted(self.arcs[context].items())]
-        sizes = [len(self.arcs[context]) for context in contexts]
-        return Automaton(
-            np.cumsum([0, *sizes], dtype=np.uint64),
-            np.array([token for _, token, _ in rows], np.uint16 if self.vocab_size % 2 else np.uint32),
-            np.array([cost for _, _, cost in rows], np.float32),
-            np.array([number[self.context((*context, token))] for context, token, _ in rows], np.uint32),
-            np.array([number[self.context(context[1:])] if context else 0 for context in contexts], np.uint32),
-            np.array([self.backoff[context] for context in contexts], np.float32),
-            order=self.order,
-            vocab_size=self.vocab_size,
+        return Arrays(
+            arc_begin=np.cumsum([0, *(len(self.arcs[context]) for context in contexts)], dtype=np.uint64),
+            arc_token=np.array([token for _, token, _ in rows], np.uint16 if self.vocab_size <= 1 << 16 else np.uint32),
+            arc_cost=np.array([cost for _, _, cost in rows], np.float32),
+            arc_next=np.array([number[self.context((*context, token))] for context, token, _ in rows], np.uint32),
+            backoff_state=np.array([number[context[1:]] for context in contexts], np.uint32),
+            backoff_cost=np.array([self.backoff[context] for context in contexts], np.float32),
         )
+
+    def ngram(self) -> NGram:
+        return NGram.from_arrays(self.arrays(), order=self.order, vocab_size=self.vocab_size)
+
+    def automaton(self) -> Automaton:
+        return self.ngram().core
+
+
+def unigrams(costs) -> Backoff:
+    """A model of single tokens."""
+    return Backoff(len(costs), 1, {(): dict(enumerate(costs))}, {(): 0.0})
 
 
 def nats(low: int, high: int):
@@ -75,12 +86,10 @@ def models(draw, vocab_size: int) -> Backoff:
     arcs = {(): {token: draw(costs) for token in range(vocab_size)}}
     for length in range(1, order):
         shorter = [(*context, token) for context in arcs if len(context) == length - 1 for token in arcs[context]]
+        shorter = [context for context in shorter if context[1:] in arcs]  # a context's suffixes are contexts
         for context in draw(st.lists(st.sampled_from(shorter), unique=True, max_size=6)) if shorter else ():
             # hw kept implies h'w kept: a context's arcs are among those of its backoff state.
-            suffix = context[1:]
-            while suffix not in arcs:
-                suffix = suffix[1:]
-            tokens = draw(st.lists(st.sampled_from(sorted(arcs[suffix])), unique=True, min_size=1))
+            tokens = draw(st.lists(st.sampled_from(sorted(arcs[context[1:]])), unique=True)) if arcs[context[1:]] else []
             arcs[context] = {token: draw(costs) for token in tokens}
     return Backoff(vocab_size, order, arcs, {context: draw(backoffs) if context else 0.0 for context in arcs})
 

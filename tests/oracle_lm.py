@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescore.lm.runs import count
 from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.runs import count
 from rescore.lm.tables import Tables
 
 
@@ -30,9 +30,9 @@ class Backoff:
         return paid + self.cost[(*context, token)]
 
     def states(self) -> set:
-        """The contexts that have n-grams of their own or a backoff weight."""
+        """The contexts that have n-grams of their own or a backoff weight, and their suffixes."""
         known = {gram[:-1] for gram in self.cost} | {context for context, b in self.backoff.items() if b != 0}
-        return {(), *known}
+        return {(), *(context[i:] for context in known for i in range(len(context)))}
 
     def state(self, history) -> tuple:
         """The longest suffix of the history that is a state."""

@@ -300,4 +300,4 @@ def test_a_certain_event_is_read_back(tmp_path):
     tables = random_tables(1, 2)
     sure = dataclasses.replace(tables, cost=(tables.cost[0] * 0 - 1e-17, *tables.cost[1:]))
     write_arpa(NGram.from_tables(sure), tmp_path / "model.arpa")
-    assert (read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arc_cost[:9] == 0).all()
+    assert (read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arrays.arc_cost[:9] == 0).all()

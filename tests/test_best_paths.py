@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, best_strings, costs, epsilon_cost, failure_cost, models, padded, sausages
+from oracle import FIXED_ONE, best_strings, costs, epsilon_cost, failure_cost, models, padded, sausages, unigrams
 
 from rescore import _core
 
@@ -102,9 +102,7 @@ def test_largest_sizes(data):
     ids = np.argsort(draw.random((1, 32, vocab)), axis=-1)[:, :, :64].astype(np.int32)
     cost = np.sort(draw.exponential(2, (1, 32, 64)), axis=-1).astype(np.float32)
     unigram = data.draw(st.lists(costs, min_size=vocab, max_size=vocab))
-    lm = _core.Automaton(
-        np.array([0, vocab], np.uint64), np.arange(vocab, dtype=np.uint16), np.array(unigram, np.float32),
-        np.zeros(vocab, np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=vocab)
+    lm = unigrams(unigram).automaton()
     tokens, path_cost, count = _core.best_paths([lm], np.zeros((1, 1), np.uint32), ids, cost, np.ones((1, 32)), paths=1024)
     assert count[0] == 1024
     assert len(np.unique(tokens[0], axis=0)) == 1024
@@ -129,9 +127,7 @@ def test_largest_sizes(data):
     ],
 )
 def test_misuse(change, error, message):
-    lm = _core.Automaton(
-        np.array([0, VOCAB], np.uint64), np.arange(VOCAB, dtype=np.uint16), np.ones(VOCAB, np.float32), np.zeros(VOCAB, np.uint32),
-        np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=VOCAB)
+    lm = unigrams([1.0] * VOCAB).automaton()
     call = {"states": np.zeros((1, 1), np.uint32), "ids": np.zeros((1, 1, 1), np.int32), "alpha": np.ones((1, 1)), "paths": 1, **change}
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
     with pytest.raises(error, match=message.replace("(", r"\(")):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, best_prefixes, model_prefixes, models
+from oracle import FIXED_ONE, best_prefixes, model_prefixes, models, unigrams
 from test_best_paths import VOCAB, padded, problems
 
 from rescore import _core
@@ -73,9 +73,7 @@ def test_model_alone_equals_enumeration(lm, history, slots, nodes):
 
 
 def test_misuse():
-    lm = _core.Automaton(
-        np.array([0, VOCAB], np.uint64), np.arange(VOCAB, dtype=np.uint16), np.ones(VOCAB, np.float32), np.zeros(VOCAB, np.uint32),
-        np.zeros(1, np.uint32), np.zeros(1, np.float32), order=1, vocab_size=VOCAB)
+    lm = unigrams([1.0] * VOCAB).automaton()
     with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):
         _core.model_tree(lm, np.zeros(1, np.uint32), slots=2, nodes=0)
     with pytest.raises(ValueError, match="slots T: expected 1 to 32, got 33"):

@@ -11,46 +11,43 @@ import pytest
 from oracle import Backoff
 
 from rescore import _core
+from rescore.lm.compact import Compact
 
 MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 300))
 VOCAB = 9
-ARRAYS = ("arc_begin", "arc_token", "arc_cost", "arc_next", "backoff_state", "backoff_cost")
+ARRAYS = Compact._fields[:-1]
+FORMS = [(VOCAB, False), (VOCAB, True), (70_000, False)]
 
 
-def arrays(token_dtype) -> dict[str, np.ndarray]:
-    """A trigram model of 9 tokens."""
-    arcs = {(): {t: 1.0 + t for t in range(VOCAB)}}
+def compact(vocab_size: int = VOCAB, quantise: bool = False) -> Compact:
+    """A trigram model in which 9 tokens have n-grams."""
+    arcs = {(): {t: 1.0 + t % 16 for t in range(vocab_size)}}
     for t in range(0, VOCAB, 2):
-        arcs[(t,)] = {u: 0.5 for u in range(t % 3, VOCAB, 3)}
+        arcs[(t,)] = {u: 0.5 + u for u in range(t % 3, VOCAB, 3)}
     for t in (0, 2, 4):
-        for u in list(arcs[(t,)])[:2]:
-            arcs[(t, u)] = {v: 0.25 for v in range(u % 2, VOCAB, 4)}
-    lm = Backoff(VOCAB, 3, arcs, {c: 0.125 * len(c) for c in arcs})
-    contexts = sorted(arcs, key=lambda c: (len(c), c))
-    number = {c: i for i, c in enumerate(contexts)}
-    rows = [(c, t, x) for c in contexts for t, x in sorted(arcs[c].items())]
-    return {
-        "arc_begin": np.cumsum([0, *(len(arcs[c]) for c in contexts)], dtype=np.uint64),
-        "arc_token": np.array([t for _, t, _ in rows], token_dtype),
-        "arc_cost": np.array([x for _, _, x in rows], np.float32),
-        "arc_next": np.array([number[lm.context((*c, t))] for c, t, _ in rows], np.uint32),
-        "backoff_state": np.array([number[lm.context(c[1:])] if c else 0 for c in contexts], np.uint32),
-        "backoff_cost": np.array([lm.backoff[c] for c in contexts], np.float32),
-    }
+        for u in arcs[(t,)]:
+            if (u,) in arcs:
+                arcs[(t, u)] = {v: 0.25 for v in list(arcs[(u,)])[::2]}
+    lm = Backoff(vocab_size, 3, arcs, {c: 0.125 * len(c) for c in arcs})
+    return Compact.from_arrays(lm.arrays(), order=3, vocab_size=vocab_size, quantise=quantise)
 
 
-def mutate(draw: np.random.Generator, good: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def automaton(made: Compact, vocab_size: int = VOCAB) -> _core.Automaton:
+    return _core.Automaton(**made.sections, order=3, vocab_size=vocab_size, next_bits=made.next_bits)
+
+
+def mutate(draw: np.random.Generator, good: Compact) -> Compact:
     """One to four entries with bits flipped, or replaced by an extreme value."""
-    bad = {name: array.copy() for name, array in good.items()}
+    bad = {name: array.copy() for name, array in good.sections.items()}
     for _ in range(draw.integers(1, 5)):
-        name = ARRAYS[draw.integers(len(ARRAYS))]
-        raw = bad[name].view(np.uint8).reshape(len(bad[name]), -1)
+        name = [name for name in ARRAYS if bad[name].size][draw.integers(sum(bad[name].size > 0 for name in ARRAYS))]
+        raw = bad[name].reshape(-1).view(np.uint8).reshape(bad[name].size, -1)
         entry = draw.integers(len(raw))
         if draw.random() < 0.5:
             raw[entry, draw.integers(raw.shape[1])] ^= np.uint8(1 << draw.integers(8))
         else:
             raw[entry] = draw.choice([0, 255, 127, 128])
-    return bad
+    return good._replace(**bad)
 
 
 def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
@@ -77,58 +74,80 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
             assert "damaged" in str(error)
 
 
-@pytest.mark.parametrize("token_dtype", [np.uint16, np.uint32])
-def test_damaged_models(token_dtype):
-    good = arrays(token_dtype)
-    healthy = _core.Automaton(*good.values(), order=3, vocab_size=VOCAB)
+@pytest.mark.parametrize("vocab_size, quantise", FORMS)
+def test_damaged_models(vocab_size, quantise):
+    good = compact(vocab_size, quantise)
+    healthy = automaton(good, vocab_size)
     healthy.check()
     draw = np.random.default_rng(7)
     use(healthy, draw)
     refused = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        for _ in range(MUTATIONS):
+        for _ in range(MUTATIONS if vocab_size == VOCAB else MUTATIONS // 10):
             bad = mutate(draw, good)
             try:
-                lm = _core.Automaton(*bad.values(), order=3, vocab_size=VOCAB)
+                lm = automaton(bad, vocab_size)
             except ValueError:
                 refused += 1
                 continue
-            same = all(np.array_equal(bad[name], good[name]) for name in ARRAYS)
+            same = all(np.array_equal(getattr(bad, name), getattr(good, name)) for name in ARRAYS)
             try:
                 lm.check()
             except ValueError as error:
-                assert "expected" in str(error)
+                assert "expected" in str(error) or "damaged" in str(error)
                 assert not same
             use(lm, draw)
-    assert 0 < refused < MUTATIONS
+    assert refused < MUTATIONS
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_short_arrays_are_refused(name):
-    bad = arrays(np.uint16)
-    bad[name] = bad[name][:-1].copy()
-    with pytest.raises(ValueError, match="expected"):
-        _core.Automaton(*bad.values(), order=3, vocab_size=VOCAB)
+def test_short_and_long_arrays_are_refused(name):
+    good = compact()
+    array = getattr(good, name)
+    for other in (array[:-1].copy(), np.concatenate([array, np.zeros_like(array, shape=(1, *array.shape[1:]))])):
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            automaton(good._replace(**{name: other}))
 
 
 def test_wrong_dtypes_are_refused():
-    good = arrays(np.uint16)
+    good = compact()
     for name in ARRAYS:
         with pytest.raises(TypeError):
-            _core.Automaton(*{**good, name: good[name].astype(np.int64)}.values(), order=3, vocab_size=VOCAB)
+            automaton(good._replace(**{name: getattr(good, name).astype(np.int64)}))
+
+
+def test_sizes_that_fit_no_model_are_refused():
+    for row, column, value, message in [
+        (0, 0, 8, "order 1: expected an arc for each of the 9 tokens and one state"),
+        (1, 0, 2**32, "order 2: expected fewer than 2.32 - 1 arcs, got 4294967296"),
+        (1, 3, 10, "order 2: expected at most as many states as arcs that may lead to them, got 10"),
+        (1, 3, 0, "order 2: expected no arcs where there are no states"),
+        (1, 1, 31, "order 2: expected costs of 32 bits, or fewer and a book of them"),
+        (2, 4, 64, "order 3: expected backoff costs of 32 bits, or fewer and a book of them"),
+    ]:
+        bad = compact()
+        sizes = bad.sizes.copy()
+        sizes[row, column] = value
+        with pytest.raises(ValueError, match=message):
+            automaton(bad._replace(sizes=sizes))
+    with pytest.raises(ValueError, match="next_bits: expected 1 to 14, got 15"):
+        automaton(compact()._replace(next_bits=15))
 
 
 def test_check_names_the_entry():
     for name, index, value, message in [
-        ("arc_token", 10, 8, r"arc_token\[11\]: expected tokens that ascend below 9 in state 1, got 6"),
-        ("arc_next", 3, 99, r"arc_next\[3\]: expected a state below"),
-        ("backoff_state", 2, 2, r"backoff_state\[2\]: expected a state below 2, got 2"),
-        ("arc_cost", 4, np.nan, r"arc_cost\[4\]: expected a finite cost"),
-        ("backoff_cost", 1, np.inf, r"backoff_cost\[1\]: expected a finite cost"),
-        ("arc_begin", 2, 2**40, r"arc_begin\[2\]: expected offsets that ascend"),
+        ("arc_token", 1, 0, r"arc_token\[10\]: expected tokens that ascend in state 1 below 9, got 0"),
+        ("root_cost", 4, np.nan, r"root_cost\[4\]: expected a finite cost"),
+        ("first_state", 0, 1, r"first_state\[0\]: expected 0 to 5 for the states of length 1"),
+        ("first_state", 2, 5, r"first_state\[1\]: expected numbers that ascend, for length 1 by one at most"),
+        ("arc_begin", 3, 0, r"arc_begin\[1\]: expected the states of length 1 to have arcs 0..15"),
+        ("backoff_state", 1, 0, r"backoff_state\[6\]: expected ascending states of length 2 less one"),
+        ("arc_next", 0, 0, r"arc_next\[9\]: expected state 1, as without the first token, got 0|leads to this state"),
+        ("arc_next", 0, 3 << 14, r"arc_next\[9\] points outside the model"),
     ]:
-        bad = arrays(np.uint16)
-        bad[name][index] = value
+        good = compact()
+        bad = getattr(good, name).copy()
+        bad[index] = value
         with pytest.raises(ValueError, match=message):
-            _core.Automaton(*bad.values(), order=3, vocab_size=VOCAB).check()
+            automaton(good._replace(**{name: bad})).check()

@@ -62,7 +62,7 @@ def test_packed_in_several_parts(tmp_path):
         assert read(tmp_path / f"a.jsonl{packing}") == ["one", "two"]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
 def test_parquet(tmp_path, kind):
     texts = [f"text {i % 7} é" for i in range(200)]
     pq.write_table(pa.table({"id": range(200), "body": pa.array(texts).cast(kind)}), tmp_path / "a.parquet", row_group_size=30)

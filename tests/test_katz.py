@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from oracle_lm import from_tables, random_tables, random_text
 
 from rescore.lm.backoff import sums
-from rescore.lm.runs import count
 from rescore.lm.katz import KatzOptions, good_turing, katz
+from rescore.lm.runs import count
 
 
 def assert_same_model(tables, model, tolerance):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from oracle_lm import from_tables, random_history, random_tables, random_text
 
 from rescore.lm.build import build, prune_model
-from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
 from rescore.lm.tables import Tables
@@ -22,11 +21,11 @@ def worked() -> NGram:
 
 def contexts(model: NGram) -> list[tuple]:
     """The context of each state, from the arcs alone."""
-    context = {0: ()}
-    for state in range(len(model.backoff_state)):
-        for arc in range(int(model.arc_begin[state]), int(model.arc_begin[state + 1])):
-            context.setdefault(int(model.arc_next[arc]), (*context[state], int(model.arc_token[arc])))
-    return [context[state] for state in range(len(model.backoff_state))]
+    arrays, context = model.arrays, {0: ()}
+    for state in range(model.core.num_states):
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            context.setdefault(int(arrays.arc_next[arc]), (*context[state], int(arrays.arc_token[arc])))
+    return [context[state] for state in range(model.core.num_states)]
 
 
 @settings(max_examples=60)
@@ -35,13 +34,13 @@ def test_the_automaton_is_that_of_the_definition(seed, order):
     tables = random_tables(seed, order, vocab_size=6, tokens=60)
     model, slow = NGram.from_tables(tables), from_tables(tables)
     model.core.check()
-    known = contexts(model)
+    known, arrays = contexts(model), model.arrays
     assert set(known) == slow.states()
     assert known == sorted(known, key=lambda context: (len(context), context[::-1]))
     for state, context in enumerate(known):
-        assert known[model.backoff_state[state]] == slow.state(context[1:])
-        for arc in range(int(model.arc_begin[state]), int(model.arc_begin[state + 1])):
-            assert known[model.arc_next[arc]] == slow.state((*context, int(model.arc_token[arc]))[-order + 1 or 99 :])
+        assert known[arrays.backoff_state[state]] == context[1:]
+        for arc in range(int(arrays.arc_begin[state]), int(arrays.arc_begin[state + 1])):
+            assert known[arrays.arc_next[arc]] == slow.state((*context, int(arrays.arc_token[arc]))[-order + 1 or 99 :])
 
 
 @settings(max_examples=40)
@@ -65,7 +64,7 @@ def test_scores_are_those_of_backing_off(seed, order):
 
 def test_every_state_sums_to_one_after_rounding():
     model = NGram.from_tables(random_tables(8, 4, vocab_size=40, tokens=4000))
-    for state in range(len(model.backoff_state)):
+    for state in range(model.core.num_states):
         assert np.exp(-model.distribution(state).astype(float)).sum() == pytest.approx(1, abs=1e-5)
 
 
@@ -81,8 +80,8 @@ def test_the_worked_example(worked):
         "states": 5,
         "arcs": 10,
         "ngrams": [6, 3, 1],
-        "bytes": 188,
-        "bytes_per_ngram": 18.8,
+        "bytes": 400,
+        "bytes_per_ngram": 40.0,
         "words": True,
     }
 
@@ -106,16 +105,16 @@ def test_build_is_count_katz_prune():
         [text], order=3, vocab_size=9, eot=0,
         min_counts=(1, 1, 2), shorten=PruneOptions(max_ngrams=40), metadata={"tokenizer": "abc"},
     )  # fmt: skip
-    assert len(model.arc_token) <= 40
+    assert model.core.num_arcs <= 40
     assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == "abc"
     assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
     shorter = prune_model(model, PruneOptions(max_ngrams=20))
-    assert len(shorter.arc_token) <= 20 and len(shorter.metadata["pruning"]) == 2
-    assert shorter.metadata["eot"] == 0 and sum(shorter.info()["ngrams"]) == len(shorter.arc_token)
+    assert shorter.core.num_arcs <= 20 and len(shorter.metadata["pruning"]) == 2
+    assert shorter.metadata["eot"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
 
 
 def test_a_model_with_another_tokenizer_is_refused(worked):
-    model = NGram(**worked.arrays._asdict(), order=3, vocab_size=6, metadata={"tokenizer": "abc"})
+    model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"})
     model.require_tokenizer("abc", 6)
     worked.require_tokenizer("abc")  # it says nothing of its own
     with pytest.raises(ValueError, match="expected tokenizer xyz, got abc; build it with the same tokenizer"):
@@ -136,7 +135,7 @@ def test_wrong_input_is_named(worked):
     with pytest.raises(ValueError, match="word 'Pele': the model does not know it and has no <unk>"):
         worked.ids(["Messi", "Pele"])
     with pytest.raises(ValueError, match="words: expected one for each of the 6 ids, got 1"):
-        NGram(**worked.arrays._asdict(), order=3, vocab_size=6, words=("a",))
+        NGram.from_arrays(worked.arrays, order=3, vocab_size=6, words=("a",))
     with pytest.raises(ValueError, match="words: this model has ids alone"):
-        NGram(**worked.arrays._asdict(), order=3, vocab_size=6).ids(["Messi"])
+        NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"])
     assert math.isfinite(worked.score([0])[0])

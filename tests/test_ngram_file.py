@@ -12,6 +12,7 @@ from oracle_lm import random_tables
 from test_lm_fst import assert_same_model
 
 from rescore.lm import ngram_file
+from rescore.lm.compact import Compact
 from rescore.lm.ngram import NGram
 from rescore.lm.ngram_file import HEADER, SECTION
 from rescore.lm.tables import Tables
@@ -60,7 +61,7 @@ def test_round_trip(model, path):
     back = NGram.open(path)
     assert_same_model(back, model)
     assert back.words == model.words and back.metadata == model.metadata
-    assert not back.arc_cost.flags.writeable and not back.arc_cost.flags.owndata
+    assert not back.compact.arc_cost.flags.writeable and not back.compact.arc_cost.flags.owndata
     assert back.info()["tokenizer"] == "abc"
 
 
@@ -70,7 +71,7 @@ def test_token_width_follows_the_vocabulary(tmp_path, vocab_size):
     model = NGram.from_tables(
         Tables.from_rows(rows, [np.ones(1), np.ones(2)], [np.zeros(1)], vocab_size=vocab_size, unseen_cost=12.0)
     )
-    assert model.arc_token.dtype.itemsize == (2 if vocab_size == 65536 else 4)
+    assert model.compact.arc_token.nbytes == (2 if vocab_size == 65536 else 3) * 2
     model.save(tmp_path / "wide.ngram")
     assert_same_model(NGram.open(tmp_path / "wide.ngram"), model)
     assert NGram.open(tmp_path / "wide.ngram").score([5, vocab_size - 1]).tolist() == [12.0, 1.0]
@@ -85,19 +86,19 @@ def test_layout(path):
     data = path.read_bytes()
     assert len(data) % 64 == 0 and struct.unpack_from("<Q", data, 16)[0] == len(data)
     found = sections(data)
-    assert list(found) == [*NGram.__annotations__][:6] + ["metadata", "word_ends", "words"]
+    assert list(found) == [*Compact._fields[:-1], "metadata", "word_ends", "words"]
     for name, (_, (_, _, crc32, offset, size)) in found.items():
         assert offset % 64 == 0, name
         assert zlib.crc32(data[offset : offset + size]) == crc32
     _, (_, _, _, offset, size) = found["arc_token"]
-    assert np.frombuffer(data[offset : offset + size], "<u2").tolist() == [0, 1, 2, 3, 4, 5, 1, 4, 3, 4]
+    assert np.frombuffer(data[offset : offset + size], "<u2").tolist() == [1, 4, 3, 4]
 
 
 def test_a_failed_write_leaves_the_old_file(model, path):
     before = path.read_bytes()
     with pytest.raises(TypeError):
-        NGram(**model.arrays._asdict(), order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
-    broken = ngram_file.Content(arrays=model.arrays, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
+        NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
+    broken = ngram_file.Content(compact=model.compact, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
     with pytest.raises(ValueError, match="word 0: expected text that UTF-8 can hold"):
         ngram_file.write(path, broken)
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
@@ -107,7 +108,7 @@ def test_a_failed_write_leaves_the_old_file(model, path):
 
 
 def test_metadata_have_a_limit(model, path):
-    long = NGram(**model.arrays._asdict(), order=3, vocab_size=6, metadata={"long": "x" * (16 << 20)})
+    long = NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"long": "x" * (16 << 20)})
     with pytest.raises(ValueError, match="metadata: expected at most 16777216 bytes of JSON"):
         long.save(path)
 
@@ -139,32 +140,37 @@ def section_data(name, value):
         (lambda data: b"", "expected an .ngram file, got 0 bytes; its header alone has 64"),
         (lambda data: data[:63], "got 63 bytes"),
         (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
-        (put(8, b"\x02"), "expected format version 1, got 2; a newer rescore may read it"),
+        (put(8, b"\x03"), "expected format version 2, got 3; a newer rescore may read it"),
+        (put(8, b"\x01"), "expected format version 2, got 1; build the model again, or convert it to ARPA with the rescore that"),
         (lambda data: data[:-64], "bytes as its header says, got [0-9]+; the file is cut or grown"),
         (lambda data: data + b"x", "the file is cut or grown"),
         (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
         (put(24, struct.pack("<I", (1 << 24) + 1)), "vocabulary size: expected 1..16777216, got 16777217"),
         (put(24, struct.pack("<I", 0)), "vocabulary size: expected"),
         (put(28, struct.pack("<I", 8)), "order of the n-gram model: expected 1..7, got 8"),
-        (put(32, struct.pack("<Q", 1 << 60)), "section 'arc_begin': expected 1152921504606846977 of <u8"),
-        (put(40, struct.pack("<Q", 9)), "section 'arc_token': expected 9 of <u2, got 20 bytes of '<u2'"),
-        (section_field("arc_cost", 1, b"<f8"), "section 'arc_cost': expected 10 of <f4, got 40 bytes of '<f8'"),
+        (put(32, struct.pack("<Q", 1 << 60)), r"sizes: expected 1152921504606846976 states by the header, got \[1, 3, 1\]"),
+        (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs by the header, got \[6, 3, 1\]"),
+        (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
+        (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
+        (section_field("jumps", 4, 8), "jumps: expected 3 entries by `sizes`, got 2"),
+        (put(48, struct.pack("<I", 15)), "next_bits: expected 1 to 14, got 15"),
         (section_field("arc_cost", 3, lambda at: at + 4), "section 'arc_cost': expected a multiple of 64"),
         (section_field("arc_cost", 3, 64), "section 'arc_cost': expected a multiple of 64 from byte"),
         (section_field("words", 4, 1 << 62), "section 'words': expected a multiple of 64 .* and an end by byte"),
         (section_field("words", 3, (1 << 64) - 64), "section 'words': expected a multiple of 64"),
         (section_field("arc_cost", 0, b"arc_next"), "section 'arc_next': expected once, got it twice"),
-        (section_field("arc_cost", 0, b"arc_gold"), "section 'arc_cost': missing; the file has arc_begin"),
+        (section_field("arc_cost", 0, b"arc_gold"), "section 'arc_cost': missing; the file has sizes"),
         (section_field("word_ends", 0, b"endings"), "section 'word_ends': missing"),
         (section_data("metadata", b"{{"), "metadata: expected JSON"),
         (section_data("metadata", b'["a",1]' + b" " * 54), "metadata: expected JSON|expected a JSON object, got list"),
         (section_data("words", b"\xff\xfe"), "words: expected UTF-8"),
         (section_data("word_ends", b"\xff"), "word_ends: expected 6 ascending offsets up to 34"),
-        (section_data("arc_next", struct.pack("<I", 5)), r"arc_next\[0\]: expected a state below 5, got 5"),
-        (section_data("arc_cost", struct.pack("<f", float("nan"))), r"arc_cost\[0\]: expected a finite cost"),
-        (section_data("backoff_state", struct.pack("<II", 0, 1)), r"backoff_state\[1\]: expected a state below 1"),
-        (section_data("arc_begin", struct.pack("<Q", 3)), "arc_begin: expected the root's arcs"),
-        (section_data("arc_token", struct.pack("<H", 1)), r"arc_token\[1\]: expected tokens that ascend below 6"),
+        (section_data("arc_next", struct.pack("<I", 5)), "arc_next"),
+        (section_data("root_cost", struct.pack("<f", float("nan"))), r"root_cost\[0\]: expected a finite cost"),
+        (section_data("arc_cost", struct.pack("<f", float("nan"))), r"arc_cost\[6\]: expected a finite cost"),
+        (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
+        (section_data("arc_begin", struct.pack("<Q", 3)), r"arc_begin\[1\]: expected the states of length 1"),
+        (section_data("arc_token", struct.pack("<H", 6)), r"arc_token\[6\]: expected tokens that ascend in state 1 below 6"),
     ],
 )  # fmt: skip
 def test_damage_is_named(path, change, message):
@@ -190,12 +196,12 @@ def test_checksums_find_what_has_no_shape(path):
 def test_large_files_are_verified_on_request(path, monkeypatch):
     data = bytearray(path.read_bytes())
     _, (_, _, _, offset, _) = sections(data)["arc_next"]
-    data[offset + 3] = 0xFF
+    data[offset + 1] = 0xFF
     path.write_bytes(data)
     monkeypatch.setattr(ngram_file, "VERIFIED_BYTES", len(data) - 1)
     model = NGram.open(path)
-    with pytest.raises(RuntimeError, match=r"arc_next\[0\] points outside the model"):
-        model.step(0, 0)
+    with pytest.raises(RuntimeError, match=r"arc_next\[6\] points outside the model"):
+        model.step(model.start([example.LIONEL]), example.MESSI)
     with pytest.raises(ValueError, match="section 'arc_next': its checksum"):
         NGram.open(path, verify=True)
 
@@ -218,7 +224,7 @@ def test_deep_and_wrong_metadata(model, path):
 
 def test_odd_metadata_do_no_harm(model, path):
     odd = {"ngrams": 7, "bos": "x", "eos": 10**6, "pruning": "no"}
-    NGram(**model.arrays._asdict(), order=3, vocab_size=6, metadata=odd).save(path)
+    NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata=odd).save(path)
     back = NGram.open(path)
     assert back.info()["ngrams"] == [6, 3, 1]
     assert back.to_tables().bos is None and back.to_tables().eos is None
@@ -240,7 +246,7 @@ def use(model: NGram) -> None:
     tokens = [draw.randrange(min(model.vocab_size, 9)) for _ in range(50)]
     model.score(tokens)
     model.info()
-    for state in range(min(len(model.backoff_state), 20)):
+    for state in range(min(model.core.num_states, 20)):
         model.distribution(state)
 
 

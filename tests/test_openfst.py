@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Backoff, models, padded, sausages
+from oracle import models, padded, sausages
 
 from rescore.decode.draft import Rescorer
 from rescore.lattice.dump import Dump
@@ -39,22 +39,6 @@ def program(tmp_path_factory) -> Path:
         return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
     except Unavailable as reason:
         pytest.skip(str(reason))
-
-
-def ngram(model: Backoff) -> NGram:
-    contexts = sorted(model.arcs, key=lambda context: (len(context), context))
-    number = {context: i for i, context in enumerate(contexts)}
-    rows = [(context, token, cost) for context in contexts for token, cost in sorted(model.arcs[context].items())]
-    return NGram(
-        arc_begin=np.cumsum([0, *(len(model.arcs[context]) for context in contexts)], dtype=np.uint64),
-        arc_token=np.array([token for _, token, _ in rows], np.uint16),
-        arc_cost=np.array([cost for _, _, cost in rows], np.float32),
-        arc_next=np.array([number[model.context((*context, token))] for context, token, _ in rows], np.uint32),
-        backoff_state=np.array([number[model.context(c[1:])] if c else 0 for c in contexts], np.uint32),
-        backoff_cost=np.array([model.backoff[context] for context in contexts], np.float32),
-        order=model.order,
-        vocab_size=model.vocab_size,
-    )
 
 
 def katz_lattices(lattices: int, seed: int = 5) -> tuple[NGram, Sausage, np.ndarray]:
@@ -115,7 +99,7 @@ def problems(draw, lattices: int = 4):
     histories = draw(st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=3), min_size=len(batch), max_size=len(batch)))
     rows = np.array([[-1] * (3 - len(history)) + history for history in histories], np.int32)
     ids, cost = padded(batch)
-    return ngram(model), draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])), Sausage(ids=ids, cost=cost), rows, draw(st.sampled_from([1, 3, PATHS]))
+    return model.ngram(), draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])), Sausage(ids=ids, cost=cost), rows, draw(st.sampled_from([1, 3, PATHS]))
 
 
 @settings(max_examples=100)

@@ -17,7 +17,7 @@ def machine(*packages: str) -> dict[str, object]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        **{name: _version(name) for name in packages},
+        **{name: version(name) for name in packages},
     }
 
 
@@ -28,7 +28,8 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Of an installed package."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -53,8 +53,9 @@ def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
 
 def scaled(model: NGram, alpha: float) -> NGram:
     """The model with all its costs multiplied by alpha, as an FST without weights of its own per model needs it."""
-    factor = np.float32(alpha)
-    return dataclasses.replace(model, arc_cost=model.arc_cost * factor, backoff_cost=model.backoff_cost * factor)
+    factor, arrays = np.float32(alpha), model.arrays
+    arrays = arrays._replace(arc_cost=arrays.arc_cost * factor, backoff_cost=arrays.backoff_cost * factor)
+    return NGram.from_arrays(arrays, order=model.order, vocab_size=model.vocab_size)
 
 
 def strings_of(drafts: Drafts, lattice: int) -> list[String]:

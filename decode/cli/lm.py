@@ -25,7 +25,8 @@ inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
   .npz           windows of tools/sample_text.py
-  folder         of a dump (docs/dump-format.md): prompts and continuations
+  folder         of a dump (docs/dump-format.md): prompts and continuations;
+                 or of counts, by `rescore lm count` or tools/count_spark.py
                  Ids need --tokenizer, or --vocab-size and --eot.
   -              standard input, see --stdin-format
 Bad lines are skipped, counted and reported; --strict stops at the first.
@@ -40,6 +41,20 @@ examples:
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
   rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --memory 16G \\
       --work /scratch/lm --theta 1e-8 --heldout valid.jsonl -o lm.ngram
+"""
+
+COUNT = """\
+Count the n-grams of text or tokens (inputs as of `rescore lm build`) on one of
+many machines: a folder of Parquet files and counts.json, which `rescore lm
+build` takes as input, alone or with others, and adds up. Folders of counts are
+inputs here too: that merges them into one. docs/ngram-building.md has the form.
+"""
+
+COUNT_EXAMPLES = """\
+examples:
+  rescore lm count 'shard-0*.json.gz' --tokenizer tokenizer.json -o counts-0
+  rescore lm build counts-* --tokenizer tokenizer.json --min-count 1,1,2,4 \\
+      --max-ngrams 100M -o lm.ngram
 """
 
 PRUNE = """\
@@ -116,6 +131,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         return parser
 
     add_build(add("build", "estimate a model from text or tokens", BUILD, BUILD_EXAMPLES))
+    add_count(add("count", "count n-grams, to be added up by build", COUNT, COUNT_EXAMPLES))
     add_prune(add("prune", "drop the n-grams that matter least", PRUNE, PRUNE_EXAMPLES))
     add_convert(add("convert", "between .ngram, .arpa, .arpa.gz and .fst", CONVERT, CONVERT_EXAMPLES))
     add_info(add("info", "what a model holds", INFO, INFO_EXAMPLES))
@@ -134,6 +150,15 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_out(parser)
     parser.add_argument("--arpa", type=lm_arguments.arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz")
     parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
+    arguments.add_json(parser)
+
+
+def add_count(parser: argparse.ArgumentParser) -> None:
+    lm_arguments.add_inputs(parser)
+    parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="of the longest n-grams (default: 4)")
+    add_resources(parser)
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    parser.set_defaults(min_count=())
     arguments.add_json(parser)
 
 

@@ -6,6 +6,16 @@
 namespace rescore {
 namespace {
 
+constexpr int kSeenBits = 9;
+
+// A loop, as these are one or two numbers: a call of memcmp takes longer.
+template <typename A, typename B>
+bool same_numbers(const A& a, const B& b, int count) {
+  for (int j = 0; j < count; ++j)
+    if (a[j] != b[j]) return false;
+  return true;
+}
+
 constexpr size_t kMaxTransitions = size_t{1} << 26;  // 0.8 GB of them
 
 }  // namespace
@@ -20,6 +30,7 @@ void PathSearch::begin_layer() {
   layer_begin_.push_back(static_cast<uint32_t>(states_.size()));
   table_.assign(256, kNone);
   table_mask_ = table_.size() - 1;
+  seen_node_.assign(size_t{1} << kSeenBits, kNone);
 }
 
 void PathSearch::grow_table(int models) {
@@ -35,9 +46,7 @@ void PathSearch::grow_table(int models) {
 // The node of `states` in the newest layer, t. An epsilon arc's target is interned before its source, so
 // that within a layer it has the smaller number.
 uint32_t PathSearch::intern(const States& states, const Models& models, Semantics semantics, int t) {
-  const auto same = [&](uint32_t node) {
-    return std::equal(states.begin(), states.begin() + models.size(), states_[node].begin());
-  };
+  const auto same = [&](uint32_t node) { return same_numbers(states, states_[node], models.size()); };
   const auto probe = [&] {
     size_t at = hash(states, models.size());
     while (table_[at] != kNone && !same(table_[at])) at = (at + 1) & table_mask_;
@@ -48,9 +57,10 @@ uint32_t PathSearch::intern(const States& states, const Models& models, Semantic
   Fixed weight = kImpossible;
   if (semantics == Semantics::kEpsilon && models.size() == 1 && states[0] != kRoot) {
     const Automaton& lm = *models.lm[0];
-    target = intern({lm.backoff(states[0])}, models, semantics, t);
+    const Automaton::Context context = caches_[0].at(lm, states[0]);
+    target = intern({context.backoff}, models, semantics, t);
     // An epsilon arc after the last token is weighted as in the last slot.
-    weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(lm.backoff_cost[states[0]]));
+    weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(context.backoff_cost));
   }
   const uint32_t node = static_cast<uint32_t>(states_.size());
   states_.push_back(states);
@@ -64,6 +74,17 @@ uint32_t PathSearch::intern(const States& states, const Models& models, Semantic
   return node;
 }
 
+// The node of layer t that arcs lead to. Most nodes of a layer back off to the same few, whose arcs come again.
+uint32_t PathSearch::target(const TakenArcs& arcs, uint32_t token, const Models& models, Semantics semantics, int t) {
+  uint64_t key = 0;
+  for (int j = 0; j < models.size(); ++j) key = (key ^ arcs[j]) * 0x9E3779B97F4A7C15ull;
+  const size_t at = key >> (64 - kSeenBits);
+  uint64_t* seen = &seen_arcs_[at * models.size()];
+  if (seen_node_[at] != kNone && same_numbers(seen, arcs, models.size())) return seen_node_[at];
+  for (int j = 0; j < models.size(); ++j) seen[j] = arcs[j];
+  return seen_node_[at] = intern(models.next(arcs, token), models, semantics, t);
+}
+
 void PathSearch::expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, Semantics semantics) {
   const Slot& slot = slots_[t];
   const States states = states_[node];
@@ -71,26 +92,28 @@ void PathSearch::expand_node(uint32_t node, int t, const Models& models, const S
   Expansion expansion;
   uint64_t reached;  // by rank
   if (semantics == Semantics::kFailure || models.size() == 0) {
-    expand(models, sausage, slot, t, states, expansion);
+    expand(models, sausage, slot, t, states, caches_, expansion);
     reached = ~uint64_t{0};
   } else {
-    std::array<uint32_t, kMaxCandidates> next;
+    std::array<uint64_t, kMaxCandidates> arc;
     std::array<double, kMaxCandidates> cost;
-    const uint64_t wanted = slot.count == 64 ? ~uint64_t{0} : (uint64_t{1} << slot.count) - 1;
-    const uint64_t found = models.lm[0]->match_arcs(states[0], slot.tokens.data(), wanted, 0, next.data(), cost.data());
+    const Automaton& lm = *models.lm[0];
+    const uint64_t found =
+        states[0] == kRoot ? lm.match_root(slot.tokens.data(), slot.all(), 0, arc.data(), cost.data())
+                           : lm.match(caches_[0].at(lm, states[0]), slot.tokens.data(), slot.all(), 0, arc.data(), cost.data());
     reached = 0;
     for (uint64_t left = found; left; left &= left - 1) {
       const int i = __builtin_ctzll(left);
       const int rank = slot.rank[i];
       expansion.weight[rank] = to_fixed(sausage.slot_cost(t)[rank] + models.weight(0, t) * cost[i]);
-      expansion.next[rank][0] = next[i];
+      expansion.arc[rank][0] = arc[i];
       reached |= uint64_t{1} << rank;
     }
   }
   for (int rank = 0; rank < slot.count; ++rank) {
     const bool exists = (reached >> rank & 1) && expansion.weight[rank] < kImpossible;
     weight_[row + rank] = exists ? expansion.weight[rank] : kImpossible;
-    target_[row + rank] = exists ? intern(expansion.next[rank], models, semantics, t + 1) : kNone;
+    target_[row + rank] = exists ? target(expansion.arc[rank], sausage.slot_ids(t)[rank], models, semantics, t + 1) : kNone;
   }
 }
 
@@ -99,6 +122,8 @@ void PathSearch::forward(const Models& models, const Sausage& sausage, const Sta
   layer_begin_.clear();
   epsilon_target_.clear();
   epsilon_weight_.clear();
+  for (int j = 0; j < models.size(); ++j) caches_[j].clear();
+  seen_arcs_.resize(std::max<size_t>(models.size(), 1) << kSeenBits);
   begin_layer();
   intern(start, models, semantics, 0);
   for (int t = 0; t < length_; ++t) {

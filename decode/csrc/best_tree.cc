@@ -6,6 +6,8 @@
 namespace rescore {
 namespace {
 
+constexpr uint64_t kBlock = 64;  // costs of a list compared at once
+
 struct LessProbableLater {
   const PrefixTree* tree;
   bool operator()(const Child& a, const Child& b) const {
@@ -58,7 +60,7 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
   Opened& opened = opened_[prefix];
   const int t = tree_.prefixes[prefix].depth;
   Expansion expansion;
-  expand(models, sausage, slots_[t], t, opened.states, expansion);
+  expand(models, sausage, slots_[t], t, opened.states, caches_, expansion);
   // The softmax over the slot's candidates, in nats.
   Fixed least = kImpossible;
   for (int rank = 0; rank < slots_[t].count; ++rank) least = std::min(least, expansion.weight[rank]);
@@ -79,7 +81,7 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
     const int rank = order[place];
     const Fixed step = expansion.weight[rank] - least + log_total;
     children_.push_back({cost + step, prefix, static_cast<uint32_t>(place), static_cast<uint32_t>(rank), t + 1});
-    next_.push_back(expansion.next[rank]);
+    arcs_.push_back(expansion.arc[rank]);
   }
   opened.children = count;
 }
@@ -89,15 +91,17 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
   const int length = sausage.length();
   if (length == 0) return 0;
   for (int t = 0; t < length; ++t) slots_[t] = Slot(sausage, t);
+  for (int j = 0; j < models.size(); ++j) caches_[j].clear();
   tree_.clear();
   children_.clear();
-  next_.clear();
+  arcs_.clear();
   opened_.assign(1, {start, 0, 0});
   open(tree_.add(kNone, 0, 0), 0, models, sausage);
   return enumerate(
       tree_, opened_, children_, length, out,
       [&](uint32_t prefix, Fixed cost, size_t child) {
-        opened_[prefix].states = next_[child];
+        const Prefix& last = tree_.prefixes[prefix];
+        opened_[prefix].states = models.next(arcs_[child], sausage.slot_ids(last.depth - 1)[last.rank]);
         open(prefix, cost, models, sausage);
       },
       [&](const Child& child) { return sausage.slot_ids(child.depth - 1)[child.rank]; });
@@ -113,14 +117,14 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   contexts_.clear();
   double paid = 0;
   const auto most = [&] {  // nats that an arc may cost, with room for rounding
-    return least_.size() < nodes ? INFINITY : static_cast<double>(least_.front() - cost) / kFixedOne - paid + 1e-6;
+    return least_.size() < nodes ? INFINITY : static_cast<double>(least_.front() - cost) / kFixedOne - paid + 1e-5;
   };
-  const auto propose = [&](uint64_t arc, uint32_t token) {
-    const Fixed total = cost + to_fixed(std::max(paid + static_cast<double>(lm.arc_cost[arc]), 0.0));
+  const auto propose = [&](uint64_t arc, uint32_t token, float arc_cost) {
+    const Fixed total = cost + to_fixed(std::max(paid + static_cast<double>(arc_cost), 0.0));
     if (total >= kImpossible || (least_.size() == nodes && total > least_.front())) return;
-    for (const uint32_t longer : contexts_)  // whose arc hides this one
+    for (const Automaton::Arcs longer : contexts_)  // one of which hides this one
       if (lm.has_arc(longer, token)) return;
-    proposals_.push_back({total, token, lm.next(arc)});
+    proposals_.push_back({total, token, arc});
     if (least_.size() == nodes) {
       std::pop_heap(least_.begin(), least_.end());
       least_.pop_back();
@@ -132,17 +136,23 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   for (; state != kRoot; state = lm.backoff(state)) {
     const Automaton::Arcs arcs = lm.arcs(state);
     double limit = most();
-    for (uint64_t arc = arcs.begin; arc < arcs.end; ++arc) {
-      if (!(lm.arc_cost[arc] <= limit)) continue;
-      propose(arc, lm.checked_token(arc));
-      limit = most();
+    const Level& level = lm.level(lm.length(state));
+    for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
+      uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), static_cast<float>(limit));
+      for (; cheap; cheap &= cheap - 1) {
+        const uint64_t arc = begin + __builtin_ctzll(cheap);
+        const float arc_cost = level.cost[arc - level.first_arc];
+        if (!(arc_cost <= limit)) continue;
+        propose(arc, lm.checked_token(arc), arc_cost);
+        limit = most();
+      }
     }
-    contexts_.push_back(state);
-    paid += lm.backoff_cost[state];
+    contexts_.push_back(arcs);
+    paid += lm.backoff_cost(state);
   }
   for (const uint32_t token : lm.by_unigram_cost()) {
-    if (!(lm.arc_cost[token] <= most())) break;
-    propose(token, token);
+    if (!(lm.cost(token) <= most())) break;
+    propose(token, token, lm.cost(token));
   }
   std::sort(proposals_.begin(), proposals_.end(),
             [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
@@ -150,7 +160,7 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   for (const Proposal& best : proposals_) {
     if (least_.size() == nodes && best.cost > least_.front()) break;
     children_.push_back({best.cost, prefix, static_cast<uint32_t>(children_.size() - opened.first_child), best.token, depth});
-    next_.push_back(best.next);
+    arcs_.push_back(best.arc);
   }
   opened.children = children_.size() - opened.first_child;
 }
@@ -161,13 +171,13 @@ int ModelTreeSearch::run(const Automaton& lm, uint32_t start, int slots, TreeOut
   least_.clear();
   tree_.clear();
   children_.clear();
-  next_.clear();
+  arcs_.clear();
   opened_.assign(1, {start, 0, 0});
   open(tree_.add(kNone, 0, 0), 0, lm, out.nodes);
   return enumerate(
       tree_, opened_, children_, slots, out,
       [&](uint32_t prefix, Fixed cost, size_t child) {
-        opened_[prefix].state = next_[child];
+        opened_[prefix].state = lm.next(arcs_[child], tree_.prefixes[prefix].rank);
         open(prefix, cost, lm, out.nodes);
       },
       [](const Child& child) { return static_cast<int32_t>(child.rank); });

@@ -31,8 +31,9 @@ class LatticeTreeSearch {
   PrefixTree tree_;
   std::vector<Opened> opened_;
   std::vector<Child> children_;
-  std::vector<States> next_;  // beside children_
+  std::vector<TakenArcs> arcs_;  // beside children_
   std::array<Slot, kMaxSlots> slots_;
+  Caches caches_;
 };
 
 // Prefixes that a model alone proposes, q(w | prefix) = p(w | prefix), at most `slots` tokens deep. The
@@ -44,7 +45,8 @@ class ModelTreeSearch {
  private:
   struct Proposal {
     Fixed cost;  // of the prefix with this token
-    uint32_t token, next;
+    uint32_t token;
+    uint64_t arc;
   };
   struct Opened {
     uint32_t state;
@@ -55,9 +57,9 @@ class ModelTreeSearch {
   PrefixTree tree_;
   std::vector<Opened> opened_;
   std::vector<Child> children_;
-  std::vector<uint32_t> next_;  // beside children_
+  std::vector<uint64_t> arcs_;  // beside children_
   std::vector<Proposal> proposals_;
-  std::vector<uint32_t> contexts_;  // the states backed off from
+  std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<Fixed> least_;        // a heap, the greatest first
 };
 

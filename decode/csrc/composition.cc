@@ -11,18 +11,36 @@ Slot::Slot(const Sausage& sausage, int t) : count(sausage.candidates(t)) {
   for (int i = 0; i < count; ++i) tokens[i] = ids[rank[i]];
 }
 
+namespace {
+
+// The arc of each of the slot's candidates under failure semantics, and its cost, backing off included.
+void match(const Automaton& lm, uint32_t state, const Slot& slot, ContextCache& cache, uint64_t* arc, double* cost) {
+  uint64_t left = slot.all();
+  double paid = 0;
+  while (state != kRoot) {
+    const Automaton::Context& context = cache.at(lm, state);
+    left &= ~lm.match(context, slot.tokens.data(), left, paid, arc, cost);
+    if (!left) return;
+    paid += context.backoff_cost;
+    state = context.backoff;
+  }
+  lm.match_root(slot.tokens.data(), left, paid, arc, cost);
+}
+
+}  // namespace
+
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
-            Expansion& out) {
+            Caches& caches, Expansion& out) {
   std::array<double, kMaxCandidates> total;
   for (int i = 0; i < slot.count; ++i) total[i] = sausage.slot_cost(t)[slot.rank[i]];
-  std::array<uint32_t, kMaxCandidates> next;
+  std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> cost;
   for (int j = 0; j < models.size(); ++j) {
-    models.lm[j]->match(states[j], slot.tokens.data(), slot.count, next.data(), cost.data());
+    match(*models.lm[j], states[j], slot, caches[j], arc.data(), cost.data());
     const double alpha = models.weight(j, t);
     for (int i = 0; i < slot.count; ++i) {
       total[i] += alpha * cost[i];
-      out.next[slot.rank[i]][j] = next[i];
+      out.arc[slot.rank[i]][j] = arc[i];
     }
   }
   for (int i = 0; i < slot.count; ++i) out.weight[slot.rank[i]] = to_fixed(total[i]);

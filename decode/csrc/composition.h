@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "automaton.h"
+#include "context_cache.h"
 #include "sausage.h"
 
 namespace rescore {
@@ -28,6 +29,9 @@ inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<doubl
 // The states of a history in every model.
 using States = std::array<uint32_t, kMaxModels>;
 
+// The arcs that a token takes in every model.
+using TakenArcs = std::array<uint64_t, kMaxModels>;
+
 struct Models {
   std::vector<const Automaton*> lm;
   std::vector<double> alpha;  // [models, slots]
@@ -35,7 +39,15 @@ struct Models {
 
   int size() const { return static_cast<int>(lm.size()); }
   double weight(int j, int t) const { return alpha[static_cast<size_t>(j) * slots + t]; }
+  States next(const TakenArcs& arc, uint32_t token) const {
+    States states;
+    for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(arc[j], token);
+    return states;
+  }
 };
+
+// One for each model.
+using Caches = std::array<ContextCache, kMaxModels>;
 
 // A slot's candidates in ascending order of token, as the automata want them.
 struct Slot {
@@ -44,17 +56,19 @@ struct Slot {
   std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
 
   Slot() : count(0) {}
+  uint64_t all() const { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
   Slot(const Sausage& sausage, int t);
 };
 
-// What each candidate of a slot costs from given states, by rank.
+// What each candidate of a slot costs from given states, and the arcs that it takes, by rank. The states after it
+// are looked up where they are needed: a search goes on from few of the candidates.
 struct Expansion {
   std::array<Fixed, kMaxCandidates> weight;
-  std::array<States, kMaxCandidates> next;
+  std::array<TakenArcs, kMaxCandidates> arc;
 };
 
 // weight = head cost + sum over models of alpha * (-ln p), under failure semantics.
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
-            Expansion& out);
+            Caches& caches, Expansion& out);
 
 }  // namespace rescore

@@ -9,8 +9,8 @@ namespace {
 
 // The first index in [low, high) whose token is not below `token`. Doubling steps first: consecutive
 // calls with ascending tokens walk a long list in few reads and a short one in order.
-template <typename Token>
-uint64_t gallop(const Token* tokens, uint64_t low, uint64_t high, uint32_t token) {
+template <typename Tokens>
+uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
   uint64_t step = 1;
   uint64_t bound = low;
   while (bound < high && tokens[bound] < token) {
@@ -18,98 +18,89 @@ uint64_t gallop(const Token* tokens, uint64_t low, uint64_t high, uint32_t token
     bound += step;
     step *= 2;
   }
-  return std::lower_bound(tokens + low, tokens + std::min(bound, high), token) - tokens;
-}
-
-template <typename Token>
-uint64_t match_in(const Automaton& lm, const Token* arc_token, Automaton::Arcs arcs, const uint32_t* tokens,
-                  uint64_t wanted, double paid, uint32_t* next, double* cost) {
-  uint64_t found = 0;
-  uint64_t at = arcs.begin;
-  for (uint64_t left = wanted; left && at < arcs.end; left &= left - 1) {
-    const int i = __builtin_ctzll(left);
-    at = gallop(arc_token, at, arcs.end, tokens[i]);
-    if (at < arcs.end && arc_token[at] == tokens[i]) {
-      next[i] = lm.next(at);
-      cost[i] = paid + lm.arc_cost[at];
-      found |= uint64_t{1} << i;
+  for (bound = std::min(bound, high); low < bound;) {
+    const uint64_t middle = low + (bound - low) / 2;
+    if (tokens[middle] < token) {
+      low = middle + 1;
+    } else {
+      bound = middle;
     }
   }
-  return found;
+  return low;
 }
 
-template <typename Token>
-uint64_t find(const Token* arc_token, Automaton::Arcs arcs, uint32_t token) {
-  const Token* end = arc_token + arcs.end;
-  const Token* at = std::lower_bound(arc_token + arcs.begin, end, token);
-  return at != end && *at == token ? at - arc_token : arcs.end;
+// found(i, at) for each of the wanted tokens that is in tokens[begin, end); returns their bits.
+template <typename Tokens, typename Found>
+uint64_t match_in(Tokens list, uint64_t begin, uint64_t end, const uint32_t* tokens, uint64_t wanted, Found found) {
+  uint64_t matched = 0;
+  for (uint64_t left = wanted; left && begin < end; left &= left - 1) {
+    const int i = __builtin_ctzll(left);
+    begin = gallop(list, begin, end, tokens[i]);
+    if (begin < end && list[begin] == tokens[i]) {
+      found(i, begin);
+      matched |= uint64_t{1} << i;
+    }
+  }
+  return matched;
 }
 
 }  // namespace
 
-void Automaton::corrupt(const char* array, uint64_t index) const {
-  throw CorruptModel("n-gram model: " + std::string(array) + "[" + std::to_string(index) +
-                     "] points outside the model; the file is damaged, check it with verify=True");
-}
-
-void Automaton::check_header() const {
-  if (vocab_size == 0) throw std::invalid_argument("vocab_size: expected at least 1, got 0");
-  if (order == 0) throw std::invalid_argument("order: expected at least 1, got 0");
-  if (num_states == 0 || num_states > UINT32_MAX)
-    throw std::invalid_argument("states: expected 1 to 2^32 - 1, got " + std::to_string(num_states));
-  if (arc_begin[0] != 0 || arc_begin[1] != vocab_size || num_arcs < vocab_size)
-    throw std::invalid_argument("arc_begin: expected the root's arcs to be one for each of the " +
-                                std::to_string(vocab_size) + " tokens, got " + std::to_string(arc_begin[0]) + " to " +
-                                std::to_string(arc_begin[1]) + " of " + std::to_string(num_arcs) + " arcs");
-  if (arc_begin[num_states] != num_arcs)
-    throw std::invalid_argument("arc_begin: expected its last entry to be the number of arcs, " +
-                                std::to_string(num_arcs) + ", got " + std::to_string(arc_begin[num_states]));
-  if (backoff_state[0] != kRoot)
-    throw std::invalid_argument("backoff_state: expected the root, state 0, to back off to itself, got " +
-                                std::to_string(backoff_state[0]));
-}
-
-void Automaton::check() const {
-  check_header();
-  const auto fail = [](const char* array, uint64_t index, const std::string& what) {
-    throw std::invalid_argument(std::string(array) + "[" + std::to_string(index) + "]: " + what);
-  };
-  for (uint64_t state = 0; state < num_states; ++state) {
-    if (arc_begin[state] > arc_begin[state + 1] || arc_begin[state + 1] > num_arcs)
-      fail("arc_begin", state + 1, "expected offsets that ascend to " + std::to_string(num_arcs) + ", got " +
-                                       std::to_string(arc_begin[state + 1]));
-    if (state > 0 && backoff_state[state] >= state)
-      fail("backoff_state", state, "expected a state below " + std::to_string(state) + ", got " +
-                                       std::to_string(backoff_state[state]));
-    if (!std::isfinite(backoff_cost[state])) fail("backoff_cost", state, "expected a finite cost");
-    uint64_t before = UINT64_MAX;
-    for (uint64_t arc = arc_begin[state]; arc < arc_begin[state + 1]; ++arc) {
-      if (token(arc) >= vocab_size || (before != UINT64_MAX && token(arc) <= before))
-        fail("arc_token", arc, "expected tokens that ascend below " + std::to_string(vocab_size) + " in state " +
-                                   std::to_string(state) + ", got " + std::to_string(token(arc)));
-      before = token(arc);
-      if (arc_next[arc] >= num_states)
-        fail("arc_next", arc, "expected a state below " + std::to_string(num_states) + ", got " +
-                                  std::to_string(arc_next[arc]));
-      if (!std::isfinite(arc_cost[arc])) fail("arc_cost", arc, "expected a finite cost");
+// Let the arcs of order n with token w, in their order, lead to states of length l. Such a state is w and the last
+// l - 1 tokens of the arc's context, so read backwards it is w and the first l - 1 tokens of that context read
+// backwards: as contexts ascend read backwards, these states do not descend. So the numbers x that they have among
+// the states of length l can be cut where they pass a multiple of 2^b: x = k 2^b + low, where k is the greatest
+// number such that the arc is not before jumps[k], the first arc with token w that leads to k 2^b or beyond. All the
+// states that end in w lie together, from first[w] to first[w + 1] - 1, so k is one of first[w] >> b, ..,
+// (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has first[w] < k 2^b <
+// first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k, or are UINT32_MAX
+// where no arc leads that far.
+uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
+  if (arc < vocab_size) {
+    if (order == 1 || levels_[1].first[token] >= levels_[1].first[token + 1]) return kRoot;
+    const uint32_t index = levels_[1].first[token];
+    if (index >= levels_[1].states) corrupt("first_state", token);
+    return levels_[1].first_state + index;
+  }
+  const uint32_t code = this->code(arc), length = code >> next_bits_;
+  if (length == 0) return kRoot;
+  const uint32_t from = arc_level(arc);
+  if (length > from + 1 || length >= order) corrupt("arc_next", arc);
+  const Level& to = levels_[length];
+  const uint64_t begin = to.first[token], end = to.first[token + 1];
+  if (begin >= end || end > to.states) corrupt("first_state", token);
+  const uint32_t* jumps = levels_[from].jumps[length];
+  const uint64_t position = arc - levels_[from].first_arc;
+  uint64_t k = begin >> next_bits_, last = (end - 1) >> next_bits_;
+  while (k < last) {
+    const uint64_t middle = k + (last - k + 1) / 2;
+    if (jumps[middle] <= position) {
+      k = middle;
+    } else {
+      last = middle - 1;
     }
   }
+  const uint64_t index = k << next_bits_ | (code & ((uint32_t{1} << next_bits_) - 1));
+  if (index >= to.states) corrupt("arc_next", arc);
+  return to.first_state + index;
 }
 
-bool Automaton::has_arc(uint32_t state, uint32_t token) const {
-  const Arcs list = arcs(state);
-  return (token16 ? find(token16, list, token) : find(token32, list, token)) != list.end;
+uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
+  const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
+  const uint64_t at = vocab_size + (token16_ ? gallop(token16_, begin, end, token) : gallop(Token24{token24_}, begin, end, token));
+  return at < arcs.end && this->token(at) == token ? at : arcs.end;
 }
 
 Step Automaton::step(uint32_t state, uint32_t token) const {
   double paid = 0;
-  for (; state != kRoot; state = backoff(state)) {
-    const Arcs list = arcs(state);
-    const uint64_t arc = token16 ? find(token16, list, token) : find(token32, list, token);
-    if (arc != list.end) return {next(arc), paid + arc_cost[arc]};
-    paid += backoff_cost[state];
+  while (state != kRoot) {
+    const Context own = context(state);
+    const uint64_t arc = find(own.arcs, token);
+    if (arc != own.arcs.end) return {next(arc, token), paid + cost(arc)};
+    paid += own.backoff_cost;
+    state = own.backoff;
   }
-  return {next(token), paid + arc_cost[token]};
+  return {next(token, token), paid + root_cost_[token]};
 }
 
 uint32_t Automaton::start(const int32_t* history, size_t length) const {
@@ -124,44 +115,41 @@ uint32_t Automaton::start(const int32_t* history, size_t length) const {
   return state;
 }
 
-uint64_t Automaton::match_arcs(uint32_t state, const uint32_t* tokens, uint64_t wanted, double paid, uint32_t* next,
-                               double* cost) const {
-  if (state == kRoot) {
-    for (uint64_t left = wanted; left; left &= left - 1) {
-      const int i = __builtin_ctzll(left);
-      next[i] = this->next(tokens[i]);
-      cost[i] = paid + arc_cost[tokens[i]];
-    }
-    return wanted;
+uint64_t Automaton::match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const {
+  for (uint64_t left = wanted; left; left &= left - 1) {
+    const int i = __builtin_ctzll(left);
+    arc[i] = tokens[i];
+    cost[i] = paid + root_cost_[tokens[i]];
   }
-  return token16 ? match_in(*this, token16, arcs(state), tokens, wanted, paid, next, cost)
-                 : match_in(*this, token32, arcs(state), tokens, wanted, paid, next, cost);
+  return wanted;
 }
 
-void Automaton::match(uint32_t state, const uint32_t* tokens, int count, uint32_t* next, double* cost) const {
-  uint64_t left = count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-  double paid = 0;
-  while (left) {
-    left &= ~match_arcs(state, tokens, left, paid, next, cost);
-    if (!left) break;
-    paid += backoff_cost[state];
-    state = backoff(state);
-  }
+uint64_t Automaton::match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc,
+                          double* cost) const {
+  const Level& own = levels_[context.length];
+  const auto found = [&](int i, uint64_t at) {
+    arc[i] = at + vocab_size;
+    cost[i] = paid + own.cost[at + vocab_size - own.first_arc];
+  };
+  const uint64_t begin = context.arcs.begin - vocab_size, end = context.arcs.end - vocab_size;
+  return token16_ ? match_in(token16_, begin, end, tokens, wanted, found)
+                  : match_in(Token24{token24_}, begin, end, tokens, wanted, found);
 }
 
 void Automaton::distribution(uint32_t state, float* cost) const {
   std::vector<bool> seen(vocab_size, false);
   double paid = 0;
-  for (;; state = backoff(state)) {
+  for (; state != kRoot; state = backoff(state)) {
     const Arcs list = arcs(state);
     for (uint64_t arc = list.begin; arc < list.end; ++arc) {
       const uint32_t token = checked_token(arc);
-      if (!seen[token]) cost[token] = static_cast<float>(paid + arc_cost[arc]);
+      if (!seen[token]) cost[token] = static_cast<float>(paid + this->cost(arc));
       seen[token] = true;
     }
-    if (state == kRoot) break;
-    paid += backoff_cost[state];
+    paid += backoff_cost(state);
   }
+  for (uint32_t token = 0; token < vocab_size; ++token)
+    if (!seen[token]) cost[token] = static_cast<float>(paid + root_cost_[token]);
 }
 
 const std::vector<uint32_t>& Automaton::by_unigram_cost() const {
@@ -169,7 +157,7 @@ const std::vector<uint32_t>& Automaton::by_unigram_cost() const {
     unigram_order_.resize(vocab_size);
     std::iota(unigram_order_.begin(), unigram_order_.end(), 0u);
     // A NaN of a damaged file would leave no order at all.
-    const auto cost = [this](uint32_t t) { return std::isnan(arc_cost[t]) ? INFINITY : arc_cost[t]; };
+    const auto cost = [this](uint32_t t) { return std::isnan(root_cost_[t]) ? INFINITY : root_cost_[t]; };
     std::stable_sort(unigram_order_.begin(), unigram_order_.end(),
                      [cost](uint32_t a, uint32_t b) { return cost(a) < cost(b); });
   });

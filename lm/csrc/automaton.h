@@ -1,25 +1,70 @@
-// The n-gram automaton: a deterministic acceptor with failure arcs, as flat arrays.
+// The n-gram automaton: a deterministic acceptor with failure arcs, over the compact arrays of an `.ngram` file.
 //
-// State 0 is the root, with an arc for every token. Any other state is a context; its arcs are sorted by
-// token, and its failure arc leads to the next shorter context, which has a smaller number. Costs are
-// negated natural logarithms. The arrays may come from a file that nobody has checked, so every index
-// read from them is compared with its bound before it is used.
+// State 0 is the root, with an arc for every token. Any other state is a context; states are numbered by the length of
+// their context, then by the context read backwards, and with a context the set holds its suffixes. So the failure
+// arc of a state of length l leads to one of length l - 1. Arcs lie state by state, ascending by token; costs are
+// negated natural logarithms. docs/ngram-format.md describes the arrays.
+//
+// They may come from a file that nobody has checked: every index read from them is compared with its bound before it
+// is used.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <stdexcept>
-#include <string>
 #include <vector>
+
+#include "bits.h"
+#include "cost_column.h"
+#include "elias_fano.h"
 
 namespace rescore {
 
 constexpr uint32_t kRoot = 0;
+constexpr uint32_t kMaxOrder = 7;
 
-class CorruptModel : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+template <typename T>
+struct Span {
+  const T* data = nullptr;
+  uint64_t size = 0;
+};
+
+// One row of `sizes` for each order n.
+struct Sizes {
+  uint64_t arcs;  // of order n
+  uint64_t arc_bits, arc_entries;  // of the column of their costs
+  uint64_t states;  // of length n - 1
+  uint64_t backoff_bits, backoff_entries;
+};
+
+// The arrays as they lie in the file. Root arcs are in root_cost and first_state alone.
+struct Sections {
+  Span<Sizes> sizes;               // [order]
+  Span<float> root_cost;           // [vocab_size]
+  Span<uint8_t> arc_token;         // 2 or 3 bytes for each arc but the root's
+  Span<uint8_t> arc_next;          // code_bytes for each likewise
+  uint32_t code_bytes = 2;         // 1 or 2
+  Span<uint8_t> arc_cost;          // columns of orders 2, 3, ..
+  Span<float> arc_book;
+  Span<uint8_t> backoff_cost;      // columns of lengths 1, 2, ..
+  Span<float> backoff_book;
+  Span<uint32_t> first_state;      // [order - 1, vocab_size + 1]
+  Span<uint32_t> jumps;
+  Span<uint64_t> arc_begin;        // Elias-Fano, lengths 1, 2, ..
+  Span<uint64_t> backoff_state;    // Elias-Fano, lengths 2, 3, ..
+};
+
+// What is known of the states of one length l, and of their arcs, which are those of order l + 1.
+struct Level {
+  uint64_t first_state = 0, states = 0;
+  uint64_t first_arc = 0, arcs = 0;
+  const uint32_t* first = nullptr;  // [vocab_size + 1]: where the states begin whose context ends in each token
+  std::array<const uint32_t*, kMaxOrder> jumps{};  // by length of the next state, for `next`
+  EliasFano begin;    // [states + 1]
+  EliasFano shorter;  // [states]
+  CostColumn cost;     // [arcs]
+  CostColumn backoff;  // [states]
 };
 
 struct Step {
@@ -29,52 +74,74 @@ struct Step {
 
 class Automaton {
  public:
-  const uint64_t* arc_begin = nullptr;  // [num_states + 1]
-  const uint16_t* token16 = nullptr;    // [num_arcs], or null: then token32 holds them
-  const uint32_t* token32 = nullptr;
-  const float* arc_cost = nullptr;           // [num_arcs]
-  const uint32_t* arc_next = nullptr;        // [num_arcs]
-  const uint32_t* backoff_state = nullptr;   // [num_states]
-  const float* backoff_cost = nullptr;       // [num_states]
   uint64_t num_states = 0;
   uint64_t num_arcs = 0;
   uint32_t vocab_size = 0;
   uint32_t order = 0;
 
-  // The constant-time facts on which everything below relies.
-  void check_header() const;
-  // Every array, wholly; O(num_arcs + num_states).
+  // A view of arrays that someone else keeps; std::invalid_argument unless their lengths agree. next_bits: how many
+  // bits of a code in arc_next belong to the state, the rest being the length of its context.
+  Automaton(const Sections& sections, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
+
+  // Every array, wholly: what is not the automaton of a closed model in canonical order is std::invalid_argument.
   void check() const;
 
-  uint32_t token(uint64_t arc) const { return token16 ? token16[arc] : token32[arc]; }
+  const Level& level(uint32_t length) const { return levels_[length]; }
+  uint32_t length(uint32_t state) const {
+    uint32_t found = 0;
+    for (uint32_t l = 1; l < order; ++l) found += state >= levels_[l].first_state;
+    return found;
+  }
 
+  // Arcs are numbered from 0, the root's first: arc w < vocab_size is the root's arc for token w.
+  struct Arcs {
+    uint64_t begin, end;
+  };
+  Arcs arcs(uint32_t state) const {
+    const uint32_t l = length(state);
+    return l ? arcs(l, state - levels_[l].first_state) : Arcs{0, vocab_size};
+  }
+  // What is stored of a state other than the root.
+  struct Context {
+    Arcs arcs;
+    uint32_t length;
+    uint32_t backoff;
+    float backoff_cost;
+  };
+  Context context(uint32_t state) const {
+    const uint32_t l = length(state);
+    const uint64_t index = state - levels_[l].first_state;
+    const uint32_t to = l > 1 ? levels_[l - 1].first_state + shorter(l, index) : kRoot;
+    return {arcs(l, index), l, to, levels_[l].backoff[index]};
+  }
+  uint32_t backoff(uint32_t state) const {
+    const uint32_t l = length(state);
+    return l > 1 ? levels_[l - 1].first_state + shorter(l, state - levels_[l].first_state) : kRoot;
+  }
+  float backoff_cost(uint32_t state) const {
+    const uint32_t l = length(state);
+    return l ? levels_[l].backoff[state - levels_[l].first_state] : 0;
+  }
+  // Of arcs below num_arcs.
+  float cost(uint64_t arc) const {
+    const uint32_t l = arc_level(arc);
+    return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc];
+  }
+  uint32_t token(uint64_t arc) const {
+    if (arc < vocab_size) return arc;
+    const uint64_t at = arc - vocab_size;
+    return token16_ ? token16_[at] : uint32_t{token24_[3 * at]} | token24_[3 * at + 1] << 8 | token24_[3 * at + 2] << 16;
+  }
   uint32_t checked_token(uint64_t arc) const {
     const uint32_t found = token(arc);
     if (found >= vocab_size) corrupt("arc_token", arc);
     return found;
   }
+  // The state after an arc, whose token is `token` < vocab_size.
+  uint32_t next(uint64_t arc, uint32_t token) const;
 
-  struct Arcs {
-    uint64_t begin, end;
-  };
-  Arcs arcs(uint32_t state) const {
-    const Arcs found{arc_begin[state], arc_begin[state + 1]};
-    if (found.begin > found.end || found.end > num_arcs) corrupt("arc_begin", state);
-    return found;
-  }
-  uint32_t backoff(uint32_t state) const {
-    const uint32_t shorter = backoff_state[state];
-    if (shorter >= state) corrupt("backoff_state", state);
-    return shorter;
-  }
-  uint32_t next(uint64_t arc) const {
-    const uint32_t state = arc_next[arc];
-    if (state >= num_states) corrupt("arc_next", arc);
-    return state;
-  }
-
-  // Whether `token` has an arc in `state` itself.
-  bool has_arc(uint32_t state, uint32_t token) const;
+  // Whether `token` has an arc among those of a state that is not the root.
+  bool has_arc(Arcs arcs, uint32_t token) const { return find(arcs, token) != arcs.end; }
 
   // The cost of `token` in `state` and the state that it leads to. Precondition: token < vocab_size.
   Step step(uint32_t state, uint32_t token) const;
@@ -82,13 +149,10 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // For the tokens of `wanted` (a bit each) that have an arc in `state` itself: next[i] and
-  // cost[i] = paid + arc cost are set. Returns their bits. `tokens` ascend.
-  uint64_t match_arcs(uint32_t state, const uint32_t* tokens, uint64_t wanted, double paid, uint32_t* next,
-                      double* cost) const;
-
-  // The same under failure semantics: each of the `count` tokens gets its cost and next state.
-  void match(uint32_t state, const uint32_t* tokens, int count, uint32_t* next, double* cost) const;
+  // For the tokens of `wanted` (a bit each) that have an arc in the context itself: arc[i] is set, and cost[i], to
+  // `paid` more than the arc's. Returns their bits. `tokens` ascend.
+  uint64_t match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
+  uint64_t match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -97,8 +161,42 @@ class Automaton {
   const std::vector<uint32_t>& by_unigram_cost() const;
 
  private:
-  [[noreturn]] void corrupt(const char* array, uint64_t index) const;
+  struct Token24 {
+    const uint8_t* bytes;
+    uint32_t operator[](uint64_t i) const { return uint32_t{bytes[3 * i]} | bytes[3 * i + 1] << 8 | bytes[3 * i + 2] << 16; }
+  };
 
+  void lay_out(const Sections& sections);
+  void lay_out_columns(const Sections& sections);
+  void lay_out_jumps(const Sections& sections);
+
+  // The level of the arcs' states.
+  uint32_t arc_level(uint64_t arc) const {
+    uint32_t found = 0;
+    for (uint32_t l = 1; l < order; ++l) found += arc >= levels_[l].first_arc;
+    return found;
+  }
+  Arcs arcs(uint32_t length, uint64_t index) const {
+    const Level& own = levels_[length];
+    const auto [begin, end] = own.begin.pair(index);
+    if (begin > end) corrupt("arc_begin", own.first_state + index);
+    return {own.first_arc + begin, own.first_arc + end};
+  }
+  // Among the states of length - 1; 0 for length 1.
+  uint64_t shorter(uint32_t length, uint64_t index) const { return length > 1 ? levels_[length].shorter[index] : 0; }
+  // The code in arc_next, of an arc that is not the root's.
+  uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
+  uint64_t find(Arcs arcs, uint32_t token) const;
+
+  friend class Check;
+
+  std::array<Level, kMaxOrder> levels_;
+  const float* root_cost_ = nullptr;
+  const uint16_t* token16_ = nullptr;  // or null: then token24_ has them
+  const uint8_t* token24_ = nullptr;
+  const uint16_t* next16_ = nullptr;  // or null: then next8_ has them
+  const uint8_t* next8_ = nullptr;
+  uint32_t next_bits_ = 0;
   mutable std::once_flag unigram_once_;
   mutable std::vector<uint32_t> unigram_order_;
 };

@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "level_builder.h"
-#include "python_arrays.h"
+#include "arrays.h"
 #include "window_count.h"
 #include "window_merge.h"
 
@@ -206,12 +206,12 @@ class Levels {
     for (size_t order = 2; order < builder_.parts.size(); ++order) {
       LevelPart part = std::move(builder_.parts[order]);
       builder_.parts[order] = {};
-      out.append(nb::make_tuple(take(std::move(part.context_token)), take(std::move(part.context_parent)), take(std::move(part.context_total)),
-                                take(std::move(part.context_end)), take(std::move(part.token)), take(std::move(part.count))));
+      out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)), keep(std::move(part.context_total)),
+                                keep(std::move(part.context_end)), keep(std::move(part.token)), keep(std::move(part.count))));
     }
     return out;
   }
-  Out<uint64_t> unigrams() { return take(std::vector<uint64_t>(builder_.unigrams)); }
+  Out<uint64_t> unigrams() { return keep(std::vector<uint64_t>(builder_.unigrams)); }
   const std::vector<std::vector<uint64_t>>& of_counts() const { return builder_.of_counts; }
 
  private:
@@ -232,7 +232,7 @@ nb::tuple spell(RunSlices& slices, size_t windows) {
     nb::gil_scoped_release release;
     more = slices.merge().spell(offsets, tokens, counts, windows);
   }
-  return nb::make_tuple(take(std::move(offsets)), take(std::move(tokens)), take(std::move(counts)), more);
+  return nb::make_tuple(keep(std::move(offsets)), keep(std::move(tokens)), keep(std::move(counts)), more);
 }
 
 nb::tuple write(RunSlices& slices, size_t windows) {

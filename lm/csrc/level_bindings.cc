@@ -4,7 +4,7 @@
 
 #include "counting_bindings.h"
 #include "level.h"
-#include "python_arrays.h"
+#include "arrays.h"
 
 namespace rescore {
 namespace {
@@ -173,8 +173,8 @@ nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cos
     nb::gil_scoped_release release;
     kept = select(level.get(), score.data(), limit, cost.data(), below_number.data(), range);
   }
-  return nb::make_tuple(take(std::move(kept.context)), take(std::move(kept.context_token)), take(std::move(kept.context_parent)),
-                        take(std::move(kept.size)), take(std::move(kept.token)), take(std::move(kept.cost)));
+  return nb::make_tuple(keep(std::move(kept.context)), keep(std::move(kept.context_token)), keep(std::move(kept.context_parent)),
+                        keep(std::move(kept.size)), keep(std::move(kept.token)), keep(std::move(kept.cost)));
 }
 
 Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids link, Ids below_next, uint32_t first_state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ from rescore.lm.tokenizer import TextTokenizer
 TOLD = 100_000  # tokens between two words about the progress
 
 
-def pieces_of(args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int) -> list[Piece]:
-    """The pieces of all inputs."""
+def pieces_of(args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, names: Sequence[str] | None = None) -> list[Piece]:
+    """The pieces of all inputs, or of those named."""
     options = ReadOptions(text_field=args.text_field, lines=args.lines, dtype=args.dtype, stdin=args.stdin_format)
-    return plan(args.inputs, vocab_size=vocab_size, tokenizer=tokenizer, options=options)
+    return plan(args.inputs if names is None else names, vocab_size=vocab_size, tokenizer=tokenizer, options=options)
 
 
 def read(piece: Piece, args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, eot: int | None, skipped: Skipped) -> Iterator[NDArray[Any]]:

@@ -13,13 +13,14 @@ from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
+from rescore.lm.counts_files import open_counts
 from rescore.lm.formats import save
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
 from rescore.lm.skipped import Skipped
-from rescore.lm.sources import TokenSource
+from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.tokenizer import TextTokenizer
 from rescore.lm.work import Work
@@ -30,15 +31,16 @@ def call(args: argparse.Namespace) -> None:
     if args.arpa:
         output.check_place(args.arpa)
     tokenizer = models.open_tokenizer(args)
-    options = count_options(args, tokenizer)
-    pieces = inputs.pieces_of(args, tokenizer, options.vocab_size)
-    heldout = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.heldout]}), tokenizer, options.vocab_size) if args.heldout else []
-    source = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
+    options, shorten = count_options(args, tokenizer), pruning(args)
+    if shorten:
+        shorten.check(options.vocab_size)
+    source = source_of(args, options, tokenizer)
+    heldout = inputs.pieces_of(args, tokenizer, options.vocab_size, [args.heldout]) if args.heldout else []
     folder = args.work or args.out.with_name(f"{args.out.name}.work")
     work = Work(folder, args.disk)
     try:
         with BuildProgress() as progress:
-            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, args, tokenizer)
+            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, shorten, args, tokenizer)
             progress("write", 0, 0, str(args.out))
             info = write_model(model, args)
             if args.arpa:
@@ -56,9 +58,21 @@ def call(args: argparse.Namespace) -> None:
     output.report(args, {**report, "skipped": skipped.to_json()}, *tables(report, output.width()), *inputs.remarks(skipped))
 
 
+def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: TextTokenizer | None) -> Sources:
+    """All inputs: text, tokens and counts."""
+    others = [name for name in args.inputs if not is_counts(name)]
+    pieces = inputs.pieces_of(args, tokenizer, options.vocab_size, others)
+    tokens = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
+    counts = [open_counts(name) for name in args.inputs if is_counts(name)]
+    return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
+
+
 def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> CountOptions:
-    vocab_size = args.vocab_size or (tokenizer.vocab_size if tokenizer else None)
-    eot = tokenizer.eot if tokenizer and args.eot is None else args.eot
+    """What is counted; folders of counts say themselves what their ids are."""
+    counted = next((open_counts(name).header for name in args.inputs if is_counts(name)), None)
+    known = tokenizer or counted
+    vocab_size = args.vocab_size or (known.vocab_size if known else None)
+    eot = known.eot if known and args.eot is None else args.eot
     if vocab_size is None or eot is None:
         raise Misuse("expected --tokenizer, or --vocab-size and --eot for token files")
     if eot >= vocab_size:
@@ -66,15 +80,15 @@ def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> 
     try:
         return CountOptions(order=args.order, vocab_size=vocab_size, eot=eot, min_counts=args.min_count)
     except ValueError as error:
-        raise Misuse(f"--min-count: {error}") from None
+        raise Misuse(f"--min-count or --order: {error}") from None
 
 
-def staged(build: StagedBuild, source: TokenSource, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
+def staged(build: StagedBuild, source: Sources, shorten: PruneOptions | None, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
     """All stages, of which those that were done before are not done again."""
     estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
     metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer else {}
-    return build.compile(build.prune(estimated, pruning(args)), words=words, metadata=metadata)
+    return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:

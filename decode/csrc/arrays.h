@@ -1,4 +1,4 @@
-// Arrays in and out of Python: exact dtypes, never a copy.
+// Python's arrays as the bindings take and give them: fixed dtypes, contiguous, on the CPU.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace rescore {
@@ -25,7 +24,6 @@ struct Owned {
   Out<T> array;
 };
 
-// A new array, not initialised.
 template <typename T>
 Owned<T> make(std::initializer_list<size_t> shape) {
   size_t size = 1;
@@ -33,14 +31,6 @@ Owned<T> make(std::initializer_list<size_t> shape) {
   T* data = new T[std::max<size_t>(size, 1)];
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
   return {data, Out<T>(data, shape, owner)};
-}
-
-// The array of a vector, which it takes over.
-template <typename T>
-Out<T> take(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return Out<T>(kept->data(), {kept->size()}, owner);
 }
 
 inline void expect_size(const char* name, size_t got, size_t expected) {
@@ -51,6 +41,14 @@ inline void expect_size(const char* name, size_t got, size_t expected) {
 inline void expect_range(const char* name, int64_t got, int64_t low, int64_t high) {
   if (got < low || got > high)
     throw nb::value_error((std::string(name) + ": expected " + std::to_string(low) + " to " + std::to_string(high) + ", got " + std::to_string(got)).c_str());
+}
+
+// A vector as an array that keeps it.
+template <typename T>
+Out<T> keep(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return Out<T>(kept->data(), {kept->size()}, owner);
 }
 
 }  // namespace rescore

@@ -1,0 +1,239 @@
+#include <nanobind/stl/tuple.h>
+
+#include <memory>
+
+#include "encode.h"
+#include "model.h"
+#include "parallel.h"
+#include "walk.h"
+
+namespace rescore {
+
+using namespace nb::literals;
+
+namespace {
+
+template <typename T>
+Span<T> span(const nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>& array) {
+  return {array.data(), array.shape(0)};
+}
+
+// The bytes of an array of `wide` items of 2 bytes, else of 1.
+Span<uint8_t> bytes_of(const char* name, const Bytes& array, bool wide) {
+  if (array.dtype() != (wide ? nb::dtype<uint16_t>() : nb::dtype<uint8_t>()))
+    throw nb::type_error((std::string(name) + ": expected an array of " + (wide ? "uint16" : "uint8")).c_str());
+  return {static_cast<const uint8_t*>(array.data()), array.nbytes()};
+}
+
+bool is_wide(const Bytes& array) { return array.dtype() == nb::dtype<uint16_t>(); }
+
+}  // namespace
+
+Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, Bytes arc_next, In<uint8_t, 1> arc_cost, In<float, 1> arc_book,
+             In<uint8_t, 1> backoff_cost, In<float, 1> backoff_book, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> arc_begin,
+             In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size, uint32_t next_bits) {
+  expect_size("sizes, of every order", sizes.shape(1), sizeof(Sizes) / sizeof(uint64_t));
+  Sections sections;
+  sections.sizes = {reinterpret_cast<const Sizes*>(sizes.data()), sizes.shape(0)};
+  sections.root_cost = span(root_cost);
+  sections.arc_token = bytes_of("arc_token", arc_token, vocab_size <= 1 << 16);
+  sections.arc_next = bytes_of("arc_next", arc_next, is_wide(arc_next));
+  sections.code_bytes = is_wide(arc_next) ? 2 : 1;
+  sections.arc_cost = span(arc_cost);
+  sections.arc_book = span(arc_book);
+  sections.backoff_cost = span(backoff_cost);
+  sections.backoff_book = span(backoff_book);
+  sections.first_state = span(first_state);
+  sections.jumps = span(jumps);
+  sections.arc_begin = span(arc_begin);
+  sections.backoff_state = span(backoff_state);
+  automaton_ = std::make_unique<Automaton>(sections, order, vocab_size, next_bits);
+  const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arc_next, arc_cost, arc_book, backoff_cost, backoff_book, first_state, jumps,
+                                      arc_begin, backoff_state);
+  kept_ = std::make_shared<decltype(arrays)>(arrays);
+}
+
+namespace {
+
+void expect_token(const Automaton& lm, int64_t token, const char* name, size_t index) {
+  if (token < 0 || token >= lm.vocab_size)
+    throw nb::value_error((std::string(name) + "[" + std::to_string(index) + "]: expected a token id in [0, " + std::to_string(lm.vocab_size) +
+                           "), got " + std::to_string(token)).c_str());
+}
+
+uint32_t start(const Model& model, In<int32_t, 1> history) { return model.lm().start(history.data(), history.shape(0)); }
+
+Out<uint32_t> start_batch(const Model& model, In<int32_t, 2> histories, int threads) {
+  const size_t rows = histories.shape(0), width = histories.shape(1);
+  auto out = make<uint32_t>({rows});
+  const Automaton& lm = model.lm();
+  nb::gil_scoped_release release;
+  parallel_for(rows, threads, [&](int64_t b) {
+    const int32_t* row = histories.data() + b * width;
+    size_t first = 0;  // padding -1 comes first in a history shorter than the row
+    while (first < width && row[first] == -1) ++first;
+    out.data[b] = lm.start(row + first, width - first);
+  });
+  return out.array;
+}
+
+std::tuple<uint32_t, double> step(const Model& model, uint64_t state, int64_t token) {
+  expect_state(model.lm(), state);
+  expect_token(model.lm(), token, "token", 0);
+  const Step taken = model.lm().step(static_cast<uint32_t>(state), static_cast<uint32_t>(token));
+  return {taken.next, taken.cost};
+}
+
+std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> tokens, In<int64_t, 1> offsets, In<uint32_t, 1> states) {
+  const Automaton& lm = model.lm();
+  const size_t rows = states.shape(0), total = tokens.shape(0);
+  expect_size("offsets", offsets.shape(0), rows + 1);
+  for (size_t b = 0; b < rows; ++b) {
+    expect_state(lm, states.data()[b]);
+    if (offsets.data()[b] < 0 || offsets.data()[b] > offsets.data()[b + 1])
+      throw nb::value_error(("offsets[" + std::to_string(b) + "]: expected offsets that ascend from 0").c_str());
+  }
+  if (offsets.data()[0] != 0) throw nb::value_error("offsets[0]: expected 0");
+  expect_size("tokens", total, offsets.data()[rows]);
+  for (size_t i = 0; i < total; ++i) expect_token(lm, tokens.data()[i], "tokens", i);
+  auto cost = make<float>({total});
+  auto end = make<uint32_t>({rows});
+  {
+    nb::gil_scoped_release release;
+    for (size_t b = 0; b < rows; ++b) {
+      uint32_t state = states.data()[b];
+      for (int64_t i = offsets.data()[b]; i < offsets.data()[b + 1]; ++i) {
+        const Step taken = lm.step(state, tokens.data()[i]);
+        cost.data[i] = static_cast<float>(taken.cost);
+        state = taken.next;
+      }
+      end.data[b] = state;
+    }
+  }
+  return {cost.array, end.array};
+}
+
+std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Model& model, In<int32_t, 1> tokens, uint64_t state) {
+  const Automaton& lm = model.lm();
+  const size_t count = tokens.shape(0);
+  expect_state(lm, state);
+  for (size_t i = 0; i < count; ++i) expect_token(lm, tokens.data()[i], "tokens", i);
+  auto cost = make<float>({count});
+  auto order = make<uint8_t>({count});
+  auto before = make<uint32_t>({count});
+  uint32_t after;
+  {
+    nb::gil_scoped_release release;
+    after = walk(lm, static_cast<uint32_t>(state), tokens.data(), count, {cost.data, order.data, before.data});
+  }
+  return {cost.array, order.array, before.array, after};
+}
+
+Out<float> distribution(const Model& model, uint64_t state) {
+  const Automaton& lm = model.lm();
+  expect_state(lm, state);
+  auto cost = make<float>({lm.vocab_size});
+  nb::gil_scoped_release release;
+  lm.distribution(static_cast<uint32_t>(state), cost.data);
+  return cost.array;
+}
+
+using PlainArrays = std::tuple<Out<uint64_t>, nb::object, Out<float>, Out<uint32_t>, Out<uint32_t>, Out<float>>;
+
+PlainArrays plain(const Model& model) {
+  const Automaton& lm = model.lm();
+  auto begin = make<uint64_t>({lm.num_states + 1});
+  auto cost = make<float>({lm.num_arcs});
+  auto next = make<uint32_t>({lm.num_arcs});
+  auto backoff_state = make<uint32_t>({lm.num_states});
+  auto backoff_cost = make<float>({lm.num_states});
+  const auto fill = [&](uint16_t* token16, uint32_t* token32) {
+    nb::gil_scoped_release release;
+    decode(lm, {begin.data, token16, token32, cost.data, next.data, backoff_state.data, backoff_cost.data});
+  };
+  nb::object token;
+  if (lm.vocab_size <= 1 << 16) {
+    auto narrow = make<uint16_t>({lm.num_arcs});
+    fill(narrow.data, nullptr);
+    token = nb::cast(narrow.array);
+  } else {
+    auto full = make<uint32_t>({lm.num_arcs});
+    fill(nullptr, full.data);
+    token = nb::cast(full.array);
+  }
+  return {begin.array, token, cost.array, next.array, backoff_state.array, backoff_cost.array};
+}
+
+using Encoded = std::tuple<Out<uint64_t>, Out<uint64_t>, Out<uint8_t>, Out<uint8_t>, Out<uint32_t>, Out<uint32_t>, Out<uint64_t>, Out<uint64_t>>;
+
+Encoded encode_structure(In<uint64_t, 1> arc_begin, Bytes arc_token, In<uint32_t, 1> arc_next, In<uint32_t, 1> backoff_state, uint32_t order,
+                         uint32_t vocab_size, uint32_t code_bytes, uint32_t next_bits) {
+  expect_range("order", order, 1, kMaxOrder);
+  expect_range("vocab_size", vocab_size, 1, 1 << 24);
+  expect_range("code_bytes", code_bytes, 1, 2);
+  if (arc_begin.shape(0) == 0) expect_size("arc_begin", 0, 2);
+  Plain plain;
+  plain.arc_begin = span(arc_begin);
+  plain.arcs = arc_token.shape(0);
+  plain.next = arc_next.data();
+  plain.backoff_state = backoff_state.data();
+  plain.order = order;
+  plain.vocab_size = vocab_size;
+  if (arc_token.dtype() == nb::dtype<uint16_t>()) {
+    plain.token16 = static_cast<const uint16_t*>(arc_token.data());
+  } else if (arc_token.dtype() == nb::dtype<uint32_t>()) {
+    plain.token32 = static_cast<const uint32_t*>(arc_token.data());
+  } else {
+    throw nb::type_error("arc_token: expected an array of uint16 or uint32");
+  }
+  expect_size("arc_next", arc_next.shape(0), plain.arcs);
+  expect_size("backoff_state", backoff_state.shape(0), plain.states());
+  Structure made;
+  {
+    nb::gil_scoped_release release;
+    made = encode(plain, code_bytes, next_bits);
+  }
+  return {keep(std::move(made.states)), keep(std::move(made.arcs)), keep(std::move(made.arc_token)), keep(std::move(made.arc_next)),
+          keep(std::move(made.first_state)), keep(std::move(made.jumps)), keep(std::move(made.arc_begin)), keep(std::move(made.backoff_state))};
+}
+
+using Column = std::tuple<uint32_t, Out<uint8_t>, Out<float>>;
+
+Column encode_costs(In<float, 1> cost, In<float, 1> book) {
+  if (book.shape(0)) expect_range("book", book.shape(0), 1, 256);
+  EncodedColumn made;
+  {
+    nb::gil_scoped_release release;
+    made = book.shape(0) ? rounded_column(cost.data(), cost.shape(0), {book.data(), book.data() + book.shape(0)}) : exact_column(cost.data(), cost.shape(0));
+  }
+  return {made.bits, keep(std::move(made.data)), keep(std::move(made.book))};
+}
+
+}  // namespace
+
+void bind_model(nb::module_& m) {
+  nb::class_<Model>(m, "Automaton")
+      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>, In<uint32_t, 1>,
+                    In<uint32_t, 1>, In<uint64_t, 1>, In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
+           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_next").noconvert(),
+           nb::arg("arc_cost").noconvert(), nb::arg("arc_book").noconvert(), nb::arg("backoff_cost").noconvert(), nb::arg("backoff_book").noconvert(),
+           nb::arg("first_state").noconvert(), nb::arg("jumps").noconvert(), nb::arg("arc_begin").noconvert(), nb::arg("backoff_state").noconvert(),
+           nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
+      .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
+      .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
+      .def_prop_ro("order", [](const Model& model) { return model.lm().order; })
+      .def_prop_ro("vocab_size", [](const Model& model) { return model.lm().vocab_size; })
+      .def("check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def("plain", &plain)
+      .def("start", &start, nb::arg("history").noconvert())
+      .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1)
+      .def("step", &step, "state"_a, "token"_a)
+      .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
+      .def("walk", &walk_text, nb::arg("tokens").noconvert(), "state"_a)
+      .def("distribution", &distribution, "state"_a);
+  m.def("encode_structure", &encode_structure, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_next").noconvert(),
+        nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "code_bytes"_a, "next_bits"_a);
+  m.def("encode_costs", &encode_costs, nb::arg("cost").noconvert(), nb::arg("book").noconvert());
+}
+
+}  // namespace rescore

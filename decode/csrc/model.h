@@ -1,0 +1,35 @@
+// The automaton that Python sees: a native one and the arrays that it reads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "arrays.h"
+#include "automaton.h"
+
+namespace rescore {
+
+using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  // of one of two dtypes
+
+class Model {
+ public:
+  Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, Bytes arc_next, In<uint8_t, 1> arc_cost, In<float, 1> arc_book,
+        In<uint8_t, 1> backoff_cost, In<float, 1> backoff_book, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> arc_begin,
+        In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
+
+  const Automaton& lm() const { return *automaton_; }
+
+ private:
+  std::shared_ptr<const void> kept_;  // the arrays
+  std::unique_ptr<Automaton> automaton_;
+};
+
+inline void expect_state(const Automaton& lm, uint64_t state) {
+  if (state >= lm.num_states)
+    throw nb::value_error(("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
+}
+
+// Automaton, and the functions that make its arrays.
+void bind_model(nb::module_& m);
+
+}  // namespace rescore

@@ -1,0 +1,61 @@
+// Words of bits, in the little-endian order of the files.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace rescore {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "models are mapped as they lie in their files: little-endian");
+
+// A model that contradicts itself: its file is damaged.
+class CorruptModel : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] inline void corrupt(const char* array, uint64_t index) {
+  throw CorruptModel("n-gram model: " + std::string(array) + "[" + std::to_string(index) +
+                     "] points outside the model; the file is damaged, check it with verify=True");
+}
+
+// The number of binary digits; 0 for 0.
+inline uint32_t bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
+
+inline uint64_t load64(const uint8_t* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, 8);
+  return word;
+}
+
+// The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
+// portable code, as no instruction that counts bits belongs to every x86-64.
+inline uint64_t ones_by_byte(uint64_t word) {
+  word -= (word >> 1) & 0x5555555555555555ull;
+  word = (word & 0x3333333333333333ull) + ((word >> 2) & 0x3333333333333333ull);
+  return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Full) * 0x0101010101010101ull;
+}
+
+// [byte][rank]: the place of the one of that rank in a byte.
+struct SelectTable {
+  uint8_t place[256][8] = {};
+  constexpr SelectTable() {
+    for (int byte = 0; byte < 256; ++byte)
+      for (int bit = 0, rank = 0; bit < 8; ++bit)
+        if (byte >> bit & 1) place[byte][rank++] = bit;
+  }
+};
+inline constexpr SelectTable kSelectInByte;
+
+// Where the one of the given rank (from 0) is in the word, `sums` being its ones_by_byte. Precondition: rank < all ones.
+inline uint32_t select_in_word(uint64_t word, uint64_t sums, uint32_t rank) {
+  // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
+  const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
+  const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;
+  rank -= static_cast<uint32_t>((sums << 8 >> byte) & 0xFF);
+  return byte + kSelectInByte.place[word >> byte & 0xFF][rank];
+}
+
+}  // namespace rescore

@@ -1,0 +1,88 @@
+// The costs of the arcs of one order, or of the failure arcs of one length, in one of two forms:
+//
+//     32 bits, no book   each cost a float
+//     b bits and a book  each cost the number, of b bits, of one of at most 2^b floats, which ascend
+//
+// Katz models repeat their costs, p(w | h) being made of two counts: as a rule a book of all the costs of an order
+// is exact and takes half the space. A book of 256 is the quantised form. Bits lie packed, least first, in bytes.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "bits.h"
+
+namespace rescore {
+
+class CostColumn {
+ public:
+  static constexpr uint32_t kMostBits = 24;
+
+  CostColumn() = default;
+  // A view of bytes(size, bits) bytes and, unless `bits` is 32, a book of `entries` floats.
+  CostColumn(const char* name, const uint8_t* data, uint64_t size, uint32_t bits, const float* book, uint64_t entries)
+      : name_(name), data_(data), book_(bits == 32 ? nullptr : book), size_(size), entries_(entries), bits_(bits), mask_((uint64_t{1} << bits) - 1) {}
+
+  // A multiple of 8, of which the last 8 may be read with what is before them.
+  static uint64_t bytes(uint64_t size, uint32_t bits) { return size ? (size * bits + 63) / 64 * 8 + 8 : 0; }
+  static bool valid(uint32_t bits, uint64_t entries) {
+    return bits == 32 ? entries == 0 : bits <= kMostBits && entries >= 1 && entries <= uint64_t{1} << bits;
+  }
+
+  // Cost i < size().
+  float operator[](uint64_t i) const {
+    if (!book_) {
+      float cost;
+      std::memcpy(&cost, data_ + 4 * i, 4);
+      return cost;
+    }
+    const uint64_t at = i * bits_, code = load64(data_ + at / 8) >> at % 8 & mask_;
+    if (code >= entries_) corrupt(name_, i);
+    return book_[code];
+  }
+
+  // Which of costs i .. i + count - 1 < size() are at most `limit`, a bit each; count <= 64. As books ascend, the
+  // numbers are compared and the book is read only to find the number of the limit.
+  uint64_t within(uint64_t i, uint64_t count, float limit) const {
+    uint64_t found = 0;
+    if (!book_) {
+      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit) << n;
+      return found;
+    }
+    const uint64_t codes = std::upper_bound(book_, book_ + entries_, limit) - book_, bits = bits_, mask = mask_;
+    uint64_t at = i * bits;
+    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < codes) << n;
+    return found;
+  }
+
+  bool book_ascends() const {
+    for (uint64_t i = 1; i < entries_; ++i)
+      if (!(book_[i - 1] < book_[i])) return false;
+    return true;
+  }
+
+  uint64_t size() const { return size_; }
+  void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }
+
+ private:
+  const char* name_ = "";
+  const uint8_t* data_ = nullptr;
+  const float* book_ = nullptr;
+  uint64_t size_ = 0, entries_ = 0;
+  uint32_t bits_ = 32;
+  uint64_t mask_ = 0;
+};
+
+struct EncodedColumn {
+  uint32_t bits;
+  std::vector<uint8_t> data;
+  std::vector<float> book;
+};
+
+// The same costs, by a book of them if that saves a quarter of the space at least.
+EncodedColumn exact_column(const float* cost, uint64_t size);
+
+// The costs rounded to the nearest of a book of 1 to 256, which ascends; 8 bits each.
+EncodedColumn rounded_column(const float* cost, uint64_t size, const std::vector<float>& book);
+
+}  // namespace rescore

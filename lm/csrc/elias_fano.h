@@ -1,0 +1,149 @@
+// A sequence that never descends, in some two bits a value above its entropy (Elias 1974; Fano 1971).
+//
+// Of each of n values up to `greatest` the low l bits lie packed beside each other; the rest, h, is a one at
+// position h + i of a vector of bits, i being the number of the value. So value i is found at the i-th one, and a
+// sample of every 32nd value says where to start counting. One block of 64-bit words holds it all:
+//
+//     samples  h of values 0, 32, 64, .., two to a word; l is such that they fit into 32 bits
+//     low      n l bits, and a word more if l > 0, so that a value may be read with its neighbours
+//     high     n + (greatest >> l) bits and at least one more
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "bits.h"
+
+namespace rescore {
+
+class EliasFano {
+ public:
+  static constexpr uint64_t kSampled = 32;
+
+  EliasFano() = default;
+  // A view of words that someone else keeps; there are words(count, greatest) of them.
+  EliasFano(const char* name, const uint64_t* block, uint64_t count, uint64_t greatest)
+      : name_(name), count_(count), greatest_(greatest), low_bits_(low_bits(count, greatest)), samples_(block) {
+    low_ = block + samples(count);
+    high_ = low_ + low_words(count, low_bits_);
+    high_words_ = high_words(count, greatest, low_bits_);
+  }
+
+  static uint32_t low_bits(uint64_t count, uint64_t greatest) { return count ? bit_length(greatest / count) : 0; }
+  static uint64_t words(uint64_t count, uint64_t greatest) {
+    const uint32_t low = low_bits(count, greatest);
+    return count ? samples(count) + low_words(count, low) + high_words(count, greatest, low) : 0;
+  }
+
+  uint64_t size() const { return count_; }
+
+  // Value i < size().
+  uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
+
+  // Values i and i + 1 < size().
+  std::pair<uint64_t, uint64_t> pair(uint64_t i) const {
+    const uint64_t position = select(i);
+    return {value(i, position), value(i + 1, next_one(i, position + 1))};
+  }
+
+  void prefetch(uint64_t i) const { __builtin_prefetch(samples_ + i / kSampled / 2); }
+
+  // Whether the words hold size() values that never descend, and samples that fit them; O(size()).
+  bool well_formed() const {
+    if (!count_) return true;
+    uint64_t number = 0, before = 0;
+    for (uint64_t at = 0; at < high_words_; ++at) {
+      for (uint64_t word = high_[at]; word; word &= word - 1, ++number) {
+        const uint64_t position = at * 64 + __builtin_ctzll(word);
+        if (number == count_ || position < number || (number % kSampled == 0 && sample(number) != position)) return false;
+        const uint64_t found = ((position - number) << low_bits_) | low(number);
+        if (found < before || found > greatest_) return false;
+        before = found;
+      }
+    }
+    return number == count_;
+  }
+
+  // Appends the block of `count` values that never descend, value(i) each.
+  template <typename Value>
+  static void encode(uint64_t count, uint64_t greatest, Value value, std::vector<uint64_t>& block) {
+    const uint32_t bits = low_bits(count, greatest);
+    const uint64_t begin = block.size();
+    block.resize(begin + words(count, greatest));
+    uint64_t* samples = block.data() + begin;
+    uint64_t* low = samples + EliasFano::samples(count);
+    uint64_t* high = low + low_words(count, bits);
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t own = value(i), position = (own >> bits) + i, at = i * bits;
+      if (i % kSampled == 0) samples[i / kSampled / 2] |= (own >> bits) << (i / kSampled % 2 * 32);
+      high[position / 64] |= uint64_t{1} << position % 64;
+      if (!bits) continue;
+      const uint64_t kept = own & ((uint64_t{1} << bits) - 1);
+      low[at / 64] |= kept << at % 64;
+      if (at % 64 + bits > 64) low[at / 64 + 1] |= kept >> (64 - at % 64);
+    }
+  }
+
+ private:
+  static uint64_t samples(uint64_t count) { return (count + 2 * kSampled - 1) / (2 * kSampled); }
+  static uint64_t low_words(uint64_t count, uint32_t bits) { return bits ? (count * bits + 63) / 64 + 1 : 0; }
+  static uint64_t high_words(uint64_t count, uint64_t greatest, uint32_t bits) { return (count + (greatest >> bits)) / 64 + 1; }
+
+  uint64_t low(uint64_t i) const {
+    if (!low_bits_) return 0;
+    const uint64_t at = i * low_bits_, shift = at % 64;
+    const uint64_t word = low_[at / 64] >> shift | (low_[at / 64 + 1] << 1) << (63 - shift);
+    return word & ((uint64_t{1} << low_bits_) - 1);
+  }
+
+  uint64_t value(uint64_t i, uint64_t position) const {
+    const uint64_t found = ((position - i) << low_bits_) | low(i);
+    if (position < i || found > greatest_) corrupt(name_, i);
+    return found;
+  }
+
+  // The position of one number i - i % kSampled.
+  uint64_t sample(uint64_t i) const {
+    const uint64_t number = i / kSampled;
+    return (samples_[number / 2] >> number % 2 * 32 & UINT32_MAX) + number * kSampled;
+  }
+
+  // The position of one number i.
+  uint64_t select(uint64_t i) const {
+    const uint64_t start = sample(i);
+    uint64_t at = start / 64;
+    if (at >= high_words_) corrupt(name_, i);
+    uint64_t word = high_[at] & (~uint64_t{0} << start % 64);
+    uint32_t rank = i % kSampled;
+    for (;;) {
+      const uint64_t sums = ones_by_byte(word);
+      const uint32_t ones = sums >> 56;
+      if (rank < ones) return at * 64 + select_in_word(word, sums, rank);
+      rank -= ones;
+      if (++at >= high_words_) corrupt(name_, i);
+      word = high_[at];
+    }
+  }
+
+  // The position of the first one from `position` on; i is for the message.
+  uint64_t next_one(uint64_t i, uint64_t position) const {
+    uint64_t at = position / 64;
+    if (at >= high_words_) corrupt(name_, i);
+    uint64_t word = high_[at] & (~uint64_t{0} << position % 64);
+    while (!word) {
+      if (++at >= high_words_) corrupt(name_, i);
+      word = high_[at];
+    }
+    return at * 64 + __builtin_ctzll(word);
+  }
+
+  const char* name_ = "";
+  uint64_t count_ = 0, greatest_ = 0;
+  uint32_t low_bits_ = 0;
+  uint64_t high_words_ = 0;
+  const uint64_t* samples_ = nullptr;
+  const uint64_t* low_ = nullptr;
+  const uint64_t* high_ = nullptr;
+};
+
+}  // namespace rescore

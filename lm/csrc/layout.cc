@@ -1,0 +1,139 @@
+// Where everything lies in the sections of a model, from their sizes alone: constant work.
+#include <algorithm>
+
+#include "automaton.h"
+
+namespace rescore {
+namespace {
+
+// Parts of one section, handed out from its beginning.
+template <typename T>
+class Cut {
+ public:
+  Cut(const char* name, Span<T> whole) : name_(name), whole_(whole) {}
+  const T* take(uint64_t size) {
+    if (size > whole_.size - at_) fail(at_ + size);
+    at_ += size;
+    return whole_.data + at_ - size;
+  }
+  void end() const {
+    if (at_ != whole_.size) fail(at_);
+  }
+
+ private:
+  [[noreturn]] void fail(uint64_t expected) const {
+    throw std::invalid_argument(std::string(name_) + ": expected " + std::to_string(expected) + " entries by `sizes`, got " +
+                                std::to_string(whole_.size));
+  }
+  const char* name_;
+  Span<T> whole_;
+  uint64_t at_ = 0;
+};
+
+void expect(bool right, const std::string& what) {
+  if (!right) throw std::invalid_argument(what);
+}
+
+std::string row(uint32_t n) { return "sizes, order " + std::to_string(n) + ": expected "; }
+
+void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) {
+  // Far beyond any machine, and small enough that no sum or product below overflows.
+  constexpr uint64_t kMost = uint64_t{1} << 40;
+  expect(sections.sizes.size == order, "sizes: expected a row for each of the " + std::to_string(order) + " orders, got " + std::to_string(sections.sizes.size));
+  for (uint32_t n = 1; n <= order; ++n) {
+    const Sizes& own = sections.sizes.data[n - 1];
+    if (n == 1) {
+      expect(own.arcs == vocab_size && own.states == 1, row(n) + "an arc for each of the " + std::to_string(vocab_size) + " tokens and one state");
+      continue;
+    }
+    expect(own.arcs < UINT32_MAX, row(n) + "fewer than 2^32 - 1 arcs, got " + std::to_string(own.arcs));
+    expect(own.states < kMost && own.states <= sections.sizes.data[n - 2].arcs, row(n) + "at most as many states as arcs that may lead to them, got " + std::to_string(own.states));
+    expect(own.states > 0 || own.arcs == 0, row(n) + "no arcs where there are no states");
+    expect(own.states == 0 || sections.sizes.data[n - 2].states > 0, row(n) + "no states where there are no shorter ones");
+    expect(CostColumn::valid(own.arc_bits, own.arc_entries), row(n) + "costs of 32 bits, or fewer and a book of them");
+    expect(CostColumn::valid(own.backoff_bits, own.backoff_entries), row(n) + "backoff costs of 32 bits, or fewer and a book of them");
+  }
+}
+
+}  // namespace
+
+Automaton::Automaton(const Sections& sections, uint32_t model_order, uint32_t tokens, uint32_t next_bits)
+    : vocab_size(tokens), order(model_order), next_bits_(next_bits) {
+  expect(vocab_size >= 1 && vocab_size <= uint32_t{1} << 24, "vocab_size: expected 1 to 2^24, got " + std::to_string(vocab_size));
+  expect(order >= 1 && order <= kMaxOrder, "order: expected 1 to 7, got " + std::to_string(order));
+  check_sizes(sections, order, vocab_size);
+  for (uint32_t l = 0; l < order; ++l) {
+    levels_[l].first_state = num_states;
+    levels_[l].states = sections.sizes.data[l].states;
+    levels_[l].first_arc = num_arcs;
+    levels_[l].arcs = sections.sizes.data[l].arcs;
+    num_states += levels_[l].states;
+    num_arcs += levels_[l].arcs;
+  }
+  expect(num_states <= UINT32_MAX, "states: expected at most 2^32 - 1, got " + std::to_string(num_states));
+  lay_out(sections);
+  lay_out_columns(sections);
+  lay_out_jumps(sections);
+}
+
+void Automaton::lay_out(const Sections& sections) {
+  Cut root_cost("root_cost", sections.root_cost);
+  root_cost_ = root_cost.take(vocab_size);
+  root_cost.end();
+  const uint64_t token_bytes = vocab_size <= 1 << 16 ? 2 : 3, inner = num_arcs - vocab_size;
+  Cut arc_token("arc_token", sections.arc_token);
+  token24_ = arc_token.take(token_bytes * inner);
+  arc_token.end();
+  if (token_bytes == 2) token16_ = reinterpret_cast<const uint16_t*>(token24_);
+  Cut first("first_state", sections.first_state);
+  Cut begin("arc_begin", sections.arc_begin);
+  Cut shorter("backoff_state", sections.backoff_state);
+  for (uint32_t l = 1; l < order; ++l) {
+    Level& own = levels_[l];
+    own.first = first.take(uint64_t{vocab_size} + 1);
+    if (!own.states) continue;
+    own.begin = EliasFano("arc_begin", begin.take(EliasFano::words(own.states + 1, own.arcs)), own.states + 1, own.arcs);
+    if (l == 1) continue;
+    const uint64_t greatest = levels_[l - 1].states - 1;
+    own.shorter = EliasFano("backoff_state", shorter.take(EliasFano::words(own.states, greatest)), own.states, greatest);
+  }
+  first.end();
+  begin.end();
+  shorter.end();
+}
+
+void Automaton::lay_out_columns(const Sections& sections) {
+  Cut arc_cost("arc_cost", sections.arc_cost);
+  Cut arc_book("arc_book", sections.arc_book);
+  Cut backoff_cost("backoff_cost", sections.backoff_cost);
+  Cut backoff_book("backoff_book", sections.backoff_book);
+  for (uint32_t l = 1; l < order; ++l) {
+    Level& own = levels_[l];
+    const Sizes& sizes = sections.sizes.data[l];
+    own.cost = CostColumn("arc_cost", arc_cost.take(CostColumn::bytes(own.arcs, sizes.arc_bits)), own.arcs, sizes.arc_bits,
+                          arc_book.take(sizes.arc_entries), sizes.arc_entries);
+    own.backoff = CostColumn("backoff_cost", backoff_cost.take(CostColumn::bytes(own.states, sizes.backoff_bits)), own.states,
+                             sizes.backoff_bits, backoff_book.take(sizes.backoff_entries), sizes.backoff_entries);
+  }
+  arc_cost.end();
+  arc_book.end();
+  backoff_cost.end();
+  backoff_book.end();
+}
+
+void Automaton::lay_out_jumps(const Sections& sections) {
+  const bool wide = sections.code_bytes == 2;
+  Cut arc_next("arc_next", sections.arc_next);
+  next8_ = arc_next.take(sections.code_bytes * (num_arcs - vocab_size));
+  arc_next.end();
+  if (wide) next16_ = reinterpret_cast<const uint16_t*>(next8_);
+  expect(next_bits_ >= 1 && next_bits_ + bit_length(order - 1) <= 8 * sections.code_bytes,
+         "next_bits: expected 1 to " + std::to_string(8 * sections.code_bytes - bit_length(order - 1)) + ", got " + std::to_string(next_bits_));
+  Cut jumps("jumps", sections.jumps);
+  for (uint32_t l = 1; l < order; ++l)
+    for (uint32_t to = 1; to <= std::min(l + 1, order - 1); ++to)
+      levels_[l].jumps[to] = jumps.take((levels_[to].states + (uint64_t{1} << next_bits_) - 1) >> next_bits_);
+  jumps.end();
+}
+
+}  // namespace rescore

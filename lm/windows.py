@@ -1,0 +1,117 @@
+"""The windows of a token stream: one n-gram for each position, from which the counts of all orders follow.
+
+A stream is all documents with an end-of-text token before the first, between and after them. The window of a
+position i >= 1 is the longest n-gram that ends there, of at most N tokens, and does not reach back over an
+end-of-text: that is its first or its last token, never inside. With N = 3:
+
+    stream   eot a b c eot d eot
+    windows  [eot a] [eot a b] [a b c] [b c eot] [eot d] [eot d eot]
+
+An n-gram of any order was seen as often as the windows that end in it, so grouped windows are what machines exchange
+(`counts_files.py`). A window shorter than N always begins with an end-of-text; filled up on the left with further ones it
+is a row of N tokens that still says where it began, and which packs into a few 64-bit words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore.lm.grams import check_vocabulary
+
+
+def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
+    """The stream of all sequences, uint16 [n] where V allows, else uint32: an end-of-text first, between and last.
+
+    sequences  integer arrays [n] of ids in [0, V), each made of whole documents; the end-of-text before its first
+               and after its last token may be missing, and an empty one adds nothing. ValueError names the sequence.
+    """
+    dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    end = np.array([eot], dtype)
+    parts: list[NDArray[np.generic]] = [end]
+    for number, sequence in enumerate(sequences):
+        array = np.asarray(sequence)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise ValueError(
+                f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
+            )
+        if not array.size:
+            continue
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= vocab_size:
+            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+        skip = int(array[0] == eot)  # the end-of-text that every part before it ends with
+        parts.append(array[skip:].astype(dtype, copy=False))
+        if array[-1] != eot:
+            parts.append(end)
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """How windows become keys: `words` int64 of `per_word` tokens of `bits` bits each, the last token lowest in the last word."""
+
+    order: int
+    vocab_size: int
+    eot: int
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocab_size, self.order)
+        if not 0 <= self.eot < self.vocab_size:
+            raise ValueError(f"end-of-text id: expected 0..{self.vocab_size - 1}, got {self.eot}")
+
+    @property
+    def bits(self) -> int:
+        return max(1, (self.vocab_size - 1).bit_length())
+
+    @property
+    def per_word(self) -> int:
+        return 64 // self.bits
+
+    @property
+    def words(self) -> int:
+        return -(-self.order // self.per_word)
+
+    def place(self, back: int) -> tuple[int, int]:
+        """Word and shift of the token `back` places before the last."""
+        return self.words - 1 - back // self.per_word, back % self.per_word * self.bits
+
+    def keys(self, stream: NDArray[np.generic]) -> NDArray[np.int64]:
+        """The keys of a stream's windows, int64 [words, len(stream) - 1]; the stream begins with an end-of-text."""
+        at = np.arange(1, len(stream))
+        began = np.maximum.accumulate(np.where(stream[:-1] == self.eot, at - 1, 0))
+        keys = np.zeros((self.words, len(at)), np.int64)
+        for back in range(self.order):
+            word, shift = self.place(back)
+            token = stream[1:] if not back else stream[np.maximum(at - back, began)]
+            keys[word] |= token.astype(np.int64) << shift
+        return keys
+
+    def spell(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The windows of keys [words, n]: offsets int64 [n + 1] and tokens int32, in text order."""
+        rows = np.empty((keys.shape[1], self.order), np.int32)
+        for back in range(self.order):
+            word, shift = self.place(back)
+            rows[:, self.order - 1 - back] = (keys[word] >> shift) & ((1 << self.bits) - 1)
+        starts = np.where(rows[:, :-1] == self.eot, np.arange(self.order - 1), 0).max(axis=1, initial=0)
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.order - starts, out=offsets[1:])
+        return offsets, rows[np.arange(self.order) >= starts[:, None]]
+
+
+def group(keys: NDArray[np.int64], count: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs, or the sum of its `count` [n]."""
+    if len(keys) == 1 and count is None:
+        keys = np.sort(keys, axis=1)  # several times as quick as sorting indices
+    else:
+        by_key = np.lexsort(keys[::-1])
+        keys = keys[:, by_key]
+        count = None if count is None else count[by_key]
+    if not keys.shape[1]:
+        return keys, np.empty(0, np.int64)
+    first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    number = np.diff(np.append(first, keys.shape[1])) if count is None else np.add.reduceat(count, first)
+    return keys[:, first], number.astype(np.int64)

@@ -1,0 +1,169 @@
+"""What building C4's models costs: figures with their sources, and what follows from them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from fit_growth import Growth
+
+UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
+HERE = "docs/ngram-building.md"
+GROWN = "tools/fit_growth.py, 34.4M tokens of five domains"
+
+# Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds them.
+TEXT = 34_431_427
+ALL = {
+    2: Growth(order=2, least=1, tokens=TEXT, distinct=4_135_065, exponent=0.645, deviation=0.007, change=-0.0252),
+    3: Growth(order=3, least=1, tokens=TEXT, distinct=14_374_933, exponent=0.821, deviation=0.006, change=-0.0203),
+    4: Growth(order=4, least=1, tokens=TEXT, distinct=22_954_581, exponent=0.912, deviation=0.008, change=-0.0121),
+}
+KEPT = {
+    2: ALL[2],
+    3: Growth(order=3, least=2, tokens=TEXT, distinct=3_196_861, exponent=0.950, deviation=0.005, change=-0.0272),
+    4: Growth(order=4, least=4, tokens=TEXT, distinct=700_631, exponent=1.143, deviation=0.010, change=-0.0051),
+}
+COMBINED = 1 << 22  # windows that a Spark worker counts together
+PER_PARTITION = 4e6  # windows that one core adds up in some 500 MB of heap
+
+
+def amount(text: str) -> int | float:
+    """A number above 0, perhaps with k, M, G or T."""
+    factor = UNITS.get(text[-1:], 1)
+    try:
+        value = float(text[:-1] if factor > 1 else text) * factor
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1e18:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 such as 4.3, 700k or 100G, got {text!r:.80}")
+    return round(value) if value == round(value) else value
+
+
+def gigabytes(size: float) -> str:
+    """As options take it: a whole number of G, at least 1."""
+    return f"{max(1, math.ceil(size / 1e9))}G"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    value: float
+    source: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:,.2f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The figures of the estimate. Rates are of one core."""
+
+    HELP: ClassVar[dict[str, str]] = {
+        "documents": "documents of the text",
+        "text_bytes": "bytes of the text, unpacked",
+        "bytes_per_token": "of the text",
+        "tokenize_rate": "tokens/s of a core that tokenizes",
+        "count_rate": "tokens/s of a core that counts, on one machine",
+        "ngram_rate": "n-grams/s of a core that merges, estimates and prunes",
+        "spark_rate": "tokens/s of a core of the cluster, from text to counts",
+        "window_bytes": "on disk of a counted window, sorted or in Parquet",
+        "shuffle_bytes": "of a counted window between Spark's stages",
+    }
+
+    documents: Fact = field(default=Fact(value=364_868_892, source=CARD))
+    text_bytes: Fact = field(default=Fact(value=828_589_180_707 - 364_868_892 * 100, source=f"{CARD}: 828.6 GB, less 100 bytes a document for its URL and time (assumed)"))
+    bytes_per_token: Fact = field(default=Fact(value=4.32, source="GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia"))
+    tokenize_rate: Fact = field(default=Fact(value=700e3, source=HERE))
+    count_rate: Fact = field(default=Fact(value=500e3, source="KenLM's lmplz, 4-grams on 2 cores, half each; measure rescore lm build and give its rate"))
+    ngram_rate: Fact = field(default=Fact(value=2.9e6, source="docs/benchmarks.md, the demo's model in memory: 25.8M n-grams in 8.9 s"))
+    spark_rate: Fact = field(default=Fact(value=225e3, source=f"{HERE}: local[2], gzipped JSON lines to Parquet"))
+    window_bytes: Fact = field(default=Fact(value=5.1, source=f"{HERE}: Parquet with zstd, 4-gram windows"))
+    shuffle_bytes: Fact = field(default=Fact(value=9.1, source=f"{HERE}: 4-gram windows, one 64-bit word each"))
+
+    @classmethod
+    def of(cls, given: dict[str, float]) -> Facts:
+        """The published and measured figures, but for those given."""
+        return cls().measured("given", **given)
+
+    def measured(self, source: str, **values: float) -> Facts:
+        return replace(self, **{name: Fact(value=value, source=source) for name, value in values.items()})
+
+    def items(self) -> Iterator[tuple[str, Fact]]:
+        for name in self.HELP:
+            yield name, getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Pairs are (low, high): distinct n-grams grow with an exponent that goes on falling, or with that of 34M tokens."""
+
+    tokens: float
+    windows: tuple[float, float]
+    kept: dict[int, tuple[float, float]]
+    count_hours: float
+    build_hours: tuple[float, float]
+    spark_hours: float
+    machine_bytes: tuple[float, float]
+    counts_bytes: tuple[float, float]
+    shuffle_bytes: float
+    partitions: int
+    memory: float
+
+    @property
+    def disk_bytes(self) -> float:
+        return self.machine_bytes[1]
+
+    def rows(self, spark: bool) -> Iterator[tuple[str, str, str]]:
+        """Name, low and high of what the plan prints."""
+        billions = "{:,.1f}G".format
+        yield "tokens", billions(self.tokens / 1e9), billions(self.tokens / 1e9)
+        yield "distinct windows", *(billions(value / 1e9) for value in self.windows)
+        for order, pair in self.kept.items():
+            yield f"n-grams of the {order}-gram model before pruning", *(billions(value / 1e9) for value in pair)
+        if spark:
+            yield "hours of counting on the cluster", *[f"{self.spark_hours:,.1f}"] * 2
+            yield "shuffle, disks of all workers together", *[f"{self.shuffle_bytes / 1e12:,.2f} TB"] * 2
+            yield "counts", *(f"{value / 1e12:,.2f} TB" for value in self.counts_bytes)
+            yield "partitions of the shuffle", *[f"{self.partitions:,}"] * 2
+        else:
+            yield "hours of tokenizing and counting, all models", *[f"{self.count_hours:,.1f}"] * 2
+        yield "hours of merging, estimating and pruning, all models", *(f"{value:,.1f}" for value in self.build_hours)
+        yield "disk of rescore lm build", *(f"{value / 1e12:,.2f} TB" for value in self.machine_bytes)
+        yield "memory of rescore lm build", *[f"{self.memory / 1e9:,.1f} GB"] * 2
+
+
+def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, memory: float) -> Costs:
+    """Costs of this share of the text. On one machine every model counts anew; counts of a cluster serve all models."""
+    tokens = share * facts.text_bytes.value / facts.bytes_per_token.value
+    top = orders[-1]
+    windows = both(ALL[top], tokens)
+    kept = {order: add(*(both(KEPT[n], tokens) for n in range(2, order + 1))) for order in orders}
+    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at once.
+    run = min(tokens, memory / 16)
+    runs = tokens / run * ALL[top].at(run, falling=run > TEXT)
+    machine = times(add(windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)
+    per_core = 1 / facts.tokenize_rate.value + 1 / facts.count_rate.value
+    merged = add(*(add(both(ALL[order], tokens), kept[order]) for order in orders))
+    combined = tokens / min(tokens, COMBINED) * ALL[top].at(min(tokens, COMBINED), falling=False)
+    return Costs(
+        tokens=tokens, windows=windows, kept=kept, memory=memory,
+        count_hours=len(orders) * tokens * per_core / cores / 3600, build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
+        spark_hours=tokens / facts.spark_rate.value / cores / 3600, machine_bytes=machine, counts_bytes=times(windows, facts.window_bytes.value),
+        shuffle_bytes=combined * facts.shuffle_bytes.value, partitions=max(16, 16 * math.ceil(windows[1] / PER_PARTITION / 16)),
+    )  # fmt: skip
+
+
+def both(growth: Growth, tokens: float) -> tuple[float, float]:
+    return growth.at(tokens, falling=True), growth.at(tokens, falling=False)
+
+
+def add(*pairs: tuple[float, float]) -> tuple[float, float]:
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+
+
+def times(pair: tuple[float, float], factor: float, plus: float = 0.0) -> tuple[float, float]:
+    return pair[0] * factor + plus, pair[1] * factor + plus
