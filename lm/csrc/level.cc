@@ -24,6 +24,8 @@ constexpr double kNoMass = 1e-10;
 template <typename Visit>
 void with_suffixes(const Level& level, const Level& below, size_t context, Visit visit) {
   const uint64_t end = level.begin[context + 1];
+  const size_t parent = level.parent(context);
+  if (parent >= below.contexts) damaged("parent of context", context, below.contexts, parent);
   if (below.root()) {
     for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
       if (level.token[gram] >= below.grams) damaged("token of n-gram", gram, below.grams, level.token[gram]);
@@ -31,8 +33,6 @@ void with_suffixes(const Level& level, const Level& below, size_t context, Visit
     }
     return;
   }
-  const size_t parent = level.parent(context);
-  if (parent >= below.contexts) damaged("parent of context", context, below.contexts, parent);
   uint64_t low = below.begin[parent];
   const uint64_t high = below.begin[parent + 1];
   if (low > high || high > below.grams) damaged("begin of context", parent, std::min<uint64_t>(high, below.grams) + 1, low > high ? low : high);

@@ -21,7 +21,7 @@ constexpr uint32_t kNoContext = UINT32_MAX;
 
 struct Level {
   const uint32_t* context_token;   // [contexts] first token; null at order 1, whose one context is empty
-  const uint32_t* context_parent;  // [contexts] index of h' in the order below; null at orders 1 and 2
+  const uint32_t* context_parent;  // [contexts] index of h' in the order below; null at order 1
   const uint64_t* begin;           // [contexts + 1] into token
   const uint32_t* token;           // [grams], ascending within a context
   size_t contexts;
