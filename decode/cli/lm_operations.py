@@ -110,7 +110,8 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs=2, type=Path, metavar=("A", "B"))
+    parser.add_argument("a", type=Path, metavar="A")
+    parser.add_argument("b", type=Path, metavar="B")
     lm_arguments.add_ids(parser)
     arguments.add_json(parser)
 
