@@ -153,3 +153,203 @@ def model_tree(
     model: Automaton, states: NDArray[np.uint32], *, slots: int, nodes: int, threads: int = 1
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, for the prefixes of at most `slots` tokens that the model alone finds most probable after states [B]."""
+
+def count_windows(
+    parts: Sequence[tuple[NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.int32], int, int]],
+    *,
+    order: int,
+    vocab_size: int,
+    eot: int,
+    starts: Sequence[int],
+) -> tuple[bytes, list[int], int, int]:
+    """A run: the windows of text, sorted and counted. Its bytes, where each slice begins in them and the end, distinct windows, tokens.
+
+    parts   (array [n], begin, stop): the positions begin .. stop - 1 of an array of whole documents, ids in [0, V)
+    starts  ascending tokens: a window belongs to slice i if the token before its last is in [starts[i - 1], starts[i]); none: one slice
+    """
+
+def run_of_windows(
+    offsets: NDArray[np.int64],  # [n + 1] into tokens
+    tokens: NDArray[np.int32],  # in [0, V)
+    counts: NDArray[np.int64],  # [n], at least 1
+    *,
+    order: int,
+    vocab_size: int,
+    eot: int,
+    starts: Sequence[int],
+) -> tuple[bytes, list[int], int, int]:
+    """As `count_windows`, for n windows that were counted elsewhere, in any order. A window has N tokens, or begins with `eot`."""
+
+@final
+class RunSlices:
+    """One slice of several runs, merged into one; it is read once, by one of `LevelBuilder.add`, `spell` and `write`.
+
+    sources  bytes, or (path, begin, end) of a file. Damage is a ValueError where it is met
+    buffer   bytes read from each file at once
+    """
+
+    def __init__(self, sources: Sequence[bytes | tuple[str, int, int]], *, order: int, vocab_size: int, eot: int, buffer: int = 262144) -> None: ...
+    @property
+    def consumed(self) -> int:
+        """Bytes of files read so far."""
+
+    def spell(self, windows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], bool]:
+        """At most so many windows: offsets [n + 1] into tokens, counts [n]; and whether there may be more."""
+
+    def write(self, windows: int) -> tuple[bytes, int, bool]:
+        """At most so many windows as part of a slice of a run, how many they are, and whether there may be more."""
+
+@final
+class LevelBuilder:
+    """The n-grams of every order, made of windows in ascending order.
+
+    min_counts  N smallest counts kept, of order 1 first, never falling
+    most        counts of counts are taken of 1..most
+    """
+
+    def __init__(self, *, order: int, vocab_size: int, eot: int, min_counts: Sequence[int], most: int) -> None: ...
+    def add(self, slices: RunSlices, windows: int) -> bool:
+        """Take at most so many windows of a merged slice; whether there may be more."""
+
+    def finish(self) -> None:
+        """Say that there are no more windows."""
+
+    def take(
+        self,
+    ) -> list[
+        tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]
+    ]:
+        """What was completed since the last call, for orders 2..N: context_token, context_parent, context_total, context_end [C]; token, count [n].
+
+        Parents and ends count from the first context and n-gram of all that were made.
+        """
+
+    def unigrams(self) -> NDArray[np.uint64]:
+        """How often each token was seen so far, [V]."""
+
+    @property
+    def of_counts(self) -> list[list[int]]:
+        """For orders 0..N (0 and 1 unused): [r] is how many n-grams were seen r times, r = 1..most; [0] how many more often."""
+
+@final
+class Level:
+    """The n-grams of one order (`lm/grams.py`), C contexts and n n-grams, over arrays that the caller keeps.
+
+    Only sizes are checked here. The functions below check what they use as an index: damaged arrays are a ValueError
+    that names the entry, never a read outside. They work on the contexts from_ .. to - 1, and what they return
+    is of the n-grams or contexts of those alone. `below` is the order below, `above` the order above.
+    """
+
+    def __init__(
+        self,
+        context_token: NDArray[np.uint32],  # [C], empty for order 1
+        context_parent: NDArray[np.uint32],  # [C], empty for order 1
+        begin: NDArray[np.uint64],  # [C + 1], from 0 to n
+        token: NDArray[np.uint32],  # [n]
+    ) -> None: ...
+
+def suffixes(level: Level, below: Level, from_: int, to: int) -> NDArray[np.uint32]:
+    """The number of h'w in the order below, for each n-gram hw. ValueError where it is not there, here and in all that follow."""
+
+def estimate(
+    level: Level,
+    below: Level,
+    below_cost: NDArray[np.float64],  # of the n-grams of the order below
+    count: NDArray[np.uint64],  # [n], at least 1
+    total: NDArray[np.uint64],  # [C], how often any token followed
+    discount: NDArray[np.float64],  # of counts 1, 2, .., the last one of all above
+    from_: int,
+    to: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Katz: costs of the n-grams and backoff costs of the contexts."""
+
+def normalise(
+    level: Level, below: Level, below_cost: NDArray[np.float64], cost: NDArray[np.float64], from_: int, to: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Costs of the n-grams, scaled where a context left no mass, and backoff costs that make every context sum to one."""
+
+def sums(
+    level: Level,
+    below: Level,
+    below_cost: NDArray[np.float64],
+    cost: NDArray[np.float64],
+    backoff: NDArray[np.float64],  # [C]
+    below_sum: NDArray[np.float64],  # of the contexts of the order below
+    from_: int,
+    to: int,
+) -> NDArray[np.float64]:
+    """The sum of the probabilities of all tokens after each context."""
+
+def first_by_last_token(level: Level, below_first: NDArray[np.uint32], vocab_size: int) -> NDArray[np.uint32]:
+    """For each token, the first context of an order whose last token is not below it, [V + 1]. below_first: the same for the order below; empty for order 2."""
+
+def link(
+    level: Level,
+    below: Level,
+    below_link: NDArray[np.uint32],  # what this function gave for the order below; empty for order 1
+    above: Level,
+    above_first: NDArray[np.uint32],  # [V + 1], `first_by_last_token` of `above`
+    cursor: NDArray[np.uint32],  # [V], at first above_first[:-1]; changed
+    from_: int,
+    to: int,
+) -> NDArray[np.uint32]:
+    """The number of each n-gram among the contexts of the order above, 2^32 - 1 where it is none. Ranges in order, from the first."""
+
+def context_logps(
+    level: Level,
+    cost: NDArray[np.float64],
+    logp: NDArray[np.float64],  # [C], ln p(h)
+    link: NDArray[np.uint32],  # [n]
+    above: NDArray[np.float64],  # changed: ln p of the contexts of the order above that are n-grams of the range
+    from_: int,
+    to: int,
+) -> None:
+    """ln p of contexts, by the chain rule."""
+
+def losses(
+    level: Level,
+    below: Level,
+    below_cost: NDArray[np.float64],
+    cost: NDArray[np.float64],
+    backoff: NDArray[np.float64],  # [C]
+    logp: NDArray[np.float64],  # [C], ln p(h)
+    from_: int,
+    to: int,
+) -> NDArray[np.float64]:
+    """What dropping each n-gram alone would cost: D of Stolcke (cs/0006025)."""
+
+def scores(
+    level: Level,
+    loss: NDArray[np.float64],
+    above: Level | None,  # None, and empty arrays, for the highest order
+    above_score: NDArray[np.float64],
+    above_best: NDArray[np.float64],
+    link: NDArray[np.uint32],  # [n]
+    from_: int,
+    to: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The largest loss of each n-gram and of those of the order above that need it; and the largest of each context."""
+
+def select(
+    level: Level,
+    score: NDArray[np.float64],
+    limit: float,
+    cost: NDArray[np.float64],
+    below_number: NDArray[np.uint32],  # new numbers of the contexts of the order below; one 0 for order 2
+    from_: int,
+    to: int,
+) -> tuple[
+    NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]
+]:
+    """The n-grams whose score is above `limit`: which contexts are left, their first tokens, parents and numbers of n-grams; tokens and costs."""
+
+def next_states(
+    level: Level,
+    below: Level,
+    link: NDArray[np.uint32],  # [n], empty for the highest order
+    below_next: NDArray[np.uint32],  # what this function gave for the order below; empty for order 1
+    first_state: int,  # that of the contexts of the order above
+    from_: int,
+    to: int,
+) -> NDArray[np.uint32]:
+    """The state after each n-gram: its own number as a context, or that of its longest suffix."""

@@ -10,12 +10,23 @@ from typing import BinaryIO
 
 
 @contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of writing in the block say which file they are about, as those of opening do: a full disk, above all."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A binary file to write, which takes the name `path` when the block ends and vanishes when it fails."""
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with open(temporary, "xb") as file:
+        with naming(target), open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from mmap import MADV_DONTNEED
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from rescore.lm.atomic import naming
 
 Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
@@ -73,22 +76,19 @@ class Folder:
 
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         if not self._are_finished(*names):
-            files, before = [open(self.path / name, "wb") for name in names], 0
-            try:
+            with ending(parts), naming(self.path), ExitStack() as stack:
+                files, before = [stack.enter_context(open(self.path / name, "wb")) for name in names], 0
                 for part in parts:
                     for file, array, dtype in zip(files, part, names.values(), strict=True):
                         file.write(np.ascontiguousarray(array, dtype).data)
                     self._grown(sum(file.tell() for file in files) - before)
                     before = sum(file.tell() for file in files)
-            finally:
-                for file in files:
-                    file.close()
             self._finish(*names)
         return [self.open(name, dtype) for name, dtype in names.items()]
 
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
         if not self._are_finished(name):
-            with open(self.path / name, "wb") as file:
+            with naming(self.path), open(self.path / name, "wb") as file:
                 if length:  # writing to the map of a file with holes kills the process where the disk is full
                     os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
             self._grown(length * np.dtype(dtype).itemsize)
@@ -114,6 +114,17 @@ class Folder:
     def release(self) -> None:
         for mapped in self._maps:
             mapped._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def ending(parts: Iterable[Any]) -> Iterator[None]:
+    """Ends the work behind an iterator, its threads above all, when the block is left in the middle of it: nothing goes on in a
+    folder that others may use next."""
+    try:
+        yield
+    finally:
+        if isinstance(parts, Generator):
+            parts.close()
 
 
 def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iterator[NDArray[Any]]:

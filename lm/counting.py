@@ -17,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.atomic import replacing
+from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts
-from rescore.lm.work import Work
+from rescore.lm.work import Work, expect_bytes
 
 SLICES = 128
 SAMPLE = 1 << 20  # tokens that the slices are laid out for
 MOST_RUNS = 200  # merged at once, each an open file
+WINDOW_TOKENS = 4  # a window takes the memory of so many tokens: its count is sorted with it, and it comes spelled out
+MOST_TOKENS = 1 << 53  # estimation has counts in double precision
 Progress = Callable[[int, int], None]  # tokens and pieces so far
 
 
@@ -61,7 +64,8 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Stretch:
-    """What a run is made of. end: the number of the piece that it ends in, and of the contents of it that were read."""
+    """What a run is made of. items: tokens, or what takes as much memory; end: the number of the piece that it ends in, and of
+    the contents of it that were read."""
 
     contents: list[Content] = field(default_factory=list)
     items: int = 0
@@ -70,7 +74,7 @@ class Stretch:
 
     def add(self, content: Content) -> None:
         self.contents.append(content)
-        self.items += len(content.counts) if isinstance(content, Windows) else len(content)
+        self.items += WINDOW_TOKENS * len(content.counts) if isinstance(content, Windows) else len(content)
 
 
 def bytes_per_token(options: CountOptions) -> int:
@@ -84,7 +88,7 @@ def count_pieces(
 ) -> list[Run]:
     """The runs of all pieces.
 
-    run_tokens  tokens, or windows, of a run
+    run_tokens  tokens of a run, or a quarter as many windows
     progress    called with the number of tokens counted so far and of pieces that are finished
     """
     state = work.begin("count", {"options": asdict(options), "source": source.key})
@@ -99,13 +103,16 @@ def count_pieces(
         done = sum(record["tokens"] for record in records)
         progress(done, _position(records)[0])
         made = _in_threads(_stretches(source, _position(records), run_tokens), work, state, options, threads, len(records))
-        for record in made:
-            records.append(record)
-            work.save()
-            done += record["tokens"]
-            progress(done, record["end"][0])
+        with ending(made):
+            for record in made:
+                records.append(record)
+                work.save()
+                done += record["tokens"]
+                progress(done, record["end"][0])
         if not done:
             raise ValueError(_nothing(records))
+        if done > MOST_TOKENS:
+            raise ValueError(f"counts: expected at most 2^53 tokens, got {done:,}")
         if source.tokens not in (None, done):
             raise ValueError(f"counts: expected {source.tokens:,} tokens in all, as their headers say, got {done:,}; a file is missing, or too many")
         _compact(work, state, options)
@@ -198,9 +205,7 @@ def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """The runs of the manifest whose files are whole; files that it does not name go."""
     records = state.get("runs", [])
     for record in records:
-        path = folder / record["file"]
-        if not path.exists() or path.stat().st_size != record["bytes"]:
-            raise ValueError(f"{path}: expected {record['bytes']} bytes, as the manifest says; remove the work folder and start anew")
+        expect_bytes(folder / record["file"], record["bytes"])
     named = {record["file"] for record in records}
     for path in folder.iterdir():
         if path.name not in named:

@@ -63,7 +63,7 @@ class Grams:
 
     def context(self) -> NDArray[np.uint32]:
         """The context of each n-gram, uint32 [n]."""
-        return np.repeat(np.arange(self.contexts, dtype=np.uint32), np.diff(self.begin.astype(np.int64)))
+        return np.repeat(np.arange(self.contexts, dtype=np.uint32), np.diff(self.begin).astype(np.int64))
 
     def ranges(self, grams: int = 1 << 20) -> Iterator[tuple[int, int]]:
         """The contexts in parts of about so many n-grams, (from, to) each."""

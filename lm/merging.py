@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.columns import Folder
+from rescore.lm.atomic import naming
+from rescore.lm.columns import Folder, ending
 from rescore.lm.counts import CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
-from rescore.lm.work import Work
+from rescore.lm.work import Work, expect_bytes
 
-TYPES = {"context_token": np.uint32, "context_parent": np.uint32, "context_total": np.uint64, "context_end": np.uint64, "token": np.uint32, "count": np.uint64}
+TYPES: dict[str, type[np.unsignedinteger[Any]]] = {"context_token": np.uint32, "context_parent": np.uint32, "context_total": np.uint64, "context_end": np.uint64, "token": np.uint32, "count": np.uint64}
 COPY_BYTES = 8 << 20
 
 
@@ -36,21 +37,31 @@ def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: 
 
 
 def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: CountOptions, columns: Folder, progress: Callable[[int], None]) -> None:
-    target = Target(columns, state, options)
-    slices = len(runs[0].slices) - 1
-    done = sum(run.slices[state["slices"]] for run in runs)
-    for number, sums in _in_order(columns, runs, range(state["slices"], slices), options):
-        target.append(number)
-        unigrams = sums.unigrams + (np.load(columns.path / state["unigrams"]) if "unigrams" in state else np.uint64(0))
-        state["unigrams"] = f"unigrams{number:05}.npy"
-        np.save(columns.path / state["unigrams"], unigrams)
-        state["of_counts"] = [np.add(a, b).tolist() for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)]
-        state["slices"] = number + 1
-        work.check_room()
-        work.save()
-        done = sum(run.slices[number + 1] for run in runs)
-        progress(done)
-    target.close()
+    made = _in_order(columns, runs, range(state["slices"], len(runs[0].slices) - 1), options)
+    with naming(columns.path), Target(columns, state, options) as target, ending(made):
+        for number, sums in made:
+            before = state.get("unigrams")
+            target.append(number)
+            unigrams = sums.unigrams + (_unigrams(columns, before, options) if before else np.uint64(0))
+            state["unigrams"] = f"unigrams{number:05}"
+            (columns.path / state["unigrams"]).write_bytes(unigrams.data)
+            state["of_counts"] = [np.add(a, b).tolist() for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)]
+            state["slices"] = number + 1
+            work.check_room()
+            work.save()
+            if before:
+                (columns.path / before).unlink()
+            progress(sum(run.slices[number + 1] for run in runs))
+    found, expected = int(_unigrams(columns, state["unigrams"], options).sum()), sum(run.tokens for run in runs)
+    if found != expected:
+        raise ValueError(f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
+                         "remove the work folder and start anew")
+
+
+def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.uint64]:
+    """How often each id was seen, uint64 [V]."""
+    expect_bytes(columns.path / name, 8 * options.vocab_size)
+    return np.frombuffer((columns.path / name).read_bytes(), np.uint64)
 
 
 def _in_order(columns: Folder, runs: Sequence[Run], numbers: range, options: CountOptions) -> Iterator[tuple[int, SliceSums]]:
@@ -89,6 +100,7 @@ class Target:
     """The columns of all orders, to which slices are added."""
 
     def __init__(self, columns: Folder, state: dict[str, Any], options: CountOptions) -> None:
+        self._open = ExitStack()
         self._folder, self._state = columns.path, state
         for left in self._folder.glob("slice*"):  # of slices that were not added
             left.unlink()
@@ -98,12 +110,10 @@ class Target:
         self._files: dict[tuple[int, str], BinaryIO] = {}
         for n in range(2, options.order + 1):
             for name, dtype in TYPES.items():
-                file = open(self._folder / f"{n}.{name}", "a+b")
-                length = state["contexts" if name.startswith("context") else "grams"][n]
-                size = length * np.dtype(dtype).itemsize
-                if os.fstat(file.fileno()).st_size < size:
-                    raise ValueError(f"{file.name}: expected at least {size} bytes, as the manifest says; remove the work folder and start anew")
-                file.truncate(size)  # of a part that the manifest does not know of
+                file = self._open.enter_context(open(self._folder / f"{n}.{name}", "a+b"))
+                size = _length(state, n, name) * np.dtype(dtype).itemsize
+                file.truncate(min(size, file.tell()))  # of a part that the manifest does not know of
+                expect_bytes(self._folder / f"{n}.{name}", size)
                 self._files[n, name] = file
 
     def append(self, number: int) -> None:
@@ -114,33 +124,41 @@ class Target:
         for (n, name), file in self._files.items():
             path = self._folder / _part(number, n, name)
             added[n, name] = path.stat().st_size // np.dtype(TYPES[name]).itemsize
-            base = bases[name][n] if name in bases else 0
-            if base + added[n, name] >= NO_CONTEXT and name == "context_parent":
-                raise ValueError(f"counts: expected fewer than 2^32 - 1 contexts of order {n - 1}; cut off rare n-grams with --min-count")
-            _copy(path, file, TYPES[name], base)
+            if name == "context_token" and contexts[n] + added[n, name] >= NO_CONTEXT:
+                raise ValueError(f"counts: expected fewer than 2^32 - 1 contexts of {n - 1} tokens; cut off rare n-grams with --min-count")
+            _copy(path, file, TYPES[name], bases[name][n] if name in bases else 0)
             path.unlink()
         for file in self._files.values():
             file.flush()
         self._state["contexts"] = [0, 0, *(contexts[n] + added[n, "context_token"] for n in range(2, len(contexts)))]
         self._state["grams"] = [0, 0, *(grams[n] + added[n, "token"] for n in range(2, len(grams)))]
 
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
 
-def _copy(path: Path, file: BinaryIO, dtype: type[np.generic], base: int) -> None:
+def _length(state: dict[str, Any], order: int, name: str) -> int:
+    """Entries of a column so far."""
+    return state["contexts" if name.startswith("context") else "grams"][order]
+
+
+def _copy(path: Path, file: BinaryIO, dtype: type[np.unsignedinteger[Any]], base: int) -> None:
     with open(path, "rb") as part:
         while block := part.read(COPY_BYTES):
             file.write((np.frombuffer(block, dtype) + dtype(base)).data if base else block)
 
 
 def _counts(state: dict[str, Any], options: CountOptions, columns: Folder) -> Counts:
-    unigrams = np.load(columns.path / state["unigrams"])
+    unigrams = _unigrams(columns, state["unigrams"], options)
     levels: list[Grams] = [Grams.unigrams(options.vocab_size)]
     count: list[NDArray[np.uint64]] = [unigrams]
     total: list[NDArray[np.uint64]] = []
     for n in range(2, options.order + 1):
+        for name, dtype in TYPES.items():
+            expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(dtype).itemsize)
         own = {name: columns.open(f"{n}.{name}", dtype) for name, dtype in TYPES.items()}
         (begin,) = columns.write({f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"])))
         levels.append(Grams(context_token=own["context_token"], context_parent=own["context_parent"], begin=begin, token=own["token"]))

@@ -19,6 +19,7 @@ from rescore.lm.counts import MOST, CountOptions, Counts, of_counts
 from rescore.lm.grams import Grams
 
 WINDOWS = 1 << 20  # merged at once
+Columns = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,12 @@ class SlicePart:
     token: NDArray[np.uint32]
     count: NDArray[np.uint64]
 
+    @classmethod
+    def of(cls, part: Columns) -> SlicePart:
+        """What the core gives."""
+        context_token, context_parent, context_total, context_end, token, count = part
+        return cls(context_token=context_token, context_parent=context_parent, context_total=context_total, context_end=context_end, token=token, count=count)
+
 
 @dataclass(slots=True, kw_only=True)
 class SliceSums:
@@ -97,7 +104,7 @@ def slice_levels(
         more = builder.add(slices, WINDOWS)
         if not more:
             builder.finish()
-        emit([SlicePart(**dict(zip(SlicePart.__slots__, part))) for part in builder.take()])
+        emit([SlicePart.of(part) for part in builder.take()])
         advance(slices.consumed - before)
         before = slices.consumed
     return SliceSums(unigrams=builder.unigrams(), of_counts=builder.of_counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +27,17 @@ class TokenSource:
         """strict  the first bad line is an error; else it is skipped"""
         self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = pieces, vocab_size, eot, tokenizer, strict
         self._skipped: dict[int, Skipped] = {}
+        self._once = secrets.token_hex(4)
 
-    tokens = None  # not known before they are read
+    tokens: int | None = None  # not known before they are read
 
     @property
     def key(self) -> dict[str, Any]:
-        """The pieces and the tokenizer, for JSON."""
-        return {"pieces": [piece.to_json() for piece in self._pieces], "tokenizer": self._tokenizer.sha256 if self._tokenizer else None}
+        """The pieces and the tokenizer, for JSON. Pipes are never the same again: nobody can tell what they will hold."""
+        key: dict[str, Any] = {"pieces": [piece.to_json() for piece in self._pieces], "tokenizer": self._tokenizer.sha256 if self._tokenizer else None}
+        if any(piece.size is None for piece in self._pieces):
+            key["read from a pipe"] = self._once
+        return key
 
     def __len__(self) -> int:
         return len(self._pieces)

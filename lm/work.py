@@ -1,7 +1,8 @@
 """The folder in which a large model is built: what is finished, so that it need not be done again, and how much room there is.
 
-`manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it. A stage that was
-begun with other options is done anew, and all after it; but counts, which take longest, are never thrown away silently.
+`manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum, so
+that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but counts,
+which take longest, are never thrown away silently.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,26 +36,39 @@ class Work:
         """disk_bytes  what the folder may hold at most; ValueError where more would be needed"""
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
+        self._measuring = Lock()
+        self._tick: Callable[[], None] = lambda: None  # notes the time of the stage that is timed
         self.path.mkdir(parents=True, exist_ok=True)
-        if strange := next((path for path in self.path.iterdir() if path.name not in OWN and not path.name.startswith(".manifest.json.")), None):
-            raise ValueError(f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange.name}; name another")
+        self._refuse_others()
         self._lock = open(self.path / "lock", "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._manifest = self._read()
+            self.save()  # from now on the folder can be told from any other
         except BlockingIOError:
+            self._lock.close()
             raise ValueError(f"{self.path}: another build works there; wait for it or name another folder") from None
-        self._manifest = self._read()
+        except BaseException:
+            self._lock.close()
+            raise
 
     def close(self) -> None:
         """Let others work there. A folder in which nothing is finished goes."""
-        self._lock.close()
-        if not self._counted():
+        if not self._lock.closed and not self._counted():
             self._delete()
+        self._lock.close()
 
     def remove(self) -> None:
         """Delete all that the build has put into the folder, and the folder unless there is more."""
-        self._lock.close()
         self._delete()
+        self._lock.close()
+
+    def _refuse_others(self) -> None:
+        """ValueError for a folder that holds what no build has put there."""
+        names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith(".manifest.json."))
+        expected = OWN if "manifest.json" in names else ("lock",)
+        if strange := next((name for name in names if name not in expected), None):
+            raise ValueError(f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange}; name another")
 
     def _counted(self) -> bool:
         """Whether anything is there that took long."""
@@ -86,13 +102,17 @@ class Work:
         """Adds the time of the block to a stage, and calls it done if the block ends."""
         begin, before = time.monotonic(), state["seconds"]
         self._tick = lambda: state.update(seconds=before + time.monotonic() - begin)
-        yield
-        state["done"] = True
-        self.save()
+        try:
+            yield
+            state["done"] = True
+            self.save()
+        finally:
+            self._tick = lambda: None
 
     def save(self) -> None:
         """Write the manifest."""
         self._tick()
+        self._manifest["crc32"] = _checksum(self._manifest["stages"])
         with replacing(self.path / "manifest.json") as file:
             file.write(json.dumps(self._manifest).encode())
 
@@ -105,9 +125,10 @@ class Work:
         return [own for record in self._manifest["stages"]["count"]["runs"] for own in record["skipped"]]
 
     def check_room(self, more: int = 0) -> None:
-        """ValueError if the folder holds more than it may, or would with so many bytes more."""
-        used = sum(entry.stat().st_size for entry in _files(self.path)) + more
-        self.peak_bytes = max(self.peak_bytes, used)
+        """ValueError if the folder holds more than it may, or would with so many bytes more. Any thread may ask."""
+        with self._measuring:
+            used = sum(_sizes(self.path)) + more
+            self.peak_bytes = max(self.peak_bytes, used)
         if self.disk_bytes is not None and used > self.disk_bytes:
             raise ValueError(f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), got {used / 1e9:.3g} GB; "
                              "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there")
@@ -122,12 +143,13 @@ class Work:
         return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, grown=grown, whole=self.save)
 
     def _drop(self, stage: str) -> None:
-        """Forget a stage and all after it."""
-        for later in STAGES[STAGES.index(stage) :]:
-            self._manifest["stages"].pop(later, None)
-
-    def _tick(self) -> None:
-        """Replaced while a stage is timed."""
+        """Forget a stage and all after it, and remove their columns: never written over, since somebody may still map them."""
+        dropped = STAGES[STAGES.index(stage) :]
+        if any([self._manifest["stages"].pop(later, None) for later in dropped]):
+            self.save()
+        for later in dropped:
+            if (self.path / later).exists():
+                shutil.rmtree(self.path / later)
 
     def _read(self) -> dict[str, Any]:
         path = self.path / "manifest.json"
@@ -139,24 +161,52 @@ class Work:
             manifest = json.loads(path.read_bytes())
             if (manifest["format"], manifest["version"]) != ("rescore-build", VERSION):
                 raise ValueError(f"expected version {VERSION}, got {manifest['version']}")
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{path}: expected the manifest of a build, got {error}; name another folder, or remove this one") from None
+            if manifest["crc32"] != _checksum(manifest["stages"]):
+                raise ValueError("a damaged one, which its checksum does not fit")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one") from None
         return manifest
 
 
-def _files(path: Path) -> Iterator[os.DirEntry[str]]:
+def expect_bytes(path: Path, size: int) -> None:
+    """ValueError unless a file of a work folder has so many bytes."""
+    got = path.stat().st_size if path.exists() else 0
+    if got != size:
+        raise ValueError(f"{path}: expected {size} bytes, as the manifest says, got {got}; remove the work folder and start anew")
+
+
+def _checksum(stages: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(stages).encode())
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Bytes of each file; other threads write, rename and remove files meanwhile."""
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path))
+            yield from _sizes(Path(entry.path))
         else:
-            yield entry
+            with suppress(FileNotFoundError):
+                yield entry.stat(follow_symlinks=False).st_size
 
 
 def _difference(mine: dict[str, Any], wanted: dict[str, Any]) -> str:
-    names = [name for name in sorted({*mine, *wanted}) if mine.get(name) != wanted.get(name)]
-    return "; ".join(f"{name}: {_short(mine.get(name))} there, {_short(wanted.get(name))} now" for name in names)
+    found = list(_differences("", mine, wanted))
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _differences(name: str, mine: Any, wanted: Any) -> Iterator[str]:
+    if isinstance(mine, dict) and isinstance(wanted, dict):
+        for key in sorted({*mine, *wanted}):
+            yield from _differences(f"{name}.{key}" if name else key, mine.get(key), wanted.get(key))
+    elif isinstance(mine, list) and isinstance(wanted, list) and len(mine) == len(wanted):
+        for number, (own, other) in enumerate(zip(mine, wanted)):
+            yield from _differences(f"{name}[{number}]", own, other)
+    elif mine != wanted:
+        yield f"{name}: {_short(mine)} there, {_short(wanted)} now"
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + ".."
+    if len(text) <= 60:
+        return text
+    return f"{len(value)} entries" if isinstance(value, list) else text[:57] + ".."

@@ -81,6 +81,7 @@ examples:
   rescore lm convert lm.arpa lm.ngram --vocab-size 50257 --eot 50256
   rescore lm convert lm.arpa lm.ngram --tokenizer tokenizer.json
   rescore lm convert lm.ngram lm.fst
+  rescore lm convert lm.ngram small.ngram --quantise
 """
 
 INFO = """\
@@ -181,6 +182,7 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
 def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT")
+    parser.add_argument("--quantise", action="store_true", help="round the costs to 256 values for each order: an .ngram file of half the size")
     lm_arguments.add_tokenizer(parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash")
     lm_arguments.add_ids(parser)
     lm_arguments.add_words(parser)

@@ -8,6 +8,8 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <variant>
 
@@ -41,12 +43,17 @@ void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& 
   windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout, keys);
 }
 
+void expect_starts(const std::vector<uint32_t>& starts) {
+  if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end()) throw nb::value_error("starts: expected tokens that ascend");
+}
+
 RunTuple as_tuple(const Run& run) {
   return {nb::bytes(run.bytes.data(), run.bytes.size()), run.slices, run.windows, run.tokens};
 }
 
 RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint32_t>& starts) {
   const WindowLayout layout(order, vocab_size, eot);
+  expect_starts(starts);
   size_t total = 0;
   for (const auto& [array, begin, stop] : parts) {
     if (begin > stop || stop > array.shape(0)) throw nb::value_error("parts: expected begin <= stop <= length");
@@ -79,6 +86,7 @@ RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab
 RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_t, 1> counts, int order, uint32_t vocab_size, uint32_t eot,
                         const std::vector<uint32_t>& starts) {
   const WindowLayout layout(order, vocab_size, eot);
+  expect_starts(starts);
   expect_size("offsets", offsets.shape(0), counts.shape(0) + 1);
   Run run;
   {
@@ -86,16 +94,24 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
     run = with_words(layout, [&](auto words) {
       constexpr int W = words();
       std::vector<CountedKey<W>> items(counts.shape(0));
+      uint64_t total = 0;
       for (size_t i = 0; i < items.size(); ++i) {
         const int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
         if (begin < 0 || end <= begin || end - begin > order || end > static_cast<int64_t>(tokens.shape(0)) || counts.data()[i] < 1)
           throw std::invalid_argument("window " + std::to_string(i) + ": expected 1 to " + std::to_string(order) + " tokens and a count of at least 1");
+        if (end - begin < order && tokens.data()[begin] != static_cast<int32_t>(eot))
+          throw std::invalid_argument("window " + std::to_string(i) + ": expected " + std::to_string(order) + " tokens, or fewer after an end of text");
+        if (order > 1 && end - begin < 2) throw std::invalid_argument("window " + std::to_string(i) + ": expected a token and what comes before it, got one token");
+        total += static_cast<uint64_t>(counts.data()[i]);
+        if (total > kMostTokens) throw std::invalid_argument("counts: expected a sum of at most 2^53");
         WindowKey<W> key{};
         for (int64_t at = begin; at < end; ++at) {
           const int32_t token = tokens.data()[at];
           if (token < 0 || static_cast<uint32_t>(token) >= vocab_size)
             throw std::invalid_argument("window " + std::to_string(i) + ": expected ids in 0.." + std::to_string(vocab_size - 1) + ", got " + std::to_string(token));
           const bool last = at == end - 1;
+          if (token == static_cast<int32_t>(eot) && at != begin && !last)
+            throw std::invalid_argument("window " + std::to_string(i) + ": expected the end of text first or last, got it inside");
           key.place(uint64_t(token) + !last, layout.shift(last ? order - 1 : static_cast<int>(end - 2 - at)));
         }
         items[i] = {key, static_cast<uint64_t>(counts.data()[i])};
@@ -152,6 +168,7 @@ class MergeOf final : public Merge {
     uint64_t count;
     for (; windows > 0; --windows) {
       if (!merge_.next(key, count)) return false;
+      if (!layout_.valid(key)) throw std::invalid_argument("a run of counts: expected tokens below the vocabulary size; the file is damaged");
       body(key, count);
     }
     return true;
@@ -188,12 +205,18 @@ class RunSlices {
   std::unique_ptr<Merge> merge_;
 };
 
+void expect_windows(size_t windows) {
+  if (windows == 0) throw nb::value_error("windows: expected at least 1, got 0");
+}
+
 class Levels {
  public:
   Levels(int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint64_t>& min_counts, uint64_t most)
-      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), most) {}
+      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), checked_most(most)) {}
 
   bool add(RunSlices& slices, size_t windows) {
+    if (!(slices.layout() == builder_.layout())) throw nb::value_error("slices: expected those of the same order, vocabulary and end of text");
+    expect_windows(windows);
     nb::gil_scoped_release release;
     return slices.merge().build(builder_, windows);
   }
@@ -221,10 +244,15 @@ class Levels {
       if (least[i] < 1 || (i > 0 && least[i] < least[i - 1])) throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
     return least;
   }
+  static uint64_t checked_most(uint64_t most) {
+    if (most < 1 || most > 1 << 20) throw nb::value_error("most: expected 1 to 2^20");
+    return most;
+  }
   LevelBuilder builder_;
 };
 
 nb::tuple spell(RunSlices& slices, size_t windows) {
+  expect_windows(windows);
   std::vector<int64_t> offsets, counts;
   std::vector<int32_t> tokens;
   bool more;
@@ -236,6 +264,7 @@ nb::tuple spell(RunSlices& slices, size_t windows) {
 }
 
 nb::tuple write(RunSlices& slices, size_t windows) {
+  expect_windows(windows);
   std::vector<uint8_t> bytes;
   size_t written = 0;
   bool more;

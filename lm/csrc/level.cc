@@ -13,18 +13,29 @@ namespace {
 // A mass below this is taken for none: what is left of 1 after a sum in double precision.
 constexpr double kNoMass = 1e-10;
 
+// Arrays come from files. What a kernel is about to use as an index is checked where it is read, which costs a comparison.
+[[noreturn]] void damaged(const char* what, uint64_t index, uint64_t bound, uint64_t got) {
+  throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + ": expected a number below " + std::to_string(bound) + ", got " +
+                              std::to_string(got) + "; the arrays are damaged");
+}
+
 // Calls visit(gram, suffix) for the n-grams of a context. Both lists ascend; steps double so that a short list is
 // found in a long one in few looks.
 template <typename Visit>
 void with_suffixes(const Level& level, const Level& below, size_t context, Visit visit) {
   const uint64_t end = level.begin[context + 1];
   if (below.root()) {
-    for (uint64_t gram = level.begin[context]; gram < end; ++gram) visit(gram, uint64_t{level.token[gram]});
+    for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
+      if (level.token[gram] >= below.grams) damaged("token of n-gram", gram, below.grams, level.token[gram]);
+      visit(gram, uint64_t{level.token[gram]});
+    }
     return;
   }
   const size_t parent = level.parent(context);
+  if (parent >= below.contexts) damaged("parent of context", context, below.contexts, parent);
   uint64_t low = below.begin[parent];
   const uint64_t high = below.begin[parent + 1];
+  if (low > high || high > below.grams) damaged("begin of context", parent, std::min<uint64_t>(high, below.grams) + 1, low > high ? low : high);
   for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
     const uint32_t token = level.token[gram];
     uint64_t step = 1, bound = low;
@@ -101,6 +112,7 @@ void estimate(const Level& level, const Level& below, const double* below_cost, 
     double largest = 0;
     with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
       const uint64_t count = input.count[gram];
+      if (count == 0) throw std::invalid_argument("count of n-gram " + std::to_string(gram) + ": expected at least 1, got 0; the arrays are damaged");
       const double own = log_total - log_of(count);
       cost[gram - first] = own;
       largest = std::max(largest, own);
@@ -146,11 +158,13 @@ void sums(const Level& level, const Level& below, const double* below_cost, cons
 }
 
 void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above, const uint32_t* above_first,
-          Range range, uint32_t* cursor, uint32_t* out) {
+          uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out) {
   const uint64_t first = level.begin[range.from];
   const auto advance = [&](uint64_t gram, uint32_t expected_token, uint32_t expected_parent) {
-    const uint32_t token = level.token[gram], next = cursor[token];
-    const bool found = next < above_first[token + 1] && above.context_token[next] == expected_token &&
+    const uint32_t token = level.token[gram];
+    if (token >= vocab_size) damaged("token of n-gram", gram, vocab_size, token);
+    const uint32_t next = cursor[token];
+    const bool found = next < std::min<size_t>(above_first[token + 1], above.contexts) && above.context_token[next] == expected_token &&
                        above.parent(next) == expected_parent;
     out[gram - first] = found ? next : kNoContext;
     cursor[token] += found;
@@ -175,10 +189,13 @@ void first_by_last_token(const Level& level, const uint32_t* below_first, uint32
   }
 }
 
-void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above) {
+void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above, size_t above_contexts) {
   for (size_t context = range.from; context < range.to; ++context)
-    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram)
-      if (link[gram] != kNoContext) above[link[gram]] = logp[context] - cost[gram];
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) {
+      if (link[gram] == kNoContext) continue;
+      if (link[gram] >= above_contexts) damaged("context of n-gram", gram, above_contexts, link[gram]);
+      above[link[gram]] = logp[context] - cost[gram];
+    }
 }
 
 void losses(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
@@ -205,11 +222,13 @@ void scores(const Level& level, const double* loss, const Above& above, Range ra
   const uint64_t first = level.begin[range.from], last = level.begin[range.to];
   for (uint64_t gram = first; gram < last; ++gram) {
     const uint32_t context = above.level ? above.link[gram] : kNoContext;
+    if (context != kNoContext && context >= above.level->contexts) damaged("context of n-gram", gram, above.level->contexts, context);
     out[gram - first] = context == kNoContext ? loss[gram] : std::max(loss[gram], above.best[context]);
   }
   if (above.level) {
     for (size_t context = above.children.from; context < above.children.to; ++context)
       with_suffixes(*above.level, level, context, [&](uint64_t gram, uint64_t suffix) {
+        if (suffix < first || suffix >= last) damaged("suffix of n-gram", gram, last, suffix);
         out[suffix - first] = std::max(out[suffix - first], above.score[gram]);
       });
   }
@@ -220,7 +239,8 @@ void scores(const Level& level, const double* loss, const Above& above, Range ra
   }
 }
 
-Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, Range range) {
+Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, size_t below_contexts,
+                 Range range) {
   Selection kept;
   for (size_t context = range.from; context < range.to; ++context) {
     const size_t before = kept.token.size();
@@ -232,7 +252,8 @@ Selection select(const Level& level, const double* score, double limit, const do
     if (kept.token.size() == before) continue;
     kept.context.push_back(static_cast<uint32_t>(context));
     kept.context_token.push_back(level.context_token[context]);
-    kept.context_parent.push_back(level.context_parent ? below_number[level.context_parent[context]] : 0);
+    if (level.parent(context) >= below_contexts) damaged("parent of context", context, below_contexts, level.parent(context));
+    kept.context_parent.push_back(below_number[level.parent(context)]);
     kept.size.push_back(kept.token.size() - before);
   }
   return kept;

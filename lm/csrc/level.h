@@ -6,6 +6,9 @@
 //
 // Every function works on the contexts from, .., to - 1 and touches nothing else, so that ranges can be given to
 // threads, unless it says otherwise. Costs are negated natural logarithms.
+//
+// The arrays may be maps of damaged files. `begin` must ascend within the range, which the caller has checked; all else
+// that is used as an index is checked here, and std::invalid_argument says which entry is wrong.
 #pragma once
 
 #include <cstddef>
@@ -60,13 +63,13 @@ void sums(const Level& level, const Level& below, const double* below_cost, cons
 // Both orders are sorted so that the n-grams that end in w, taken in order, are the contexts that end in w, taken in
 // order (with gaps). So one cursor per token finds every context without any search.
 void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above, const uint32_t* above_first,
-          Range range, uint32_t* cursor, uint32_t* out);
+          uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out);
 
 // For each token, the first context of `level` (order >= 2) whose last token is not below it: [V + 1].
 void first_by_last_token(const Level& level, const uint32_t* below_first, uint32_t vocab_size, uint32_t* out);
 
 // ln p(h) of the contexts of the order above, by the chain rule; writes only those that the range's n-grams are.
-void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above);
+void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above, size_t above_contexts);
 
 // What dropping each n-gram alone would cost: D of Stolcke (cs/0006025).
 void losses(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
@@ -90,7 +93,8 @@ struct Selection {
   std::vector<uint64_t> size;     // n-grams of each context
   std::vector<double> cost;
 };
-Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, Range range);
+Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, size_t below_contexts,
+                 Range range);
 
 // The state after each n-gram: that of the context which it is (numbers from `first_state`), or of its longest suffix.
 void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next, uint32_t first_state,

@@ -34,13 +34,25 @@ class PyLevel {
       expect_size("context_token", context_token.shape(0), level_.contexts);
       expect_size("context_parent", context_parent.shape(0), level_.contexts);
     }
-    level_.context_token = root ? nullptr : context_token.data();
-    level_.context_parent = root ? nullptr : context_parent.data();
+    static const uint32_t none = 0;  // an order without n-grams is no root, wherever its empty arrays lie
+    level_.context_token = root ? nullptr : context_token.size() ? context_token.data() : &none;
+    level_.context_parent = root ? nullptr : context_parent.size() ? context_parent.data() : &none;
   }
   const Level& get() const { return level_; }
+  // A range of contexts whose offsets ascend: the others, of which the file may be large, are not read.
   Range range(size_t from, size_t to) const {
     if (from > to || to > level_.contexts) throw nb::value_error("range: expected from <= to <= contexts");
+    for (size_t context = from; context < to; ++context)
+      if (level_.begin[context] > level_.begin[context + 1])
+        throw nb::value_error(("begin " + std::to_string(context + 1) + ": expected offsets that never fall; the arrays are damaged").c_str());
+    if (level_.begin[to] > level_.grams)
+      throw nb::value_error(("begin " + std::to_string(to) + ": expected an offset of at most " + std::to_string(level_.grams) + ", got " +
+                             std::to_string(level_.begin[to]) + "; the arrays are damaged").c_str());
     return {from, to};
+  }
+  // Only the longer orders have contexts with a first token.
+  void expect_contexts(const char* name) const {
+    if (level_.root()) throw nb::value_error((std::string(name) + ": expected an order of at least 2, got the unigrams").c_str());
   }
   size_t grams(Range range) const { return level_.begin[range.to] - level_.begin[range.from]; }
 
@@ -64,6 +76,7 @@ nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_c
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("count", count.shape(0), level.get().grams);
   expect_size("total", total.shape(0), level.get().contexts);
+  if (discount.shape(0) == 0) throw nb::value_error("discount: expected at least one entry, got none");
   auto cost = make<double>({level.grams(range)});
   auto backoff = make<double>({to - from});
   {
@@ -101,6 +114,7 @@ Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cos
 Out<uint32_t> py_first_by_last_token(const PyLevel& level, Ids below_first, uint32_t vocab_size) {
   auto out = make<uint32_t>({size_t{vocab_size} + 1});
   const bool first = below_first.shape(0) == 0;
+  level.expect_contexts("level");
   if (!first) expect_size("below_first", below_first.shape(0), size_t{vocab_size} + 1);
   first_by_last_token(level.get(), first ? nullptr : below_first.data(), vocab_size, out.data);
   return out.array;
@@ -109,11 +123,12 @@ Out<uint32_t> py_first_by_last_token(const PyLevel& level, Ids below_first, uint
 Out<uint32_t> py_link(const PyLevel& level, const PyLevel& below, Ids below_link, const PyLevel& above, Ids above_first,
                       InOut<uint32_t> cursor, size_t from, size_t to) {
   const Range range = level.range(from, to);
-  expect_size("cursor", cursor.shape(0), above_first.shape(0) - 1);
+  above.expect_contexts("above");
+  expect_size("above_first", above_first.shape(0), cursor.shape(0) + 1);
   if (!level.get().root()) expect_size("below_link", below_link.shape(0), below.get().grams);
   auto out = make<uint32_t>({level.grams(range)});
   nb::gil_scoped_release release;
-  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(), range, cursor.data(), out.data);
+  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(), static_cast<uint32_t>(cursor.shape(0)), range, cursor.data(), out.data);
   return out.array;
 }
 
@@ -123,7 +138,7 @@ void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, 
   expect_size("logp", logp.shape(0), level.get().contexts);
   expect_size("link", link.shape(0), level.get().grams);
   nb::gil_scoped_release release;
-  context_logps(level.get(), cost.data(), logp.data(), link.data(), range, above.data());
+  context_logps(level.get(), cost.data(), logp.data(), link.data(), range, above.data(), above.shape(0));
 }
 
 Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff, Values logp, size_t from, size_t to) {
@@ -139,16 +154,17 @@ Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_c
 }
 
 // The children of the contexts from, .., to - 1 in the order above.
-Range children(const Level& above, size_t from, size_t to) {
-  const uint32_t* end = above.context_parent + above.contexts;
-  return {static_cast<size_t>(std::lower_bound(above.context_parent, end, from) - above.context_parent),
-          static_cast<size_t>(std::lower_bound(above.context_parent, end, to) - above.context_parent)};
+Range children(const PyLevel& above, size_t from, size_t to) {
+  const uint32_t* parent = above.get().context_parent;
+  const uint32_t* const end = parent + above.get().contexts;
+  return above.range(std::lower_bound(parent, end, from) - parent, std::lower_bound(parent, end, to) - parent);
 }
 
 nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Values above_score, Values above_best, Ids link, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("loss", loss.shape(0), level.get().grams);
   if (above) {
+    above->expect_contexts("above");
     expect_size("above_score", above_score.shape(0), above->get().grams);
     expect_size("above_best", above_best.shape(0), above->get().contexts);
     expect_size("link", link.shape(0), level.get().grams);
@@ -158,7 +174,7 @@ nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Val
   {
     nb::gil_scoped_release release;
     Above found{};
-    if (above) found = {&above->get(), above_score.data(), above_best.data(), link.data(), children(above->get(), from, to)};
+    if (above) found = {&above->get(), above_score.data(), above_best.data(), link.data(), children(*above, from, to)};
     scores(level.get(), loss.data(), found, range, score.data, best.data);
   }
   return nb::make_tuple(score.array, best.array);
@@ -166,12 +182,13 @@ nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Val
 
 nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from, size_t to) {
   const Range range = level.range(from, to);
+  level.expect_contexts("level");
   expect_size("score", score.shape(0), level.get().grams);
   expect_size("cost", cost.shape(0), level.get().grams);
   Selection kept;
   {
     nb::gil_scoped_release release;
-    kept = select(level.get(), score.data(), limit, cost.data(), below_number.data(), range);
+    kept = select(level.get(), score.data(), limit, cost.data(), below_number.data(), below_number.shape(0), range);
   }
   return nb::make_tuple(keep(std::move(kept.context)), keep(std::move(kept.context_token)), keep(std::move(kept.context_parent)),
                         keep(std::move(kept.size)), keep(std::move(kept.token)), keep(std::move(kept.cost)));
@@ -192,20 +209,22 @@ Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids lin
 }  // namespace
 
 void bind_levels(nb::module_& m) {
+  // Arrays are maps of files as often as not: one of another dtype is an error, never a copy.
+  const auto exact = [](const char* name) { return nb::arg(name).noconvert(); };
+  const auto from = nb::arg("from_"), to = nb::arg("to");
   nb::class_<PyLevel>(m, "Level")
-      .def(nb::init<Ids, Ids, Numbers, Ids>(), nb::arg("context_token"), nb::arg("context_parent"),
-           nb::arg("begin").noconvert(), nb::arg("token").noconvert());
-  m.def("suffixes", &py_suffixes);
-  m.def("estimate", &py_estimate);
-  m.def("normalise", &py_normalise);
-  m.def("sums", &py_sums);
-  m.def("first_by_last_token", &py_first_by_last_token);
-  m.def("link", &py_link, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
-  m.def("context_logps", &py_context_logps, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().noconvert(), nb::arg(), nb::arg());
-  m.def("losses", &py_losses);
-  m.def("scores", &py_scores, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
-  m.def("select", &py_select);
-  m.def("next_states", &py_next_states);
+      .def(nb::init<Ids, Ids, Numbers, Ids>(), exact("context_token"), exact("context_parent"), exact("begin"), exact("token"));
+  m.def("suffixes", &py_suffixes, "level"_a, "below"_a, from, to);
+  m.def("estimate", &py_estimate, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"), exact("discount"), from, to);
+  m.def("normalise", &py_normalise, "level"_a, "below"_a, exact("below_cost"), exact("cost"), from, to);
+  m.def("sums", &py_sums, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"), exact("below_sum"), from, to);
+  m.def("first_by_last_token", &py_first_by_last_token, "level"_a, exact("below_first"), "vocab_size"_a);
+  m.def("link", &py_link, "level"_a, "below"_a, exact("below_link"), "above"_a, exact("above_first"), exact("cursor"), from, to);
+  m.def("context_logps", &py_context_logps, "level"_a, exact("cost"), exact("logp"), exact("link"), exact("above"), from, to);
+  m.def("losses", &py_losses, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"), exact("logp"), from, to);
+  m.def("scores", &py_scores, "level"_a, exact("loss"), "above"_a.none(), exact("above_score"), exact("above_best"), exact("link"), from, to);
+  m.def("select", &py_select, "level"_a, exact("score"), "limit"_a, exact("cost"), exact("below_number"), from, to);
+  m.def("next_states", &py_next_states, "level"_a, "below"_a, exact("link"), exact("below_next"), "first_state"_a, from, to);
 }
 
 }  // namespace rescore

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "window_key.h"
@@ -25,6 +26,8 @@ struct LevelPart {
 
 class LevelBuilder {
  public:
+  const WindowLayout& layout() const { return layout_; }
+
   // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
   LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most)
       : layout_(layout), least_(min_counts), unigrams(layout.vocab_size), parts(layout.order + 1), of_counts(layout.order + 1), open_(layout.order) {
@@ -46,6 +49,8 @@ class LevelBuilder {
 
   template <int W>
   void add(const WindowKey<W>& key, uint64_t count) {
+    total_ += count;  // no sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs
+    if (total_ > kMostTokens) throw std::invalid_argument("counts: expected at most 2^53 tokens in a slice");
     int length = 0, same = 0;  // of the context, and of what it shares with the one before
     bool shared = true;
     for (int i = 0; i < layout_.order - 1; ++i) {
@@ -140,6 +145,7 @@ class LevelBuilder {
 
   std::vector<Open> open_;
   std::vector<uint64_t> contexts_, grams_;
+  uint64_t total_ = 0;
   uint32_t path_[kMaxOrder] = {};
   int depth_ = 0;
 };

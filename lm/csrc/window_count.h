@@ -59,7 +59,7 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
     for (size_t before = i - reach; before < i; ++before) enter(checked(before));
   }
   for (; i < segment.stop; ++i) end_at(checked(i));
-  if (segment.stop == segment.length && segment.length > 0 && checked(segment.length - 1) != layout.eot) end_at(layout.eot);
+  if (segment.begin < segment.stop && segment.stop == segment.length && checked(segment.length - 1) != layout.eot) end_at(layout.eot);
 }
 
 struct Run {

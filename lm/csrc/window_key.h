@@ -13,6 +13,7 @@ namespace rescore {
 
 constexpr int kMaxOrder = 7;
 constexpr int kMaxWords = 3;  // 7 tokens of 24 bits and a half
+constexpr uint64_t kMostTokens = uint64_t{1} << 53;  // counted at all: estimation has them in double precision
 
 // Words from the most significant, so that they compare as they lie.
 template <int W>
@@ -92,9 +93,26 @@ struct WindowLayout {
     while (vocab_size >> bits) ++bits;
   }
 
+  friend bool operator==(const WindowLayout& a, const WindowLayout& b) {
+    return a.order == b.order && a.vocab_size == b.vocab_size && a.eot == b.eot;
+  }
   int words() const { return (order * bits + 63) / 64; }
   int shift(int field) const { return (order - 1 - field) * bits; }
 
+  // Whether a key, perhaps of a damaged file, is a window: something before the last token, and nothing beyond what is not there.
+  template <int W>
+  bool valid(const WindowKey<W>& key) const {
+    const int unused = 64 * W - order * bits;
+    if (unused > 0 && key.bits_at(order * bits, unused)) return false;
+    bool ended = false;
+    for (int i = 0; i < order - 1; ++i) {
+      const uint32_t code = field(key, i);
+      if (code > vocab_size || (ended && code)) return false;
+      ended = code == 0;
+      if (ended && i == 0) return false;
+    }
+    return field(key, order - 1) < vocab_size;
+  }
   template <int W>
   uint32_t field(const WindowKey<W>& key, int field) const {
     return static_cast<uint32_t>(key.bits_at(shift(field), bits));

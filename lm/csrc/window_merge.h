@@ -32,6 +32,8 @@ class RunMerge {
       if (!least.next()) {
         heap_[0] = heap_.back();
         heap_.pop_back();
+      } else if (!(key < least.key)) {
+        throw std::invalid_argument("a run of counts: expected windows that ascend; the file is damaged");
       }
       if (!heap_.empty()) sink(0);
     }

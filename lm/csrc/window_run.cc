@@ -13,6 +13,7 @@ RunBytes::File::~File() { close(descriptor); }
 
 RunBytes::RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t buffer)
     : path_(path), next_(begin), stop_(end), buffer_(std::max(buffer, 2 * kMaxItemBytes)) {
+  if (begin > end) throw std::invalid_argument(path + ": expected a slice that begins before its end, got " + std::to_string(begin) + " to " + std::to_string(end));
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path);
   file_.reset(new File{descriptor});

@@ -109,6 +109,7 @@ class RunReader {
         if (at == end || shift >= 64) damaged();
         more = *at & 0x80;
         count += static_cast<uint64_t>(*at++ & 0x7F) << shift;
+        if (count > kMostTokens) damaged();
       }
     }
     bytes_.skip(at - bytes_.at());
@@ -118,7 +119,7 @@ class RunReader {
   uint64_t consumed() const { return bytes_.consumed(); }
 
  private:
-  [[noreturn]] static void damaged() { throw std::invalid_argument("a run of counts ends inside a window; the file is damaged"); }
+  [[noreturn]] static void damaged() { throw std::invalid_argument("a run of counts ends inside a window, or counts too much; the file is damaged"); }
 
   RunBytes bytes_;
 };
