@@ -81,6 +81,12 @@ def test_merge_refusals(world, capsys, tmp_path):
     assert not (tmp_path / "m.ngram").exists()
 
 
+@pytest.mark.parametrize("action", ["merge", "verify", "diff"])
+def test_help(capsys, action):
+    result = cli.call(capsys, "lm", action, "--help")
+    assert result.status == 0 and f"rescore lm {action} " in result.out and "examples:" in result.out and "Memory: " in result.out
+
+
 def test_verify(world, capsys, tmp_path):
     report = cli.figures(capsys, "lm", "verify", world / "a.ngram")
     assert report["passed"] is True and all(check["passed"] for check in report["checks"])

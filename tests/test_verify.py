@@ -93,6 +93,12 @@ def test_what_is_wrong_is_named(trigrams, name, at, value, message):
     assert re.search(message, found), found
 
 
+def test_quantised_models_pass_with_their_own_tolerance():
+    model = NGram.from_tables(random_tables(5, 3, vocab_size=60, tokens=4000)).quantised()
+    assert all(check.passed for check in verify_model(model))
+    assert [check.name for check in verify_model(model, tolerance=1e-9) if check.passed is False] == ["sums to one"]
+
+
 def test_words_are_spelled(trigrams):
     assert "after (2 3), 'cd', is the farthest" in failed(changed(trigrams, "backoff_cost", 7, 9.0), 3, words=("a", "b", "c", "d"))
 

@@ -60,7 +60,7 @@ examples:
 PRUNE = """\
 Drop the n-grams that matter least: entropy pruning (Stolcke, cs/0006025).
 Either --theta or --max-ngrams says how many.
-Memory: some 50 bytes for each n-gram of the model, beside its file.
+Memory: some 80 bytes for each n-gram of the model.
 """
 
 PRUNE_EXAMPLES = """\

@@ -55,7 +55,7 @@ checks   file            checksums of an .ngram file
          sums to one     probabilities after each context; the worst is named
          metadata        n-grams of each order, special ids, tokenizer
 Exit status: 0 if all hold, 1 if one does not or the file cannot be read.
-Memory: some 50 bytes for each n-gram.
+Memory: some 80 bytes for each n-gram.
 """
 
 VERIFY_EXAMPLES = """\
@@ -73,7 +73,7 @@ columns  order         of the n-grams, or tokens of the contexts
          mean, largest  of the differences in cost, in nats
 Below the tables: where the largest are, with the costs in A and B.
 Exit status: 0 if the models are the same, 1 if they differ or cannot be read.
-Memory: some 60 bytes for each n-gram of both.
+Memory: some 80 bytes for each n-gram of both.
 """
 
 DIFF_EXAMPLES = """\
@@ -105,12 +105,13 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 def add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     lm_arguments.add_ids(parser)
-    parser.add_argument("--tolerance", type=lm_arguments.number(1), default=1e-4, metavar="X", help="how far sums may be from one (default: 1e-4)")
+    parser.add_argument("--tolerance", type=lm_arguments.number(1), metavar="X", help="how far sums may be from one (default: 1e-4, of quantised models 0.2)")
     arguments.add_json(parser)
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs=2, type=Path, metavar=("A", "B"))
+    parser.add_argument("a", type=Path, metavar="A")
+    parser.add_argument("b", type=Path, metavar="B")
     lm_arguments.add_ids(parser)
     arguments.add_json(parser)
 

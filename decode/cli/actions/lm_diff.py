@@ -22,15 +22,14 @@ def call(args: argparse.Namespace) -> int:
     if args.json:
         output.check_place(args.json)
     with output.stages() as stage:
-        models = []
-        for path in args.models:
-            stage(f"reading {path}")
-            models.append(read_model(args, path=path))
+        stage(f"reading {args.a}")
+        a = read_model(args, path=args.a)
+        stage(f"reading {args.b}")
+        b = read_model(args, path=args.b)
         stage("comparing")
-        found = difference(*models)
-    a, b = models
+        found = difference(a, b)
     text = a.words if a.words == b.words else None
-    report = {"a": str(args.models[0]), "b": str(args.models[1]), **found.to_json()}
+    report = {"a": str(args.a), "b": str(args.b), **found.to_json()}
     output.report(args, report, *tables(found, output.width()), *remarks(found, text))
     return 0 if found.same else 1
 
