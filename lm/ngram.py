@@ -126,8 +126,8 @@ class NGram:
     def to_tables(self) -> Tables:
         """The n-grams by order, with their costs as stored (float32)."""
         tables = decompile(self.arrays, self.order)
-        metadata = dict(self.metadata)
-        metadata.pop("ngrams", None)
+        # What is made of the tables is another model, of other n-grams, and none of its costs are rounded.
+        metadata = {name: value for name, value in self.metadata.items() if name not in ("ngrams", "quantised")}
         return Tables(
             levels=tables.levels,
             cost=tables.cost,
