@@ -77,6 +77,12 @@ class Automaton:
     ) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
         """Costs [n] of the tokens of B sequences, tokens[offsets[b]:offsets[b + 1]] read from states[b], and the states [B] after them."""
 
+    def walk(
+        self, tokens: NDArray[np.int32], state: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint32], int]:
+        """Tokens [n] read from a state: their costs [n], the orders [n] of the n-grams that had them, the states [n]
+        before them, and the state after the last."""
+
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The costs [V] of every token in `state`."""
 

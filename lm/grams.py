@@ -108,6 +108,15 @@ def spell_contexts(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
     return tokens
 
 
+def spell_context(levels: Sequence[Grams], order: int, context: int) -> tuple[int, ...]:
+    """The tokens of one context of an order."""
+    tokens = []
+    for level in levels[order - 1 : 0 : -1]:
+        tokens.append(int(level.context_token[context]))
+        context = int(level.context_parent[context])
+    return tuple(tokens)
+
+
 def spell(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
     """The tokens of the n-grams of one order, uint32 [n, order]."""
     level = levels[order - 1]

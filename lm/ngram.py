@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,21 @@ from rescore.lm.compile import Arrays, compile_tables, decompile
 from rescore.lm.grams import check_vocabulary
 from rescore.lm.quantise import BINS
 from rescore.lm.tables import Tables
+
+
+class Walk(NamedTuple):
+    """A text as a model reads it.
+
+    cost   float32 [n], -ln p of each token
+    order  uint8 [n], 1..N: that of the n-gram which gave it, the context as far as the model knows it with the token
+    state  uint32 [n], the state before it
+    after  the state after the last
+    """
+
+    cost: NDArray[np.float32]
+    order: NDArray[np.uint8]
+    state: NDArray[np.uint32]
+    after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,8 +126,8 @@ class NGram:
     def to_tables(self) -> Tables:
         """The n-grams by order, with their costs as stored (float32)."""
         tables = decompile(self.arrays, self.order)
-        metadata = dict(self.metadata)
-        metadata.pop("ngrams", None)
+        # What is made of the tables is another model, of other n-grams, and none of its costs are rounded.
+        metadata = {name: value for name, value in self.metadata.items() if name not in ("ngrams", "quantised")}
         return Tables(
             levels=tables.levels,
             cost=tables.cost,
@@ -185,6 +200,10 @@ class NGram:
         begin = np.zeros(len(ids), np.uint32) if states is None else np.ascontiguousarray(states, np.uint32)
         costs, after = self.core.score(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, begin)
         return np.split(costs, offsets[1:-1]) if ids else [], after
+
+    def walk(self, tokens: ArrayLike, state: int = 0) -> Walk:
+        """What each of the tokens (ids [n]) costs and where its cost was found, read from `state` on."""
+        return Walk(*self.core.walk(self._ids(tokens, "tokens"), state))
 
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The cost of every token in `state`, float32 [V]; their exp(-cost) sum to 1."""

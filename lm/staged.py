@@ -31,6 +31,7 @@ from rescore.lm.work import Work
 
 RESERVE_BYTES = 200 << 20  # beside the runs that are counted: tokenizer, buffers
 LEAST_RUN = 1 << 18  # tokens
+COMPILED_BYTES = 27  # for each n-gram, while the model is made compact: its plain arrays are mapped beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,14 @@ class Resources:
             raise ValueError(f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, got {self.memory_bytes / 1e6:.0f} MB; "
                              "allow more, or use fewer threads")
         return tokens
+
+    def check_model(self, ngrams: int) -> None:
+        """ValueError if a model of so many n-grams cannot be made within the memory."""
+        needed = resident_bytes() + COMPILED_BYTES * ngrams
+        if needed > self.memory_bytes:
+            most = max(self.memory_bytes - resident_bytes(), 0) // COMPILED_BYTES
+            raise ValueError(f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, got {self.memory_bytes / 1e9:.2f} GB; allow more, "
+                             f"or prune to at most {most:,} n-grams; what is finished stays, and the same command goes on from there")
 
 
 def resident_bytes() -> int:
@@ -99,6 +108,7 @@ class StagedBuild:
     def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
         """The automaton."""
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
+        self._resources.check_model(grams)
         arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, f"{grams:,} n-grams",
                              lambda columns: compile_tables(tables, columns))
         return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})

@@ -69,10 +69,10 @@ def test_laws(problem):
     # The q best are the beginning of the p best, and threads change nothing.
     fewer = search(lms, batch, alphas, histories, max(1, paths // 2), threads=2)
     assert fewer == [found[: max(1, paths // 2)] for found in exact]
-    # Backing off where there is an arc can only be cheaper.
+    # Backing off where there is an arc can only be cheaper, but for the rounding of a sum that is taken in other parts.
     for found, loose in zip(exact, search(*problem, epsilon=True)):
         assert len(found) == len(loose)
-        assert all(a[0] >= b[0] for a, b in zip(found, loose))
+        assert all(a[0] >= np.nextafter(np.float32(b[0]), np.float32(-np.inf)) for a, b in zip(found, loose))
     # Weight 0: the order of the head costs alone.
     silent = [[0.0] * len(alphas[0])]
     assert search(lms, batch, silent, histories, paths) == search([], batch, [], histories, paths)

@@ -204,3 +204,13 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     assert "expected a Hugging Face tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out)
     assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
     assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
+    line = cli.refusal(capsys, *words)
+    assert re.search(r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; what is finished stays", line)
+    assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert cli.call(capsys, *words).status == 0

@@ -117,3 +117,13 @@ def test_refusals(models, capsys, tmp_path):
             (tmp_path / f"bad.{suffix}").write_bytes(content)
             assert f"bad.{suffix}" in cli.refusal(capsys, "lm", "info", tmp_path / f"bad.{suffix}")
     assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("bad")) == ["d.ngram"]
+
+
+def test_quantised(demo, capsys, tmp_path):
+    info = cli.figures(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.ngram", "--quantise")
+    assert info["quantised"] == 256 and info["bytes_per_ngram"] < 5
+    exact, rounded = NGram.open(demo / "demo.ngram"), NGram.open(tmp_path / "small.ngram", verify=True)
+    tokens = np.arange(1000, 3000, dtype=np.int32)
+    assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
+    line = cli.refusal(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.arpa", "--quantise", status=2)
+    assert "--quantise: only .ngram files have room for rounded costs" in line

@@ -9,7 +9,7 @@ import example
 import numpy as np
 import pytest
 
-from rescore.decode.cli.actions import lm_score
+from rescore.lm import perplexity
 from rescore.lm.ngram import NGram
 
 DOCUMENTS = [[3, 1, 2], [5], [], [3, 1, 4, 1, 5]]
@@ -56,6 +56,8 @@ def test_the_worked_example_by_hand(capsys, tmp_path):
     np.save(tmp_path / "a.npy", np.array([example.STOP, example.LIONEL, example.MESSI, example.SCORED]))
     (file,) = cli.figures(capsys, "lm", "score", tmp_path / "m.arpa", tmp_path / "a.npy")["files"]
     assert file["tokens"] == 4 and file["nats"] == pytest.approx(-math.log(0.4 * 0.1 * 0.8 * 0.9), abs=1e-5)
+    assert [(row["order"], row["tokens"], row["share"]) for row in file["by_order"]] == [(1, 2, 0.5), (2, 1, 0.25), (3, 1, 0.25)]
+    assert [row["perplexity"] for row in file["by_order"]] == pytest.approx([(0.4 * 0.1) ** -0.5, 1 / 0.8, 1 / 0.9], rel=1e-4)
 
 
 def test_text_and_overall(lm, capsys, tmp_path):
@@ -71,14 +73,16 @@ def test_text_and_overall(lm, capsys, tmp_path):
     tokens, total = cost(model, DOCUMENTS + DOCUMENTS[:1])
     assert report["overall"]["tokens"] == tokens and report["overall"]["nats"] == pytest.approx(total, rel=1e-6)
     lines = cli.call(capsys, "lm", "score", path, tmp_path / "a.jsonl", tmp_path / "b.txt", "--tokenizer", tokenizer).out.splitlines()
-    assert [line.split()[-3:] for line in lines][-1] == [str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
+    assert lines[3].split() == ["overall", str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
+    orders = [line.split() for line in lines[lines.index("") + 2 :]]
+    assert [row[0] for row in orders] == ["1", "2", "3"] and sum(int(row[1]) for row in orders) == tokens
 
 
 def test_long_files_in_parts(lm, capsys, tmp_path, monkeypatch):
     path, model = lm
     np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, dumps.V, 1000))
     whole = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
-    monkeypatch.setattr(lm_score, "CHUNK", 7)
+    monkeypatch.setattr(perplexity, "CHUNK", 7)
     parts = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
     assert parts[0]["tokens"] == whole[0]["tokens"] and parts[0]["nats"] == pytest.approx(whole[0]["nats"], rel=1e-6)
 
@@ -88,7 +92,10 @@ def test_nothing_to_score(lm, capsys, tmp_path):
     (tmp_path / "a.jsonl").touch()
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     words = ("lm", "score", lm[0], tmp_path / "a.jsonl", "--tokenizer", tokenizer)
-    assert cli.figures(capsys, *words)["files"][0] == {"file": str(tmp_path / "a.jsonl"), "tokens": 0, "nats": 0.0, "nats_per_token": None, "perplexity": None}
+    nothing = {"tokens": 0, "nats": 0.0, "nats_per_token": None, "perplexity": None}
+    (file,) = cli.figures(capsys, *words)["files"]
+    assert file.pop("by_order") == [{"order": order, **nothing, "share": None} for order in (1, 2, 3)]
+    assert file == {"file": str(tmp_path / "a.jsonl"), **nothing}
     assert cli.call(capsys, *words).status == 0
 
 

@@ -65,10 +65,10 @@ def test_top(capsys):
 
 def test_semantics_are_those_of_the_library():
     from rescore.decode import draft
-    from rescore.decode.cli import arguments, lm
+    from rescore.decode.cli import arguments, lm_arguments
     from rescore.lm import formats
 
-    assert arguments.SEMANTICS == draft.SEMANTICS and lm.SUFFIXES == formats.SUFFIXES
+    assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.SUFFIXES == formats.SUFFIXES
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):

@@ -60,6 +60,7 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: lm.start(np.array([0, 3, 2], np.int32)),
         lambda: lm.start_batch(draw.integers(0, VOCAB, (3, 2)).astype(np.int32)),
         lambda: lm.score(draw.integers(0, VOCAB, 6).astype(np.int32), np.array([0, 2, 6], np.int64), states[0]),
+        lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0, 0])),
         lambda: lm.distribution(int(states[0, 0])),
         lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, threads=2),
         lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),

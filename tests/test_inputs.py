@@ -75,8 +75,8 @@ def test_options_refused(options, message):
 
 
 def test_options_are_those_of_the_command_line():
-    from rescore.decode.cli import lm
+    from rescore.decode.cli import lm_arguments
     from rescore.lm import inputs
 
-    assert lm.DTYPES == inputs.DTYPES and lm.STDIN_FORMATS == inputs.STDIN_FORMATS
+    assert lm_arguments.DTYPES == inputs.DTYPES and lm_arguments.STDIN_FORMATS == inputs.STDIN_FORMATS
     assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "lines", "dtype", "stdin"}

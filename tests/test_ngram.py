@@ -113,6 +113,11 @@ def test_build_is_count_katz_prune():
     assert shorter.metadata["eot"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
 
 
+def test_what_is_made_of_a_quantised_model_is_not_quantised():
+    model = NGram.from_tables(random_tables(5, 3)).quantised()
+    assert model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
+
+
 def test_a_model_with_another_tokenizer_is_refused(worked):
     model = NGram.from_arrays(worked.arrays, order=3, vocab_size=6, metadata={"tokenizer": "abc"})
     model.require_tokenizer("abc", 6)

@@ -39,7 +39,7 @@ from rich.table import Table
 from machine import machine
 from process_watch import watch
 from rescore.decode.cli.actions.output import console as terminal
-from rescore.decode.cli.lm import amount, counts
+from rescore.decode.cli.lm_arguments import amount, counts
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 

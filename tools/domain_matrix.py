@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rescore.decode.cli.lm import amount
+from rescore.decode.cli.lm_arguments import amount
 
 DEMO = Path(__file__).parent.parent / "data" / "demo"
 DOMAINS = ("fiction", "govweb", "techdocs", "wiki", "dialogue")

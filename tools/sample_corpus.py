@@ -26,7 +26,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ngram_sampler import Sampler
-from rescore.decode.cli.lm import amount
+from rescore.decode.cli.lm_arguments import amount
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 

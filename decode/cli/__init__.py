@@ -42,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text, terminals no UTF-8
     try:
         with _terminated_as_exit():
-            _run(words)
-        return 0
+            return _run(words)
     except KeyboardInterrupt:
         print("rescore: interrupted; nothing was left half-written", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -58,10 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_MISUSE if isinstance(error, Misuse) else EXIT_BAD_DATA
 
 
-def _run(words: list[str]) -> None:
+def _run(words: list[str]) -> int:
+    """The exit status of a verb whose answer it is, else 0."""
     try:
         args = parser().parse_args(words)
-        import_module(f"rescore.decode.cli.actions.{args.does}").call(args)
+        return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where an error of it can be told

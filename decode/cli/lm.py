@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.cli import arguments
-
-DTYPES = ("uint16", "uint32", "int32")
-STDIN_FORMATS = ("jsonl", "txt", "bin")
-SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
+from rescore.decode.cli import arguments, lm_arguments, lm_operations
 
 BUILD = """\
 Estimate a Katz backoff model (Good-Turing, with OpenGrm's conventions) from
@@ -65,6 +60,7 @@ examples:
 PRUNE = """\
 Drop the n-grams that matter least: entropy pruning (Stolcke, cs/0006025).
 Either --theta or --max-ngrams says how many.
+Memory: some 80 bytes for each n-gram of the model.
 """
 
 PRUNE_EXAMPLES = """\
@@ -85,6 +81,7 @@ examples:
   rescore lm convert lm.arpa lm.ngram --vocab-size 50257 --eot 50256
   rescore lm convert lm.arpa lm.ngram --tokenizer tokenizer.json
   rescore lm convert lm.ngram lm.fst
+  rescore lm convert lm.ngram small.ngram --quantise
 """
 
 INFO = """\
@@ -110,6 +107,9 @@ Empty documents count nothing.
 columns  tokens            scored, ends of documents included
          nats per token    mean of -ln p(token | history)
          perplexity        exp of it, per token of this vocabulary
+
+The second table tells the tokens by order hit: whose probability is that of an
+n-gram of this order, the longest that ends in the token and is in the model.
 """
 
 SCORE_EXAMPLES = """\
@@ -122,7 +122,7 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    lm = verbs.add_parser("lm", help="build, prune, convert, describe and score n-gram models",
+    lm = verbs.add_parser("lm", help="build, prune, convert, describe, score, merge, verify and compare n-gram models",
                           description="N-gram models: Katz estimation, entropy pruning, .ngram, ARPA and OpenFst files.")
     actions = lm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
@@ -137,24 +137,25 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     add_convert(add("convert", "between .ngram, .arpa, .arpa.gz and .fst", CONVERT, CONVERT_EXAMPLES))
     add_info(add("info", "what a model holds", INFO, INFO_EXAMPLES))
     add_score(add("score", "cost and perplexity of text or tokens", SCORE, SCORE_EXAMPLES))
+    lm_operations.add_parsers(add)
 
 
 def add_build(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser)
+    lm_arguments.add_inputs(parser)
     parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="default: 4")
-    parser.add_argument("--min-count", type=counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)")
+    parser.add_argument("--min-count", type=lm_arguments.counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)")
     parser.add_argument("--textbook", action="store_true", help="no discount above k, instead of OpenGrm's 0.999")
-    parser.add_argument("--unseen-cost", type=number(1e6), metavar="COST", help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)")
-    add_pruning(parser, required=False)
+    parser.add_argument("--unseen-cost", type=lm_arguments.number(1e6), metavar="COST", help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)")
+    lm_arguments.add_pruning(parser, required=False)
     add_resources(parser)
-    add_out(parser)
-    parser.add_argument("--arpa", type=arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz")
+    lm_arguments.add_out(parser)
+    parser.add_argument("--arpa", type=lm_arguments.arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz")
     parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
     arguments.add_json(parser)
 
 
 def add_count(parser: argparse.ArgumentParser) -> None:
-    add_inputs(parser)
+    lm_arguments.add_inputs(parser)
     parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="of the longest n-grams (default: 4)")
     add_resources(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="a new folder")
@@ -164,139 +165,38 @@ def add_count(parser: argparse.ArgumentParser) -> None:
 
 def add_resources(parser: argparse.ArgumentParser) -> None:
     """What work on more than memory holds may use."""
-    parser.add_argument("--memory", type=size, default=4 << 30, metavar="BYTES", help="stay within, e.g. 1200M or 16G (default: 4G)")
-    parser.add_argument("--disk", type=size, metavar="BYTES", help="of the work folder at most, e.g. 100G (default: what there is)")
+    parser.add_argument("--memory", type=lm_arguments.size, default=4 << 30, metavar="BYTES", help="stay within, e.g. 1200M or 16G (default: 4G)")
+    parser.add_argument("--disk", type=lm_arguments.size, metavar="BYTES", help="of the work folder at most, e.g. 100G (default: what there is)")
     parser.add_argument("--work", type=Path, metavar="DIR", help="work folder, which is kept: other pruning later starts from its counts (default: beside the model, removed at the end)")
     arguments.add_threads(parser)
 
 
 def add_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    add_ids(parser)
-    add_pruning(parser, required=True)
-    add_out(parser)
+    lm_arguments.add_ids(parser)
+    lm_arguments.add_pruning(parser, required=True)
+    lm_arguments.add_out(parser)
     arguments.add_json(parser)
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("out", type=model_path, metavar="OUT")
-    add_tokenizer(parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash")
-    add_ids(parser)
-    add_words(parser)
+    parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT")
+    parser.add_argument("--quantise", action="store_true", help="round the costs to 256 values for each order: an .ngram file of half the size")
+    lm_arguments.add_tokenizer(parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash")
+    lm_arguments.add_ids(parser)
+    lm_arguments.add_words(parser)
     arguments.add_json(parser)
 
 
 def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    add_ids(parser)
+    lm_arguments.add_ids(parser)
     parser.add_argument("--verify", action="store_true", help="read the whole file: checksums and every entry")
     arguments.add_json(parser)
 
 
 def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
-    add_inputs(parser)
+    lm_arguments.add_inputs(parser)
     arguments.add_json(parser)
-
-
-def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face tokenizer.json, for text") -> None:
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help=help)
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)")
-
-
-def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """INPUT.. and how they are read; `actions/inputs.py` reads them."""
-    parser.add_argument("inputs", nargs="+", metavar="INPUT")
-    add_tokenizer(parser)
-    add_ids(parser)
-    parser.add_argument("--text-field", default="text", metavar="NAME", help="key or column of the text in JSON lines and Parquet (default: text)")
-    parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
-    parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
-    parser.add_argument("--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)")
-    parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
-
-
-def add_ids(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of token files, or of an ARPA file whose words are ids")
-    parser.add_argument("--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="their end-of-text id")
-
-
-def add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=model_path, required=True, metavar="FILE", help=".ngram, .arpa, .arpa.gz or .fst")
-    add_words(parser)
-
-
-def add_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--words", choices=("auto", "text", "ids"), default="auto",
-                        help="the words of an ARPA file, of that written, else of that read: text or decimal token ids (default: auto, text where possible)")
-
-
-def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
-    group = parser.add_mutually_exclusive_group(required=required)
-    group.add_argument("--max-ngrams", type=amount, metavar="N", help="keep this many n-grams, e.g. 900k or 100M")
-    group.add_argument("--theta", type=number(1e6), metavar="X", help="drop n-grams whose relative-entropy loss is below ln(1 + X)")
-
-
-def model_path(text: str) -> Path:
-    """The name of a model to write."""
-    if not text.endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(SUFFIXES)}")
-    return Path(text)
-
-
-def arpa_path(text: str) -> Path:
-    """The name of an ARPA file to write."""
-    if not text.endswith((".arpa", ".arpa.gz")):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .arpa or .arpa.gz")
-    return Path(text)
-
-
-def size(text: str) -> int:
-    """A number of bytes, perhaps with K, M, G or T, powers of 1024."""
-    power = {"K": 1, "M": 2, "G": 3, "T": 4}.get(text[-1:], 0)
-    try:
-        value = round(float(text[:-1] if power else text) * 1024**power)
-    except (ValueError, OverflowError):
-        value = 0
-    if not 1 <= value <= 1 << 60:
-        raise argparse.ArgumentTypeError(f"expected a number of bytes such as 1200M or 4G, got {text!r:.80}")
-    return value
-
-
-def number(high: float):
-    """A parser of numbers in 0..high."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value <= high:
-            raise argparse.ArgumentTypeError(f"expected a number from 0 to {high:g}, got {text!r:.80}")
-        return value
-
-    return parse
-
-
-def amount(text: str) -> int:
-    """A whole number of at least 1, perhaps with k, M or G."""
-    factor = {"k": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
-    try:
-        value = round(float(text[:-1] if factor > 1 else text) * factor)
-    except (ValueError, OverflowError):
-        value = 0
-    if not 1 <= value <= 10**15:
-        raise argparse.ArgumentTypeError(f"expected a number such as 900k or 100M, got {text!r:.80}")
-    return value
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """Smallest counts of orders 1, 2, ..; unigrams all stay."""
-    try:
-        values = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        values = ()
-    if values[:1] != (1,) or list(values) != sorted(values) or len(values) > 7 or max(values) >= 2**31:
-        raise argparse.ArgumentTypeError(f"expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}")
-    return values

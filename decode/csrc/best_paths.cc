@@ -106,14 +106,14 @@ void PathSearch::expand_node(uint32_t node, int t, const Models& models, const S
       const int i = __builtin_ctzll(left);
       const int rank = slot.rank[i];
       expansion.weight[rank] = to_fixed(sausage.slot_cost(t)[rank] + models.weight(0, t) * cost[i]);
-      expansion.arc[rank][0] = arc[i];
+      expansion.arc[0][rank] = arc[i];
       reached |= uint64_t{1} << rank;
     }
   }
   for (int rank = 0; rank < slot.count; ++rank) {
     const bool exists = (reached >> rank & 1) && expansion.weight[rank] < kImpossible;
     weight_[row + rank] = exists ? expansion.weight[rank] : kImpossible;
-    target_[row + rank] = exists ? target(expansion.arc[rank], sausage.slot_ids(t)[rank], models, semantics, t + 1) : kNone;
+    target_[row + rank] = exists ? target(expansion.arcs(rank, models.size()), sausage.slot_ids(t)[rank], models, semantics, t + 1) : kNone;
   }
 }
 

@@ -81,7 +81,7 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
     const int rank = order[place];
     const Fixed step = expansion.weight[rank] - least + log_total;
     children_.push_back({cost + step, prefix, static_cast<uint32_t>(place), static_cast<uint32_t>(rank), t + 1});
-    arcs_.push_back(expansion.arc[rank]);
+    arcs_.push_back(expansion.arcs(rank, models.size()));
   }
   opened.children = count;
 }
@@ -135,17 +135,16 @@ void ModelTreeSearch::open(uint32_t prefix, Fixed cost, const Automaton& lm, siz
   uint32_t state = opened.state;
   for (; state != kRoot; state = lm.backoff(state)) {
     const Automaton::Arcs arcs = lm.arcs(state);
-    double limit = most();
     const Level& level = lm.level(lm.length(state));
+    CostColumn::Limit limit = level.cost.limit(static_cast<float>(most()));
     for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
-      uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), static_cast<float>(limit));
+      uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), limit);
       for (; cheap; cheap &= cheap - 1) {
         const uint64_t arc = begin + __builtin_ctzll(cheap);
         const float arc_cost = level.cost[arc - level.first_arc];
-        if (!(arc_cost <= limit)) continue;
-        propose(arc, lm.checked_token(arc), arc_cost);
-        limit = most();
+        if (arc_cost <= most()) propose(arc, lm.checked_token(arc), arc_cost);
       }
+      if (const float lower = static_cast<float>(most()); lower < limit.cost) limit = level.cost.limit(lower);
     }
     contexts_.push_back(arcs);
     paid += lm.backoff_cost(state);

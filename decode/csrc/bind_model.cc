@@ -5,6 +5,7 @@
 #include "encode.h"
 #include "model.h"
 #include "parallel.h"
+#include "walk.h"
 
 namespace rescore {
 
@@ -112,6 +113,22 @@ std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> t
   return {cost.array, end.array};
 }
 
+std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Model& model, In<int32_t, 1> tokens, uint64_t state) {
+  const Automaton& lm = model.lm();
+  const size_t count = tokens.shape(0);
+  expect_state(lm, state);
+  for (size_t i = 0; i < count; ++i) expect_token(lm, tokens.data()[i], "tokens", i);
+  auto cost = make<float>({count});
+  auto order = make<uint8_t>({count});
+  auto before = make<uint32_t>({count});
+  uint32_t after;
+  {
+    nb::gil_scoped_release release;
+    after = walk(lm, static_cast<uint32_t>(state), tokens.data(), count, {cost.data, order.data, before.data});
+  }
+  return {cost.array, order.array, before.array, after};
+}
+
 Out<float> distribution(const Model& model, uint64_t state) {
   const Automaton& lm = model.lm();
   expect_state(lm, state);
@@ -212,6 +229,7 @@ void bind_model(nb::module_& m) {
       .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1)
       .def("step", &step, "state"_a, "token"_a)
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
+      .def("walk", &walk_text, nb::arg("tokens").noconvert(), "state"_a)
       .def("distribution", &distribution, "state"_a);
   m.def("encode_structure", &encode_structure, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_next").noconvert(),
         nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "code_bytes"_a, "next_bits"_a);

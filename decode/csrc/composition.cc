@@ -40,7 +40,7 @@ void expand(const Models& models, const Sausage& sausage, const Slot& slot, int 
     const double alpha = models.weight(j, t);
     for (int i = 0; i < slot.count; ++i) {
       total[i] += alpha * cost[i];
-      out.arc[slot.rank[i]][j] = arc[i];
+      out.arc[j][slot.rank[i]] = arc[i];
     }
   }
   for (int i = 0; i < slot.count; ++i) out.weight[slot.rank[i]] = to_fixed(total[i]);

@@ -64,7 +64,13 @@ struct Slot {
 // are looked up where they are needed: a search goes on from few of the candidates.
 struct Expansion {
   std::array<Fixed, kMaxCandidates> weight;
-  std::array<TakenArcs, kMaxCandidates> arc;
+  std::array<std::array<uint64_t, kMaxCandidates>, kMaxModels> arc;  // by model, then by rank
+
+  TakenArcs arcs(int rank, int models) const {
+    TakenArcs taken;
+    for (int j = 0; j < models; ++j) taken[j] = arc[j][rank];
+    return taken;
+  }
 };
 
 // weight = head cost + sum over models of alpha * (-ln p), under failure semantics.

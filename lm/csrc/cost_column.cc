@@ -65,7 +65,12 @@ EncodedColumn exact_column(const float* cost, uint64_t size) {
 EncodedColumn rounded_column(const float* cost, uint64_t size, const std::vector<float>& book) {
   std::vector<float> border(book.size() - 1);
   for (size_t i = 0; i < border.size(); ++i) border[i] = book[i] + (book[i + 1] - book[i]) / 2;
-  const auto nearest = [&](uint64_t i) { return std::upper_bound(border.begin(), border.end(), cost[i]) - border.begin(); };
+  const auto nearest = [&](uint64_t i) -> size_t {
+    const size_t code = std::upper_bound(border.begin(), border.end(), cost[i]) - border.begin();
+    if (book[code] != 0 || cost[i] == 0 || book.size() == 1) return code;
+    const bool up = code == 0 || (cost[i] > 0 && code + 1 < book.size());
+    return up ? code + 1 : code - 1;
+  };
   return {8, packed(size, 8, nearest), book};
 }
 

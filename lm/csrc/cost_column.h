@@ -19,9 +19,9 @@ class CostColumn {
   static constexpr uint32_t kMostBits = 24;
 
   CostColumn() = default;
-  // A view of bytes(size, bits) bytes and, unless `bits` is 32, a book of `entries` floats.
-  CostColumn(const char* name, const uint8_t* data, uint64_t size, uint32_t bits, const float* book, uint64_t entries)
-      : name_(name), data_(data), book_(bits == 32 ? nullptr : book), size_(size), entries_(entries), bits_(bits), mask_((uint64_t{1} << bits) - 1) {}
+  // A view of bytes(number of costs, bits) bytes and, unless `bits` is 32, a book of `entries` floats.
+  CostColumn(const char* name, const uint8_t* data, uint32_t bits, const float* book, uint64_t entries)
+      : name_(name), data_(data), book_(bits == 32 ? nullptr : book), entries_(entries), bits_(bits), mask_((uint64_t{1} << bits) - 1) {}
 
   // A multiple of 8, of which the last 8 may be read with what is before them.
   static uint64_t bytes(uint64_t size, uint32_t bits) { return size ? (size * bits + 63) / 64 * 8 + 8 : 0; }
@@ -29,7 +29,7 @@ class CostColumn {
     return bits == 32 ? entries == 0 : bits <= kMostBits && entries >= 1 && entries <= uint64_t{1} << bits;
   }
 
-  // Cost i < size().
+  // Cost i.
   float operator[](uint64_t i) const {
     if (!book_) {
       float cost;
@@ -41,17 +41,23 @@ class CostColumn {
     return book_[code];
   }
 
-  // Which of costs i .. i + count - 1 < size() are at most `limit`, a bit each; count <= 64. As books ascend, the
-  // numbers are compared and the book is read only to find the number of the limit.
-  uint64_t within(uint64_t i, uint64_t count, float limit) const {
+  // A limit of costs, and how many costs of the book it allows: as books ascend, their numbers can be compared.
+  struct Limit {
+    float cost;
+    uint64_t codes;
+  };
+  Limit limit(float cost) const { return {cost, book_ ? static_cast<uint64_t>(std::upper_bound(book_, book_ + entries_, cost) - book_) : 0}; }
+
+  // Which of costs i .. i + count - 1 are within the limit, a bit each; count <= 64.
+  uint64_t within(uint64_t i, uint64_t count, Limit limit) const {
     uint64_t found = 0;
     if (!book_) {
-      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit) << n;
+      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>((*this)[i + n] <= limit.cost) << n;
       return found;
     }
-    const uint64_t codes = std::upper_bound(book_, book_ + entries_, limit) - book_, bits = bits_, mask = mask_;
+    const uint64_t bits = bits_, mask = mask_;
     uint64_t at = i * bits;
-    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < codes) << n;
+    for (uint64_t n = 0; n < count; ++n, at += bits) found |= static_cast<uint64_t>((load64(data_ + at / 8) >> at % 8 & mask) < limit.codes) << n;
     return found;
   }
 
@@ -61,14 +67,12 @@ class CostColumn {
     return true;
   }
 
-  uint64_t size() const { return size_; }
-  void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }
 
  private:
   const char* name_ = "";
   const uint8_t* data_ = nullptr;
   const float* book_ = nullptr;
-  uint64_t size_ = 0, entries_ = 0;
+  uint64_t entries_ = 0;
   uint32_t bits_ = 32;
   uint64_t mask_ = 0;
 };
@@ -82,7 +86,8 @@ struct EncodedColumn {
 // The same costs, by a book of them if that saves a quarter of the space at least.
 EncodedColumn exact_column(const float* cost, uint64_t size);
 
-// The costs rounded to the nearest of a book of 1 to 256, which ascends; 8 bits each.
+// The costs rounded to the nearest of a book of 1 to 256, which ascends; 8 bits each. No other cost becomes 0, which
+// says of a context that it has no backoff weight, while the book has another entry.
 EncodedColumn rounded_column(const float* cost, uint64_t size, const std::vector<float>& book);
 
 }  // namespace rescore

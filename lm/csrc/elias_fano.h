@@ -35,20 +35,16 @@ class EliasFano {
     return count ? samples(count) + low_words(count, low) + high_words(count, greatest, low) : 0;
   }
 
-  uint64_t size() const { return count_; }
-
-  // Value i < size().
+  // Value i < count.
   uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
 
-  // Values i and i + 1 < size().
+  // Values i and i + 1 < count.
   std::pair<uint64_t, uint64_t> pair(uint64_t i) const {
     const uint64_t position = select(i);
     return {value(i, position), value(i + 1, next_one(i, position + 1))};
   }
 
-  void prefetch(uint64_t i) const { __builtin_prefetch(samples_ + i / kSampled / 2); }
-
-  // Whether the words hold size() values that never descend, and samples that fit them; O(size()).
+  // Whether the words hold `count` values that never descend, and samples that fit them; O(count).
   bool well_formed() const {
     if (!count_) return true;
     uint64_t number = 0, before = 0;

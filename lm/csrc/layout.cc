@@ -110,10 +110,9 @@ void Automaton::lay_out_columns(const Sections& sections) {
   for (uint32_t l = 1; l < order; ++l) {
     Level& own = levels_[l];
     const Sizes& sizes = sections.sizes.data[l];
-    own.cost = CostColumn("arc_cost", arc_cost.take(CostColumn::bytes(own.arcs, sizes.arc_bits)), own.arcs, sizes.arc_bits,
+    own.cost = CostColumn("arc_cost", arc_cost.take(CostColumn::bytes(own.arcs, sizes.arc_bits)), sizes.arc_bits,
                           arc_book.take(sizes.arc_entries), sizes.arc_entries);
-    own.backoff = CostColumn("backoff_cost", backoff_cost.take(CostColumn::bytes(own.states, sizes.backoff_bits)), own.states,
-                             sizes.backoff_bits, backoff_book.take(sizes.backoff_entries), sizes.backoff_entries);
+    own.backoff = CostColumn("backoff_cost", backoff_cost.take(CostColumn::bytes(own.states, sizes.backoff_bits)), sizes.backoff_bits, backoff_book.take(sizes.backoff_entries), sizes.backoff_entries);
   }
   arc_cost.end();
   arc_book.end();

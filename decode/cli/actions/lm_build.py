@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import resource
+from itertools import chain
 from typing import Any
 
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.lm_info import tables
-from rescore.decode.cli.actions.lm_score import score, totals
 from rescore.decode.cli.actions.model_files import check_out, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
@@ -17,6 +17,7 @@ from rescore.lm.counts_files import open_counts
 from rescore.lm.formats import save
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
+from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
 from rescore.lm.skipped import Skipped
 from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
@@ -48,7 +49,7 @@ def call(args: argparse.Namespace) -> None:
             report = {**info, **facts(work)}
             if heldout:
                 progress("score", 0, 0, str(args.heldout))
-                report["heldout"] = perplexity(model, heldout, args, tokenizer, options)
+                report["heldout"] = heldout_perplexity(model, heldout, args, tokenizer, options)
         skipped = all_skipped(work)
     finally:
         work.close()
@@ -96,11 +97,11 @@ def pruning(args: argparse.Namespace) -> PruneOptions | None:
     return PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams)
 
 
-def perplexity(model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions) -> dict[str, Any]:
+def heldout_perplexity(model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions) -> dict[str, Any]:
     """Of text that the model has not seen."""
     skipped = Skipped()
-    files = [score(model, inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped), options.eot) for piece in pieces]
-    return {"file": str(args.heldout), **totals(sum(file["tokens"] for file in files), sum(file["nats"] for file in files))}
+    found = chain.from_iterable(inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces)
+    return {"file": str(args.heldout), **perplexity(model, found, eot=options.eot).overall()}
 
 
 def facts(work: Work) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
+from rescore.decode.cli.arguments import Misuse
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
+    if args.quantise and args.out.suffix != ".ngram":
+        raise Misuse(f"--quantise: only .ngram files have room for rounded costs, not {args.out}")
     tokenizer = models.open_tokenizer(args)
     with output.stages() as stage:
         stage(f"reading {args.model}")
@@ -21,6 +24,9 @@ def call(args: argparse.Namespace) -> None:
             model = named(read_model(args, vocab_size=tokenizer.vocab_size, eot=tokenizer.eot), tokenizer, args)
         else:
             model = read_model(args)
+        if args.quantise:
+            stage("rounding costs")
+            model = model.quantised()
         stage(f"writing {args.out}")
         info = write_model(model, args)
     output.report(args, info, *tables(info, output.width()))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from rich.table import Table
 
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.ngram import NGram
+from rescore.lm.perplexity import Perplexity, perplexity
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenizer import TextTokenizer
-
-CHUNK = 1 << 20  # tokens scored at once
 
 
 def call(args: argparse.Namespace) -> None:
@@ -34,19 +31,16 @@ def call(args: argparse.Namespace) -> None:
                 model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
             except ValueError as error:
                 raise ValueError(f"{args.model}: {error}") from None
-        eot, skipped = end_of_text(model, args, tokenizer), Skipped()
+        eot, skipped, total = end_of_text(model, args, tokenizer), Skipped(), Perplexity.nothing(model.order)
         files = []
         for path, pieces in groupby(inputs.pieces_of(args, tokenizer, model.vocab_size), lambda piece: piece.path):
             found = chain.from_iterable(inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces)
-            files.append({"file": path, **score(model, inputs.telling(stage, "scoring", found, path), eot)})
-    overall = totals(sum(file["tokens"] for file in files), sum(file["nats"] for file in files))
-    rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
-    columns = [Column("tokens", [f"{row['tokens']:,}" for row in rows])]
-    columns += [Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows])
-                for name, key, form in (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))]
+            own = perplexity(model, inputs.telling(stage, "scoring", found, path), eot=eot)
+            files.append({"file": path, **own.to_json()})
+            total += own
+    overall = total.to_json()
     report = {"model": str(args.model), "end_of_text": eot, "files": files, "overall": overall, "skipped": skipped.to_json()}
-    tables = column_tables("file", [row["file"] for row in rows], columns, width=output.width())
-    output.report(args, report, *tables, *inputs.remarks(skipped))
+    output.report(args, report, *tables(files, overall, output.width()), *inputs.remarks(skipped))
 
 
 def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
@@ -59,19 +53,20 @@ def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer
     return eot
 
 
-def score(model: NGram, arrays: Iterable[NDArray[Any]], eot: int | None) -> dict[str, Any]:
-    """Tokens and nats of the documents of a file, of which the first follows an end of text."""
-    tokens, nats = 0, 0.0
-    state = np.array([model.start([] if eot is None else [eot])], np.uint32)
-    for array in arrays:
-        for at in range(0, len(array), CHUNK):
-            (costs,), state = model.score_batch([array[at : at + CHUNK]], state)
-            nats += float(costs.sum(dtype=np.float64))
-            tokens += len(costs)
-    return totals(tokens, nats)
+def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any], width: int) -> Iterator[Table | str]:
+    """The files, and what all of them come to; then the orders."""
+    rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
+    yield from column_tables("file", [row["file"] for row in rows], [tokens(rows), *nats(rows)], width=width)
+    yield ""
+    orders = overall["by_order"]
+    share = Column("share", ["" if row["share"] is None else f"{row['share']:.2%}" for row in orders])
+    yield from column_tables("order hit", [str(row["order"]) for row in orders], [tokens(orders), share, *nats(orders)], width=width)
 
 
-def totals(tokens: int, nats: float) -> dict[str, Any]:
-    """Means, None where there is no token or the perplexity exceeds any number."""
-    mean = nats / tokens if tokens else None
-    return {"tokens": tokens, "nats": nats, "nats_per_token": mean, "perplexity": math.exp(mean) if mean is not None and mean < 700 else None}
+def tokens(rows: Sequence[dict[str, Any]]) -> Column:
+    return Column("tokens", [f"{row['tokens']:,}" for row in rows])
+
+
+def nats(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    names = (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))
+    return [Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows]) for name, key, form in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, Literal
 
 from rescore.decode.cli.actions import output
@@ -13,12 +14,16 @@ from rescore.lm.ngram import NGram
 ARPA = (".arpa", ".arpa.gz")
 
 
-def read_model(args: argparse.Namespace, *, vocab_size: int | None = None, eot: int | None = None, verify: bool | None = None) -> NGram:
-    """The model that the command line names; --words is for it unless an ARPA file is written."""
+def read_model(args: argparse.Namespace, *, path: Path | None = None, vocab_size: int | None = None, eot: int | None = None, verify: bool | None = None) -> NGram:
+    """The model that the command line names, or one of those; --words is for it unless an ARPA file is written."""
+    return load(path or args.model, arpa=arpa_options(args, vocab_size, eot), verify=verify)
+
+
+def arpa_options(args: argparse.Namespace, vocab_size: int | None = None, eot: int | None = None) -> ArpaOptions:
+    """How an ARPA file that the command line names is read."""
     out = getattr(args, "out", None)
     words: Words = "auto" if out is None or str(out).endswith(ARPA) else args.words
-    options = ArpaOptions(words=words, vocab_size=args.vocab_size or vocab_size, eot=eot if args.eot is None else args.eot)
-    return load(args.model, arpa=options, verify=verify)
+    return ArpaOptions(words=words, vocab_size=args.vocab_size or vocab_size, eot=eot if args.eot is None else args.eot)
 
 
 def write_model(model: NGram, args: argparse.Namespace) -> dict[str, Any]:

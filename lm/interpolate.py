@@ -1,0 +1,146 @@
+"""Several models made one: a backoff model over the n-grams of all of them.
+
+Linear (Jelinek and Mercer 1980):        p(w | h) = sum_j lambda_j p_j(w | h),           the lambda_j summing to one
+log-linear (Klakow, ICSLP 1998):         p(w | h) = 1/Z(h) prod_j p_j(w | h)^lambda_j
+
+Both are dynamic mixtures, which need all models for every look-up. Here they become one static model, as SRILM's
+`ngram -mix-lm` does (Stolcke, ICSLP 2002, section 3): it holds every n-gram that any of the models holds, each with the
+probability that the mixture gives it, and backoff weights that make every context sum to one.
+
+- Linear: exact for these n-grams. A word that no model has after h gets bow(h) p(w | h'), where the mixture would back
+  off from h with a weight of its own for each model: the approximation. All such words together get what they should.
+- Log-linear: exact for every word after every history, since backing off commutes with products. With
+  u(w | h) = prod_j p_j(w | h)^lambda_j and B(h) = prod_j bow_j(h)^lambda_j (bow_j = 1 where h is no context of model
+  j), a word that no model has after h has u(w | h) = B(h) u(w | h'). So the sum over the whole vocabulary is
+      Z(h) = sum of u(w | h) over the n-grams of h + B(h) [Z(h') - sum of u(w | h') over the same words]
+  from the root up, and p(w | h) = u(w | h) / Z(h) backs off with bow(h) = B(h) Z(h') / Z(h) for all those words alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import _core
+from rescore.lm.backoff import with_backoff
+from rescore.lm.grams import Grams
+from rescore.lm.ngram import NGram
+from rescore.lm.tables import Tables
+from rescore.lm.union import Union
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """How models are mixed.
+
+    weights     lambda of each model, finite and >= 0, not all 0; linear ones sum to one
+    log_linear  products of powers instead of sums
+    """
+
+    weights: tuple[float, ...]
+    log_linear: bool = False
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(weight) and weight >= 0 for weight in self.weights) or not any(self.weights):
+            raise ValueError(f"weights: expected finite numbers >= 0, not all of them 0, got {_listed(self.weights)}")
+        if not self.log_linear and abs(sum(self.weights) - 1) > 1e-6:
+            raise ValueError(f"weights: expected a sum of 1, got {_listed(self.weights)}, which sum to {sum(self.weights):g}; only those of log-linear mixtures need not")
+
+    @classmethod
+    def equal(cls, models: int, *, log_linear: bool = False) -> Mixture:
+        """The same weight for each of so many models."""
+        return cls(weights=(1 / models,) * models, log_linear=log_linear)
+
+
+def merge_models(models: Sequence[NGram], mixture: Mixture, *, names: Sequence[str] = ()) -> NGram:
+    """One model of at least one of the same vocabulary; `metadata["interpolation"]` says of which. See `check_alike`."""
+    check_alike(models, names)
+    tables = interpolate([model.to_tables() for model in models], mixture)
+    words = next((model.words for model in models if model.words is not None), None)
+    return NGram.from_tables(tables, words=words)
+
+
+def interpolate(models: Sequence[Tables], mixture: Mixture) -> Tables:
+    """One model of models with the same vocabulary. One of weight 0 adds nothing, no n-grams either."""
+    if len(models) != len(mixture.weights):
+        raise ValueError(f"weights: expected one for each of the {len(models)} models, got {len(mixture.weights)}")
+    used = [model for model, weight in zip(models, mixture.weights) if weight]
+    weights = np.array([weight for weight in mixture.weights if weight])
+    union = Union.of(used)
+    if mixture.log_linear:
+        cost, backoff = zip(*_products(union, used, weights))
+    else:
+        cost, backoff = tuple(mixed_cost(own, weights) for own, _ in union.costs(used)), ()
+    mixed = Tables(levels=union.levels, cost=cost, backoff=backoff[1:], bos=used[0].bos, eos=used[0].eos, metadata=_metadata(models, mixture))
+    return mixed if mixture.log_linear else with_backoff(mixed)
+
+
+def mixed_cost(cost: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """-ln sum_j lambda_j exp(-cost_j) of costs [J, n], float64 [n]; the weights are not 0."""
+    shifted = cost - np.log(weights)[:, None]
+    least = shifted.min(axis=0)
+    return least - np.log(np.exp(least - shifted).sum(axis=0))
+
+
+def _products(union: Union, models: Sequence[Tables], weights: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Costs [n] and backoff costs [C] of each order of the log-linear mixture."""
+    below: Grams | None = None
+    below_cost, below_z = np.zeros(0), np.zeros(0)
+    for level, (costs, backoffs) in zip(union.levels, union.costs(models)):
+        cost, backoff = weights @ costs, weights @ backoffs
+        if below is None:
+            z = np.array([np.exp(-cost).sum()])
+            yield cost + math.log(z[0]), backoff
+        else:
+            z = _core.sums(level.native, below.native, below_cost, cost, backoff, below_z, 0, level.contexts)
+            log_z = np.log(z)
+            yield cost + log_z[level.context()], backoff + log_z - np.log(below_z)[level.context_parent]
+        below, below_cost, below_z = level, cost, z
+
+
+def check_alike(models: Sequence[NGram], names: Sequence[str] = ()) -> None:
+    """ValueError unless the models have one vocabulary, tokenizer and meaning of ids; it says which of them differs.
+
+    names  what the message calls them; none: model 1, model 2, ..
+    """
+    if not models:
+        raise ValueError("models: expected at least one, got none")
+    names = names or [f"model {number}" for number in range(1, len(models) + 1)]
+    for what in ("vocabulary size", "tokenizer", "eot", "bos", "eos", "words"):
+        given = [(_fact(model, what), name) for model, name in zip(models, names)]
+        # A model read from ARPA or OpenFst may not know its tokenizer; bos and eos are of no token models.
+        known = [(value, name) for value, name in given if value is not None or what in ("bos", "eos")]
+        for value, name in known[1:]:
+            if value != known[0][0]:
+                mine, theirs = (value, known[0][0]) if what != "words" else _first_difference(value, known[0][0])
+                raise ValueError(f"{name}: expected {what} {theirs} as of {known[0][1]}, got {mine}; only models over the same tokens can be merged")
+
+
+def _fact(model: NGram, what: str) -> Any:
+    if what == "vocabulary size":
+        return model.vocab_size
+    return model.words if what == "words" else model.metadata.get(what)
+
+
+def _first_difference(mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, str]:
+    at = next(i for i, (a, b) in enumerate(zip(mine, theirs)) if a != b)
+    return f"{mine[at]!r}", f"{theirs[at]!r} (id {at})"
+
+
+def _metadata(models: Sequence[Tables], mixture: Mixture) -> dict[str, Any]:
+    """What all models say alike, and how they were mixed."""
+    shared: dict[str, Any] = {}
+    for model in models:
+        shared = {**{name: model.metadata[name] for name in ("tokenizer", "eot") if name in model.metadata}, **shared}
+    own = [{"weight": weight, "ngrams": list(model.ngrams), **{name: value for name, value in model.metadata.items() if name not in shared}}
+           for model, weight in zip(models, mixture.weights)]
+    return {**shared, "interpolation": {"method": "log-linear" if mixture.log_linear else "linear", "models": own}}
+
+
+def _listed(weights: Sequence[float]) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights) or "none"

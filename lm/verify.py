@@ -1,0 +1,118 @@
+"""All that is true of a model, checked on its arrays without the code that made them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescore.lm.arpa import ArpaOptions
+from rescore.lm.formats import load
+from rescore.lm.ngram import NGram
+from rescore.lm.structure import Structure
+
+# Of the sum of probabilities after a context. That of float32 costs is off by some 1e-6, that of quantised ones by up to a
+# tenth where one word has nearly all of the mass.
+TOLERANCE, QUANTISED_TOLERANCE = 1e-4, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was checked, whether it holds (None: not looked at, as something that it needs does not hold), and what was found."""
+
+    name: str
+    passed: bool | None
+    found: str = ""
+
+
+def verify(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tolerance: float | None = None) -> list[Check]:
+    """Every check of the model in a file (see `load`), the file's own checksums first. OSError where it cannot be read.
+
+    tolerance  how far the probabilities after a context may be from a sum of 1; None: 1e-4, of quantised models 0.2
+    """
+    try:
+        model = load(path, arpa=arpa, verify=True)
+    except ValueError as error:
+        return [Check("file", False, str(error))]
+    return [Check("file", True, f"{os.path.getsize(path):,} bytes, as they were written"), *verify_model(model, tolerance=tolerance)]
+
+
+def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]:
+    """Every check of a model in memory, as of `verify`. Takes some 70 bytes for each n-gram."""
+    entries = _run("entries", lambda: check_entries(model))
+    if not entries.passed:
+        return [entries]
+    if tolerance is None:
+        tolerance = QUANTISED_TOLERANCE if model.metadata.get("quantised") else TOLERANCE
+    structure = Structure(model.arrays, order=model.order, words=model.words)
+    checks = [entries, *verify_structure(structure, tolerance)]
+    return [*checks, _run("metadata", lambda: check_metadata(model, structure)) if _passed(checks) else Check("metadata", None)]
+
+
+def verify_structure(structure: Structure, tolerance: float = TOLERANCE) -> list[Check]:
+    """The checks of states and n-grams, in which every one needs those before it."""
+    found: list[Check] = []
+    for name, check in (
+        ("states", structure.check_states),
+        ("contexts", structure.check_contexts),
+        ("order", structure.check_order),
+        ("suffixes", structure.check_suffixes),
+        ("backoff states", structure.check_backoffs),
+        ("next states", structure.check_next),
+        ("sums to one", lambda: check_sums(structure, tolerance)),
+    ):
+        found.append(_run(name, check) if _passed(found) else Check(name, None))
+    return found
+
+
+def _passed(checks: list[Check]) -> bool:
+    return all(check.passed for check in checks)
+
+
+def check_entries(model: NGram) -> str:
+    """Every entry of the arrays is in range, every id has a unigram, tokens ascend in each state, costs are finite."""
+    model.core.check()
+    return f"{model.core.num_arcs:,} n-grams and {model.core.num_states:,} states, each id's unigram among them"
+
+
+def check_sums(structure: Structure, tolerance: float) -> str:
+    """The probabilities of all words after each context sum to one."""
+    arrays = structure.arrays
+    p, bow = np.exp(-arrays.arc_cost.astype(np.float64)), np.exp(-arrays.backoff_cost.astype(np.float64))
+    total = np.zeros(len(bow))
+    total[0] = p[: structure.begin[1]].sum()
+    for length in structure.lengths:
+        low, high = structure.first[length : length + 2]
+        state, arcs = structure.arcs(length)
+        own = np.bincount(state - low, p[arcs], minlength=high - low)
+        lower = np.bincount(state - low, p[structure.suffix[length - 1]], minlength=high - low)
+        total[low:high] = own + bow[low:high] * (total[arrays.backoff_state[low:high]] - lower)
+    worst = int(np.abs(total - 1).argmax())
+    found = f"{total[worst]:.9g} after {structure.spell(worst)} is the farthest from it"
+    if not abs(total[worst] - 1) <= tolerance:
+        raise ValueError(f"expected 1 within {tolerance:g} after every context; {found}")
+    return found
+
+
+def check_metadata(model: NGram, structure: Structure) -> str:
+    """What the metadata say of the model is true."""
+    said, size = model.metadata, model.vocab_size
+    for name in ("eot", "bos", "eos"):
+        token = said.get(name)
+        if token is not None and not (type(token) is int and 0 <= token < size):
+            raise ValueError(f"{name}: expected an id in 0..{size - 1}, got {token!r:.80}")
+    if not isinstance(said.get("tokenizer", ""), str):
+        raise ValueError(f"tokenizer: expected the hash of its file, got {said['tokenizer']!r:.80}")
+    counted = np.diff(structure.begin[structure.first]).tolist()
+    if said.get("ngrams", counted) != counted:
+        raise ValueError(f"ngrams: expected {counted}, what there is of each order, got {said['ngrams']!r:.80}")
+    return "n-grams of each order, special ids, tokenizer"
+
+
+def _run(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except ValueError as error:
+        return Check(name, False, str(error))
