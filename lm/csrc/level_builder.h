@@ -30,7 +30,7 @@ class LevelBuilder {
 
   // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
   LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most)
-      : layout_(layout), least_(min_counts), unigrams(layout.vocab_size), parts(layout.order + 1), of_counts(layout.order + 1), open_(layout.order) {
+      : unigrams(layout.vocab_size), parts(layout.order + 1), of_counts(layout.order + 1), layout_(layout), least_(min_counts), open_(layout.order) {
     for (auto& own : of_counts) own.assign(most + 1, 0);
     // Only the longest context gets its n-grams in order and once.
     for (int length = 1; length < layout.order - 1; ++length) open_[length].sums.assign(layout.vocab_size, 0);
@@ -38,11 +38,6 @@ class LevelBuilder {
     grams_.assign(layout.order + 1, 0);
   }
 
- private:
-  const WindowLayout layout_;
-  std::vector<uint64_t> least_;
-
- public:
   std::vector<uint64_t> unigrams;                 // [V]
   std::vector<LevelPart> parts;                   // by order; 0 and 1 are empty
   std::vector<std::vector<uint64_t>> of_counts;   // by order: how many n-grams were seen r times, before cut-offs; 0: more often
@@ -143,6 +138,8 @@ class LevelBuilder {
     ++contexts_[order];
   }
 
+  const WindowLayout layout_;
+  const std::vector<uint64_t> least_;
   std::vector<Open> open_;
   std::vector<uint64_t> contexts_, grams_;
   uint64_t total_ = 0;

@@ -98,9 +98,8 @@ class SliceMarks {
   size_t at_ = 0;
 };
 
-inline uint64_t times(const CountedKey<1>& item) { return item.count; }
-inline uint64_t times(const CountedKey<2>& item) { return item.count; }
-inline uint64_t times(const CountedKey<3>& item) { return item.count; }
+template <int W>
+uint64_t times(const CountedKey<W>& item) { return item.count; }
 template <int W>
 uint64_t times(const WindowKey<W>&) { return 1; }
 
