@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from mmap import MADV_DONTNEED
 from pathlib import Path
@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rescore.lm.atomic import naming
 
+RELEASE_SECONDS = 0.02  # some 50 MB are read in it, on each thread
 Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
 
@@ -134,6 +135,14 @@ def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iter
         columns.release()
 
 
+def _releasing(future: Future[Result], columns: Columns) -> Result:
+    """The result; what is read meanwhile, which may be much for one item, is given back again and again."""
+    while not wait([future], RELEASE_SECONDS).done:
+        columns.release()
+    columns.release()
+    return future.result()
+
+
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:
     """work(*item) of every item, in their order, on the threads of `columns`, a few ahead."""
     with ThreadPoolExecutor(columns.threads) as pool:
@@ -142,10 +151,9 @@ def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequ
             for item in items:
                 ahead.append(pool.submit(work, *item))
                 if len(ahead) > columns.threads:
-                    yield ahead.popleft().result()
-                    columns.release()
+                    yield _releasing(ahead.popleft(), columns)
             while ahead:
-                yield ahead.popleft().result()
+                yield _releasing(ahead.popleft(), columns)
         finally:
             for future in ahead:
                 future.cancel()

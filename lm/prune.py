@@ -26,7 +26,6 @@ from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NOTHING, Grams
 from rescore.lm.tables import Tables, links
 
-ROWS = 1 << 22  # looked at at once
 NO_VALUES = np.zeros(0)
 
 
@@ -69,7 +68,7 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
     else:
         score = scores(tables, columns)
         if options.max_ngrams is not None:
-            limit = budget_limit(score, options.max_ngrams - tables.vocab_size)
+            limit = budget_limit(score, options.max_ngrams - tables.vocab_size, columns)
         else:
             assert options.theta is not None
             limit = math.nextafter(math.log1p(options.theta), -math.inf)
@@ -136,7 +135,7 @@ def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Colu
     return columns.write({f"{order}.loss": np.float64}, in_order(columns, part, level.ranges()))[0]
 
 
-def budget_limit(score: Sequence[NDArray[np.float64]], budget: int) -> float:
+def budget_limit(score: Sequence[NDArray[np.float64]], budget: int, columns: Columns) -> float:
     """The greatest number that at most `budget` scores are above: n-grams that tie there go together."""
     every = sum(map(len, score))
     if budget >= every:
@@ -145,7 +144,7 @@ def budget_limit(score: Sequence[NDArray[np.float64]], budget: int) -> float:
     rank, prefix = every - budget - 1, 0
     for shift in (48, 32, 16, 0):
         found = np.zeros(1 << 16, np.int64)
-        for bits in _ordered_bits(score):
+        for bits in _ordered_bits(score, columns):
             if shift < 48:
                 bits = bits[(bits >> np.uint64(shift + 16)) == np.uint64(prefix)]
             found += np.bincount(((bits >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64), minlength=1 << 16)
@@ -156,12 +155,12 @@ def budget_limit(score: Sequence[NDArray[np.float64]], budget: int) -> float:
     return _from_ordered_bits(prefix)
 
 
-def _ordered_bits(score: Sequence[NDArray[np.float64]]) -> Iterator[NDArray[np.uint64]]:
+def _ordered_bits(score: Sequence[NDArray[np.float64]], columns: Columns) -> Iterator[NDArray[np.uint64]]:
     """The scores as integers in the same order."""
     top = np.uint64(1 << 63)
     for own in score:
-        for a in range(0, len(own), ROWS):
-            bits = np.ascontiguousarray(own[a : a + ROWS]).view(np.uint64)
+        for block in blocks(columns, own):
+            bits = np.ascontiguousarray(block).view(np.uint64)
             yield np.where(bits & top, ~bits, bits | top)
 
 

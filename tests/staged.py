@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,15 +45,18 @@ class ListSource:
         return {"documents": self.bad[piece], "reasons": {"not JSON": self.bad[piece]}, "examples": [f"piece {piece}"]}
 
 
+@dataclass(frozen=True, kw_only=True)
 class Tight(Resources):
     """Resources whose runs have a few tokens."""
 
+    tokens: int
+
     def run_tokens(self, options: CountOptions) -> int:
-        return self.memory_bytes
+        return self.tokens
 
 
 def tight(run_tokens: int, threads: int = 1) -> Resources:
-    return Tight(memory_bytes=run_tokens, threads=threads)
+    return Tight(memory_bytes=64 << 30, threads=threads, tokens=run_tokens)
 
 
 def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread: int = 1) -> list[list[np.ndarray]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_lm import from_tables
-from staged import EOT, ListSource, Tight, assert_equal, build, in_memory, text_pieces, tight, windows_of
+from staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces, tight, windows_of
 from test_katz import assert_same_model
 
 from rescore.lm import atomic, columns, counting, merging
@@ -270,7 +270,7 @@ def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
         return body(*args)
 
     monkeypatch.setattr(counting, "_count", slow)
-    resources = Tight(memory_bytes=20, threads=3)
+    resources = tight(20, 3)
     with monkeypatch.context() as patch:
         patch.setattr(Work, "save", raising_after(Work.save, 2))
         with pytest.raises(Stop) as error:

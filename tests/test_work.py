@@ -225,3 +225,17 @@ def test_work_ahead_comes_in_order_and_ends_with_the_reader():
     assert len(begun) < 10
     with pytest.raises(StopIteration):
         next(made)
+
+
+def test_pages_are_given_back_while_one_item_is_worked_on():
+    """An item may read far more than memory should hold."""
+    released = threading.Semaphore(0)
+
+    class Counting(Memory):
+        def release(self) -> None:
+            released.release()
+
+    def reads_much(number):
+        return all(released.acquire(timeout=60) for _ in range(3))  # goes on once it was released three times
+
+    assert list(in_order(Counting(), reads_much, [(1,)])) == [True]
