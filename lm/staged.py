@@ -66,13 +66,13 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-Progress = Callable[[str, int, int, str], None]  # stage, done of a total, in words
+Progress = Callable[[str, int, int, int, str], None]  # stage, done of a total (bytes); items done so far, and what they are
 
 
 class StagedBuild:
     """The stages of one model, each done when it is asked for unless it was done before."""
 
-    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total, words: None) -> None:
+    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total, items, unit: None) -> None:
         self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
 
     def runs(self, source: Source) -> list[Run]:
@@ -80,7 +80,7 @@ class StagedBuild:
         sizes = [source.size(piece) for piece in range(len(source))]
 
         def tell(tokens: int, pieces: int) -> None:
-            self._progress("count", sum(sizes[:pieces]), sum(sizes), f"{tokens:,} tokens")
+            self._progress("count", sum(sizes[:pieces]), sum(sizes), tokens, "tokens")
 
         return count_pieces(self._work, source, self._options, run_tokens=self._resources.run_tokens(self._options),
                             threads=self._resources.threads, progress=tell)
@@ -88,14 +88,14 @@ class StagedBuild:
     def count(self, source: Source) -> Counts:
         """The counts of all orders."""
         runs = self.runs(source)
-        total = sum(run.slices[-1] for run in runs)
+        total, windows = sum(run.slices[-1] for run in runs), sum(run.windows for run in runs)
         return merge_runs(self._work, runs, self._options, self._resources.threads,
-                          progress=lambda done: self._progress("merge", done, total, f"{sum(run.windows for run in runs):,} windows in {len(runs)} runs"))
+                          progress=lambda done: self._progress("merge", done, total, windows * done // max(total, 1), "windows"))
 
     def estimate(self, counts: Counts, options: KatzOptions) -> Tables:
         """The Katz model."""
         grams, contexts = sum(map(len, counts.levels)), sum(level.contexts for level in counts.levels)
-        return self._stage("estimate", asdict(options), 8 * (grams + contexts), f"{grams:,} n-grams", lambda columns: katz(counts, options, columns))
+        return self._stage("estimate", asdict(options), 8 * (grams + contexts), grams, lambda columns: katz(counts, options, columns))
 
     def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:
         """The pruned model; the same one where there are no options."""
@@ -103,24 +103,24 @@ class StagedBuild:
             return tables
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         left = min(grams, options.max_ngrams or grams)
-        return self._stage("prune", asdict(options), 20 * grams + 16 * contexts + 20 * left, f"{grams:,} n-grams", lambda columns: prune(tables, options, columns))
+        return self._stage("prune", asdict(options), 20 * grams + 16 * contexts + 20 * left, grams, lambda columns: prune(tables, options, columns))
 
     def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
         """The automaton."""
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         self._resources.check_model(grams)
-        arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, f"{grams:,} n-grams",
+        arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, grams,
                              lambda columns: compile_tables(tables, columns))
         return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
 
-    def _stage(self, name: str, key: dict[str, Any], total: int, words: str, body: Callable[[Folder], Any]) -> Any:
+    def _stage(self, name: str, key: dict[str, Any], total: int, grams: int, body: Callable[[Folder], Any]) -> Any:
         """total: bytes that the stage is expected to write."""
         state, written = self._work.begin(name, key), 0
 
         def tell(bytes: int) -> None:
             nonlocal written
             written += bytes
-            self._progress(name, min(written, total), total, words)
+            self._progress(name, min(written, total), total, grams * min(written, total) // max(total, 1), "n-grams")
 
         columns = self._work.columns(name, state, self._resources.threads, tell)
         if state["done"]:

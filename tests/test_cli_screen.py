@@ -1,9 +1,11 @@
 """What is printed on screens of several widths, and to files."""
 
 import os
+import re
 import struct
 
 import cli
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
@@ -111,3 +113,12 @@ def test_on_a_terminal(tmp_path):
     status, text = on_terminal(80, "run", tmp_path / "dump", "--lm", tmp_path / "lm.ngram")
     assert status == 0 and "\x1b[1m" in text  # bold
     assert "\x1b[?25l" in text and "98/98" in text  # the progress bar, which hides the cursor
+
+
+def test_the_stages_of_a_build_on_a_terminal(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(400_000, dtype=np.uint32) * 2654435761 % 50_000)
+    status, text = on_terminal(140, "lm", "build", tmp_path / "a.npy", "--vocab-size", 50_000, "--eot", 0, "--max-ngrams", "100k", "-o", tmp_path / "lm.ngram")
+    assert status == 0, text
+    for stage, unit in (("count", "tokens"), ("merge", "windows"), ("estimate", "n-grams"), ("prune", "n-grams"), ("compile", "")):
+        assert re.search(rf"{stage} +[^\n]*{unit}", text), stage
+    assert "0:00:0" in text  # time elapsed, time left

@@ -19,14 +19,14 @@ from rescore.decode.cli.arguments import printable
 
 
 class BuildProgress:
-    """Call it with a stage, what is done of what total, and words for a person."""
+    """Call it with a stage, what is done of what total, and how many items of which kind that were."""
 
     def __init__(self) -> None:
         screen = Console(stderr=True, markup=False, emoji=False)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}", markup=False),
             TimeElapsedColumn(), TimeRemainingColumn(), console=screen, transient=True, disable=not screen.is_terminal)
-        self._stage, self._task = "", TaskID(0)
+        self._stage, self._task, self._before = "", TaskID(0), 0
 
     def __enter__(self) -> BuildProgress:
         self._bar.start()
@@ -35,11 +35,19 @@ class BuildProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bar.stop()
 
-    def __call__(self, stage: str, done: int, total: int, words: str) -> None:
+    def __call__(self, stage: str, done: int, total: int, items: int, unit: str) -> None:
         if stage != self._stage:
             self._finish()
-            self._stage, self._task = stage, self._bar.add_task(f"{stage:8}", total=total or None, words=printable(words))
-        self._bar.update(self._task, completed=done, total=total or None, words=printable(words))
+            self._stage, self._task, self._before = stage, self._bar.add_task(f"{stage:8}", total=None, words=""), items
+        self._bar.update(self._task, completed=done, total=total or None, words=printable(self._words(items, unit)))
+
+    def _words(self, items: int, unit: str) -> str:
+        """How many there were, and how many in a second; what was done by an earlier start does not count as quick."""
+        if not items:
+            return unit
+        seconds = self._bar.tasks[-1].elapsed or 0.0
+        rate = f", {(items - self._before) / seconds:,.0f}/s" if seconds > 0.1 else ""
+        return f"{items:,} {unit}{rate}"
 
     def _finish(self) -> None:
         if self._stage:

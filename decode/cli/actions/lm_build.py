@@ -41,14 +41,14 @@ def call(args: argparse.Namespace) -> None:
     try:
         with BuildProgress() as progress:
             model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, shorten, args, tokenizer)
-            progress("write", 0, 0, str(args.out))
+            progress("write", 0, 0, 0, str(args.out))
             info = write_model(model, args)
             if args.arpa:
-                progress("write", 0, 0, str(args.arpa))
+                progress("write", 0, 0, 0, str(args.arpa))
                 save(model, args.arpa)
             report = {**info, **facts(work)}
             if heldout:
-                progress("score", 0, 0, str(args.heldout))
+                progress("score", 0, 0, 0, str(args.heldout))
                 report["heldout"] = heldout_perplexity(model, heldout, args, tokenizer, options)
         skipped = all_skipped(work)
     finally:

@@ -25,7 +25,7 @@ def call(args: argparse.Namespace) -> None:
     try:
         with BuildProgress() as progress:
             runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(source)
-            progress("write", 0, 0, str(args.out))
+            progress("write", 0, 0, 0, str(args.out))
             header = write_counts(args.out, windows_of(runs, options), order=options.order, vocab_size=options.vocab_size, eot=options.eot,
                                   tokenizer=tokenizer.sha256 if tokenizer else None)
         skipped, report = all_skipped(work), facts(work)
