@@ -9,7 +9,9 @@ import dumps
 import numpy as np
 import pytest
 
+from rescore.lm.arpa import ArpaOptions
 from rescore.lm.build import build, prune_model
+from rescore.lm.formats import load
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
@@ -214,3 +216,13 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
     assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
     monkeypatch.undo()
     assert cli.call(capsys, *words).status == 0
+
+
+def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("The cat sat on the mat, and the mat was flat.")
+    words = ("lm", "build", tmp_path / "a.txt", "--tokenizer", demo / "tokenizer.json", "-o", tmp_path / "lm.ngram", "--arpa", tmp_path / "lm.arpa")
+    assert cli.call(capsys, *words).status == 0
+    model = NGram.open(tmp_path / "lm.ngram")
+    again = load(tmp_path / "lm.arpa", arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, eot=model.metadata["eot"]))
+    tokens = np.arange(300, 400)
+    np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)

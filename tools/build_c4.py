@@ -7,8 +7,8 @@ C4   the folder of c4-train.*-of-01024.json.gz and c4-validation.*-of-00008.json
 OUT  gets {2,3,4}gram.ngram and .arpa.gz, and the work folders; what is there already is not made again. With Spark,
      the counts must lie where cluster and this machine both see them.
 
-Prints the plan and what it will cost, asks, and then runs `rescore lm build`, preceded, with --counts-on spark, by
-`spark-submit count_spark.py`. Costs follow from figures that were published or measured (the plan names the sources) and
+Prints the plan and what it will cost, asks, and then counts once, by `rescore lm count` or, with --counts-on spark, by
+`spark-submit count_spark.py`, and makes each model of the counts by `rescore lm build`. Costs follow from figures that were published or measured (the plan names the sources) and
 that options replace; --sample SHARD measures tokens per document and the speed of the tokenizer here.
 
 examples:
@@ -78,7 +78,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--disk", type=amount, metavar="BYTES", help="for its work (default: what the estimate says)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, metavar="N", help="of rescore lm build (default: all cores)")
     parser.add_argument("--counts-on", choices=("machine", "spark"), default="machine", help="where windows are counted (default: machine)")
-    parser.add_argument("--counts", metavar="DIR", help="with spark: the folder of counts (default: OUT/counts)")
+    parser.add_argument("--counts", metavar="DIR", help="the folder of counts (default: OUT/counts)")
     parser.add_argument("--master", metavar="URL", help="with spark: of the cluster (default: that of spark-submit)")
     parser.add_argument("--cores", type=int, default=64, metavar="N", help="with spark: of all executors together (default: 64)")
     parser.add_argument("--spark-conf", action="append", default=[], metavar="NAME=VALUE", help="with spark: passed on to spark-submit; may be repeated")
@@ -147,8 +147,12 @@ def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
 def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[str]]]:
     """What is run: name, what it makes, command."""
     counts = args.counts or str(args.out / "counts")
+    resources = ["--memory", gigabytes(args.memory), "--disk", gigabytes(args.disk or costs.disk_bytes), "--threads", str(args.threads)]
     stages = []
-    if args.counts_on == "spark":
+    if args.counts_on == "machine":  # once for all models
+        count = ["rescore", "lm", "count", f"{args.c4}/{TRAIN}", "-o", counts, "--tokenizer", str(args.tokenizer), "--order", str(args.orders[-1])]
+        stages.append(("counts", f"{counts}/counts.json", [*count, *resources, "--work", str(args.out / "counts.work")]))
+    else:
         top = str(args.orders[-1])
         submit = ["spark-submit", *(["--master", args.master] if args.master else []), *(word for conf in args.spark_conf for word in ("--conf", conf))]
         script = str(Path(__file__).resolve().with_name("count_spark.py"))
@@ -156,11 +160,10 @@ def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[st
         stages.append(("counts", f"{counts}/counts.json", [*submit, script, f"{args.c4}/{TRAIN}", *count]))
     for order in args.orders:
         model = args.out / f"{order}gram.ngram"
-        build = ["rescore", "lm", "build", counts if args.counts_on == "spark" else f"{args.c4}/{TRAIN}", "-o", str(model), "--tokenizer", str(args.tokenizer),
+        build = ["rescore", "lm", "build", counts, "-o", str(model), "--tokenizer", str(args.tokenizer),
                  "--order", str(order), "--min-count", ",".join(args.min_count.split(",")[:order]), "--max-ngrams", args.max_ngrams,
-                 "--memory", gigabytes(args.memory), "--disk", gigabytes(args.disk or costs.disk_bytes), "--work", str(args.out / f"{order}gram.work"),
-                 "--arpa", str(args.out / f"{order}gram.arpa.gz"), "--threads", str(args.threads)]  # fmt: skip
-        if not remote(args.c4):
+                 *resources, "--work", str(args.out / f"{order}gram.work"), "--arpa", str(args.out / f"{order}gram.arpa.gz")]  # fmt: skip
+        if glob.glob(f"{glob.escape(args.c4)}/{VALID}"):
             build += ["--heldout", f"{args.c4}/{VALID}"]
         stages.append((f"{order}-gram model", str(model), build))
     return stages

@@ -130,28 +130,28 @@ class Costs:
             yield "counts", *(f"{value / 1e12:,.2f} TB" for value in self.counts_bytes)
             yield "partitions of the shuffle", *[f"{self.partitions:,}"] * 2
         else:
-            yield "hours of tokenizing and counting, all models", *[f"{self.count_hours:,.1f}"] * 2
+            yield "hours of tokenizing and counting", *[f"{self.count_hours:,.1f}"] * 2
         yield "hours of merging, estimating and pruning, all models", *(f"{value:,.1f}" for value in self.build_hours)
         yield "disk of rescore lm build", *(f"{value / 1e12:,.2f} TB" for value in self.machine_bytes)
         yield "memory of rescore lm build", *[f"{self.memory / 1e9:,.1f} GB"] * 2
 
 
 def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, memory: float) -> Costs:
-    """Costs of this share of the text. On one machine every model counts anew; counts of a cluster serve all models."""
+    """Costs of this share of the text. Text is counted once; the counts serve all models."""
     tokens = share * facts.text_bytes.value / facts.bytes_per_token.value
     top = orders[-1]
     windows = both(ALL[top], tokens)
     kept = {order: add(*(both(KEPT[n], tokens) for n in range(2, order + 1))) for order in orders}
-    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at once.
+    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at once, and the counts.
     run = min(tokens, memory / 16)
     runs = tokens / run * ALL[top].at(run, falling=run > TEXT)
-    machine = times(add(windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)
+    machine = times(add(windows, windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)
     per_core = 1 / facts.tokenize_rate.value + 1 / facts.count_rate.value
     merged = add(*(add(both(ALL[order], tokens), kept[order]) for order in orders))
     combined = tokens / min(tokens, COMBINED) * ALL[top].at(min(tokens, COMBINED), falling=False)
     return Costs(
         tokens=tokens, windows=windows, kept=kept, memory=memory,
-        count_hours=len(orders) * tokens * per_core / cores / 3600, build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
+        count_hours=tokens * per_core / cores / 3600, build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
         spark_hours=tokens / facts.spark_rate.value / cores / 3600, machine_bytes=machine, counts_bytes=times(windows, facts.window_bytes.value),
         shuffle_bytes=combined * facts.shuffle_bytes.value, partitions=max(16, 16 * math.ceil(windows[1] / PER_PARTITION / 16)),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.lm_info import tables
-from rescore.decode.cli.actions.model_files import check_out, write_model
+from rescore.decode.cli.actions.model_files import arpa_words, check_out, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import open_counts
@@ -45,7 +45,7 @@ def call(args: argparse.Namespace) -> None:
             info = write_model(model, args)
             if args.arpa:
                 progress("write", 0, 0, 0, str(args.arpa))
-                save(model, args.arpa)
+                save(model, args.arpa, words=arpa_words(model, args.words)[0])
             report = {**info, **facts(work)}
             if heldout:
                 progress("score", 0, 0, 0, str(args.heldout))
