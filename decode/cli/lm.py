@@ -92,6 +92,8 @@ columns  order      of the n-grams
          counted    in the text that it was made from
          d(1) ..    discount of n-grams seen once, twice, ..; the last is that
                     of all counts above
+         none for   counts that Good-Turing gives no discount below 1 for,
+                    which got that of all above
 """
 
 INFO_EXAMPLES = """\

@@ -7,8 +7,11 @@ import resource
 from itertools import chain
 from typing import Any
 
+from rich.console import RenderableType
+
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
+from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import arpa_words, check_out, write_model
 from rescore.decode.cli.arguments import Misuse
@@ -55,7 +58,7 @@ def call(args: argparse.Namespace) -> None:
         work.close()
     if args.work is None:
         work.remove()
-    output.report(args, {**report, "skipped": skipped.to_json()}, *tables(report, output.width()), *inputs.remarks(skipped))
+    output.report(args, {**report, "skipped": skipped.to_json()}, *shown(report), *inputs.remarks(skipped))
 
 
 def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: TextTokenizer | None) -> Sources:
@@ -65,6 +68,14 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: TextTo
     tokens = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
     counts = [open_counts(name) for name in args.inputs if is_counts(name)]
     return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
+
+
+def shown(report: dict[str, Any]) -> list[RenderableType]:
+    """The model, and how long each stage took."""
+    stages = report["stages"]
+    seconds = Column("seconds", [f"{own['seconds']:,.1f}" for own in stages])
+    return [*tables({name: value for name, value in report.items() if name != "stages"}, output.width()), "",
+            *column_tables("stage", [own["stage"] for own in stages], [seconds], width=output.width())]
 
 
 def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> CountOptions:

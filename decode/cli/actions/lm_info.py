@@ -39,6 +39,8 @@ def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
     for r in range(max(map(len, discounts), default=0)):
         name = f"d({r + 1})" if r + 1 < max(map(len, discounts)) else "above"
         columns.append(Column(name, [f"{d[r]:.3f}" if r < len(d) else "" for d in discounts]))
+    if any(found := fallbacks(info, orders)):
+        columns.append(Column("none for", found))
     return [output.facts(rows), "", *column_tables("order", [str(order) for order in range(1, orders + 1)], columns, width=width)]
 
 
@@ -60,6 +62,14 @@ def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[s
         return [], [], rest
     del estimation["ngrams_counted"], estimation["discounts"]
     return counted, discounts, {**rest, "estimation": estimation}
+
+
+def fallbacks(info: dict[str, Any], orders: int) -> list[str]:
+    """For each order the counts that Good-Turing gave no discount in (0, 1) for, as far as the metadata hold them."""
+    estimation = info.get("estimation")
+    found = estimation.get("discounts") if isinstance(estimation, dict) else None
+    lists = [one.get("fallbacks") if isinstance(one, dict) else None for one in found] if isinstance(found, list) and len(found) == orders - 1 else []
+    return ["", *(" ".join(str(r) for r in own) if isinstance(own, list) and all(type(r) is int for r in own) else "" for own in lists)]
 
 
 def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
