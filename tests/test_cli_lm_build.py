@@ -145,9 +145,10 @@ def test_info(world, capsys, tmp_path):
     assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
     out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
     rows = [line.split() for line in out.splitlines()[-5:]]
-    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "d(3)", "d(4)", "d(5)", "above"]
+    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "d(3)", "d(4)", "d(5)", "above", "none", "for"]
     for order, row in enumerate(rows[1:]):
-        discounts = [] if order == 0 else [f"{d:.3f}" for d in info["estimation"]["discounts"][order - 1]["d"]]
+        own = info["estimation"]["discounts"][order - 1] if order else {"d": [], "fallbacks": []}
+        discounts = [*(f"{d:.3f}" for d in own["d"]), *map(str, own["fallbacks"])]
         assert row == [str(order + 1), str(info["ngrams"][order]), str(info["estimation"]["ngrams_counted"][order]), *discounts]
     assert "pruning: theta" in out and "{" not in out
 
