@@ -6,6 +6,7 @@ Started again, the work goes on where the last run that follows on the others en
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,9 +49,12 @@ class Source(Protocol):
 
     @property
     def key(self) -> Any:
-        """What the pieces are, for JSON: the same for the same text."""
+        """What all pieces have in common, for JSON."""
 
     def __len__(self) -> int: ...
+
+    def identity(self, piece: int) -> Any:
+        """What a piece is, for JSON: the same for the same content."""
 
     def size(self, piece: int) -> int:
         """How large a piece is, in any unit."""
@@ -94,6 +98,7 @@ def count_pieces(
     state = work.begin("count", {"options": asdict(options), "source": source.key})
     folder = work.path / "runs"
     folder.mkdir(exist_ok=True)
+    _keep_unchanged(work, state, json.loads(json.dumps([source.identity(piece) for piece in range(len(source))])))
     records = _usable(state, folder)
     state["runs"] = records
     if state["done"]:
@@ -119,6 +124,22 @@ def count_pieces(
     return [_run(folder, record) for record in state["runs"]]
 
 
+def _keep_unchanged(work: Work, state: dict[str, Any], pieces: list[Any]) -> None:
+    """Forgets the runs of a piece that was read in part and is another now, such as a damaged file that was copied anew.
+
+    ValueError if any piece that was read wholly is another; those that were not read yet may be.
+    """
+    known, records = state.get("pieces", []), state.get("runs", [])
+    read, _ = _position(records)
+    if state["done"]:
+        read = max(len(known), len(pieces))
+    if known[:read] != pieces[:read]:
+        raise work.refusal({"source": known[:read]}, {"source": pieces[:read]})
+    if known[read : read + 1] != pieces[read : read + 1]:
+        state["runs"] = [record for record in records if tuple(record["end"]) <= (read, 0)]
+    state["pieces"] = pieces
+
+
 def _nothing(records: Sequence[dict[str, Any]]) -> str:
     """Why there is nothing to count."""
     skipped = [own for record in records for own in record["skipped"]]
@@ -132,19 +153,26 @@ def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator[Stretch]:
-    """The stream from a position on, cut where enough has come."""
+    """The stream from a position on, cut where enough has come. If a piece cannot be read, what came before it is not lost."""
     now = Stretch(end=position)
     first, passed = position
     for piece in range(first, len(source)):
-        number = 0
-        for number, content in enumerate(source.read(piece), 1):
-            if number <= passed:
-                continue
-            if now.contents and (now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)):
+        before, number = len(now.contents), 0
+        try:
+            for number, content in enumerate(source.read(piece), 1):
+                if number <= passed:
+                    continue
+                if now.contents and (now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)):
+                    yield now
+                    now, before = Stretch(), 0
+                now.add(content)
+                now.end = (piece, number)
+        except Exception:
+            del now.contents[before:]
+            now.end = (piece, 0)
+            if now.contents:
                 yield now
-                now = Stretch()
-            now.add(content)
-            now.end = (piece, number)
+            raise
         passed = 0
         now.end = (piece + 1, 0)
         now.skipped.append(source.skipped(piece))
@@ -156,14 +184,19 @@ def _in_threads(stretches: Iterator[Stretch], work: Work, state: dict[str, Any],
     """The records of the runs of all stretches, written on several threads, in order."""
     waiting: deque[Future[dict[str, Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for stretch in stretches:
-            if "starts" not in state:
-                state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
-            waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
-            number += 1
-            del stretch  # not held while the next is read
-            if len(waiting) == threads:
+        try:
+            for stretch in stretches:
+                if "starts" not in state:
+                    state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
+                waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
+                number += 1
+                del stretch  # not held while the next is read
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+        except Exception:
+            while waiting:  # they are counted, whatever came after them
                 yield waiting.popleft().result()
+            raise
         while waiting:
             yield waiting.popleft().result()
 

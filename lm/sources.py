@@ -33,11 +33,13 @@ class TokenSource:
 
     @property
     def key(self) -> dict[str, Any]:
-        """The pieces and the tokenizer, for JSON. Pipes are never the same again: nobody can tell what they will hold."""
-        key: dict[str, Any] = {"pieces": [piece.to_json() for piece in self._pieces], "tokenizer": self._tokenizer.sha256 if self._tokenizer else None}
-        if any(piece.size is None for piece in self._pieces):
-            key["read from a pipe"] = self._once
-        return key
+        """The tokenizer, for JSON. Pipes are never the same again: nobody can tell what they will hold."""
+        once = {"read from a pipe": self._once} if any(piece.size is None for piece in self._pieces) else {}
+        return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **once}
+
+    def identity(self, piece: int) -> dict[str, Any]:
+        """What a piece is, for JSON: see `Piece`."""
+        return self._pieces[piece].to_json()
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -69,10 +71,12 @@ class CountsSource:
         self._order = options.order
         self.tokens = sum(folder.header.tokens for folder in folders) if all(folder.whole for folder in folders) else None
 
-    @property
-    def key(self) -> list[list[Any]]:
-        """The files, for JSON."""
-        return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for _, path in self._pieces]
+    key = "counts"
+
+    def identity(self, piece: int) -> dict[str, Any]:
+        """What a file is, for JSON."""
+        path = self._pieces[piece][1]
+        return {"path": str(path), "size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns}
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -106,6 +110,10 @@ class Sources:
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    def identity(self, piece: int) -> Any:
+        source, own = self._pieces[piece]
+        return source.identity(own)
 
     def size(self, piece: int) -> int:
         source, own = self._pieces[piece]

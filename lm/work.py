@@ -96,13 +96,16 @@ class Work:
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
             if stage == "count" and self._counted():
-                raise ValueError(f"{self.path}: holds the counts of other inputs or options ({_difference(stages[stage]['key'], key)}); "
-                                 "name another folder, or remove this one")
+                raise self.refusal(stages[stage]["key"], key)
             self._drop(stage)
         if stage not in stages:
             self._drop(stage)
             stages[stage] = {"key": key, "done": False, "seconds": 0.0}
         return stages[stage]
+
+    def refusal(self, mine: dict[str, Any], wanted: dict[str, Any]) -> ValueError:
+        """The error of counts that are not those wanted."""
+        return ValueError(f"{self.path}: holds the counts of other inputs or options ({_difference(mine, wanted)}); name another folder, or remove this one")
 
     @contextmanager
     def timed(self, state: dict[str, Any]) -> Iterator[None]:

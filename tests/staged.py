@@ -33,6 +33,9 @@ class ListSource:
     def __len__(self) -> int:
         return len(self.pieces)
 
+    def identity(self, piece: int) -> int:
+        return piece
+
     def size(self, piece: int) -> int:
         return len(self.pieces[piece])
 

@@ -1,15 +1,18 @@
 """`rescore lm build`, killed and started again, with other resources, and with bad lines."""
 
 import fcntl
+import gzip
 import json
 import random
 import subprocess
 import time
+from pathlib import Path
 
 import cli
 import numpy as np
 import pytest
 
+from rescore.lm.tokenize import tokens_of
 from rescore.lm.work import Work
 
 IDS = ("--vocab-size", 2000, "--eot", 0)
@@ -121,3 +124,33 @@ def test_bad_lines_are_counted_once(tmp_path, capsys):
         assert cli.figures(capsys, *command)["skipped"]["reasons"] == {"not JSON": 3}
     line = cli.refusal(capsys, *command[:-3], tmp_path / "strict", "-o", tmp_path / "lm.ngram", "--strict")
     assert "a.jsonl, line 6: expected a JSON object" in line and not (tmp_path / "strict").exists()
+
+
+def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, capsys, monkeypatch):
+    shards = []
+    for number in range(4):
+        text = "".join(json.dumps({"text": f"w{number} w{i % 7} w{i % 5} w3"}) + "\n" for i in range(400))
+        shards.append(tmp_path / f"{number}.jsonl.gz")
+        shards[-1].write_bytes(gzip.compress(text.encode()))
+    cli.make_tokenizer(tmp_path / "t.json")
+    words = ("lm", "build", *shards, "--tokenizer", tmp_path / "t.json", "--order", 3)
+    assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
+    whole = shards[2].read_bytes()
+    shards[2].write_bytes(whole[:-20])
+    assert "2.jsonl.gz: gzip data damaged after line" in cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram")
+    records = json.loads((tmp_path / "lm.ngram.work" / "manifest.json").read_bytes())["stages"]["count"]["runs"]
+    assert [record["end"] for record in records] == [[2, 0]] and records[0]["tokens"] == 2 * 400 * 5
+    shards[2].write_bytes(whole)
+    read = []
+    monkeypatch.setattr("rescore.lm.sources.tokens_of", lambda piece, **options: read.append(Path(piece.path).name) or tokens_of(piece, **options))
+    assert cli.call(capsys, *words, "-o", tmp_path / "lm.ngram").status == 0
+    assert read == ["2.jsonl.gz", "3.jsonl.gz"]
+    assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+
+
+def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.arange(100) % 9)
+    words = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 9, "--eot", 0, "-o", tmp_path / "lm.ngram", "--work", tmp_path / "w")
+    assert cli.call(capsys, *words).status == 0
+    np.save(tmp_path / "a.npy", np.arange(101) % 9)
+    assert "holds the counts of other inputs or options (source[0].end: 100 there, 101 now" in cli.refusal(capsys, *words)
