@@ -14,7 +14,7 @@ from rescore.lm.prune import PruneOptions, prune, scores
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 1e-4, 1e-3, 1e-2]))
 def test_pruning_is_that_of_the_definition(seed, order, theta):
     tables = random_tables(seed, order, vocab_size=11, tokens=60)
     slow = oracle_katz.prune(from_tables(tables), theta)
