@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.atomic import naming
-from rescore.lm.columns import Folder, ending
+from rescore.lm.columns import Folder, ending, in_order
 from rescore.lm.counts import CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
@@ -37,9 +36,10 @@ def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: 
 
 
 def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: CountOptions, columns: Folder, progress: Callable[[int], None]) -> None:
-    made = _in_order(columns, runs, range(state["slices"], len(runs[0].slices) - 1), options)
+    numbers = range(state["slices"], len(runs[0].slices) - 1)
+    made = in_order(columns, partial(_make_slice, columns.path, runs, options), ((number,) for number in numbers))
     with naming(columns.path), Target(columns, state, options) as target, ending(made):
-        for number, sums in made:
+        for number, sums in zip(numbers, made):
             before = state.get("unigrams")
             target.append(number)
             unigrams = sums.unigrams + (_unigrams(columns, before, options) if before else np.uint64(0))
@@ -64,20 +64,8 @@ def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.u
     return np.frombuffer((columns.path / name).read_bytes(), np.uint64)
 
 
-def _in_order(columns: Folder, runs: Sequence[Run], numbers: range, options: CountOptions) -> Iterator[tuple[int, SliceSums]]:
-    """Makes the files of each slice, a few at a time, and says in order which are there."""
-    with ThreadPoolExecutor(columns.threads) as pool:
-        waiting: deque[tuple[int, Future[SliceSums]]] = deque()
-        for number in numbers:
-            waiting.append((number, pool.submit(_make_slice, columns.path, runs, number, options)))
-            if len(waiting) > columns.threads:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for first, future in waiting:
-            yield first, future.result()
-
-
-def _make_slice(folder: Path, runs: Sequence[Run], number: int, options: CountOptions) -> SliceSums:
+def _make_slice(folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
+    """Writes the columns of one slice to files of their own."""
     files = {(n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES}
 
     def write(parts: list[SlicePart]) -> None:
