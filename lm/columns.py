@@ -64,13 +64,13 @@ class Folder:
 
     def __init__(
         self, path: Path, threads: int = 1, *, finished: dict[str, int] | None = None, maps: list[np.memmap[Any, Any]] | None = None,
-        grown: Callable[[int], None] = lambda bytes: None, whole: Callable[[], None] = lambda: None,
+        growing: Callable[[int], None] = lambda bytes: None, whole: Callable[[], None] = lambda: None,
     ) -> None:
         """finished  bytes of the columns that were written whole before, which are opened and not written again; added to
         maps         those of this and other folders, which are released together
-        grown        called after each part with its bytes; may raise where there is no room
+        growing      called before each part is written, with its bytes; may raise where there is no room
         whole        called after each column"""
-        self.path, self.threads, self._grown, self._whole = path, threads, grown, whole
+        self.path, self.threads, self._growing, self._whole = path, threads, growing, whole
         self._finished = {} if finished is None else finished
         self._maps = [] if maps is None else maps
         path.mkdir(parents=True, exist_ok=True)
@@ -78,21 +78,21 @@ class Folder:
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         if not self._are_finished(*names):
             with ending(parts), naming(self.path), ExitStack() as stack:
-                files, before = [stack.enter_context(open(self.path / name, "wb")) for name in names], 0
+                files = [stack.enter_context(open(self.path / name, "wb")) for name in names]
                 for part in parts:
-                    for file, array, dtype in zip(files, part, names.values(), strict=True):
-                        file.write(np.ascontiguousarray(array, dtype).data)
-                    self._grown(sum(file.tell() for file in files) - before)
-                    before = sum(file.tell() for file in files)
+                    arrays = [np.ascontiguousarray(array, dtype) for array, dtype in zip(part, names.values(), strict=True)]
+                    self._growing(sum(array.nbytes for array in arrays))
+                    for file, array in zip(files, arrays):
+                        file.write(array.data)
             self._finish(*names)
         return [self.open(name, dtype) for name, dtype in names.items()]
 
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
         if not self._are_finished(name):
+            self._growing(length * np.dtype(dtype).itemsize)
             with naming(self.path), open(self.path / name, "wb") as file:
                 if length:  # writing to the map of a file with holes kills the process where the disk is full
                     os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
-            self._grown(length * np.dtype(dtype).itemsize)
             body(self.open(name, dtype, "r+"))
             self._finish(name)
         return self.open(name, dtype)

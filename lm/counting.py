@@ -217,9 +217,7 @@ def _write(stretch: Stretch, work: Work, options: CountOptions, starts: Sequence
     run = _count(stretch.contents, options, starts)
     stretch.contents.clear()
     assert isinstance(run.source, bytes)
-    work.check_room(len(run.source))
-    path = work.path / "runs" / name
-    with replacing(path) as file:
+    with work.room(len(run.source)), replacing(work.path / "runs" / name) as file:
         file.write(run.source)
     return {"file": name, "bytes": len(run.source), "slices": run.slices, "windows": run.windows, "tokens": run.tokens, "end": list(end), "skipped": skipped}
 
@@ -274,7 +272,7 @@ def _merge_runs(work: Work, path: Path, runs: Sequence[Run], options: CountOptio
             while more:
                 part, found, more = source.write(1 << 20)
                 windows += found
+                work.check_room(len(part))
                 file.write(part)
-                work.check_room()
             slices.append(file.tell())
     return {"file": path.name, "bytes": slices[-1], "slices": slices, "windows": windows, "tokens": sum(run.tokens for run in runs)}

@@ -37,17 +37,17 @@ def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: 
 
 def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: CountOptions, columns: Folder, progress: Callable[[int], None]) -> None:
     numbers = range(state["slices"], len(runs[0].slices) - 1)
-    made = in_order(columns, partial(_make_slice, columns.path, runs, options), ((number,) for number in numbers))
+    made = in_order(columns, partial(_make_slice, work, columns.path, runs, options), ((number,) for number in numbers))
     with naming(columns.path), Target(columns, state, options) as target, ending(made):
         for number, sums in zip(numbers, made):
             before = state.get("unigrams")
-            target.append(number)
+            with work.room(target.largest(number)):  # a column of the slice is there twice until it has been added
+                target.append(number)
             unigrams = sums.unigrams + (_unigrams(columns, before, options) if before else np.uint64(0))
             state["unigrams"] = f"unigrams{number:05}"
             (columns.path / state["unigrams"]).write_bytes(unigrams.data)
             state["of_counts"] = [np.add(a, b).tolist() for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)]
             state["slices"] = number + 1
-            work.check_room()
             work.save()
             if before:
                 (columns.path / before).unlink()
@@ -64,14 +64,15 @@ def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.u
     return np.frombuffer((columns.path / name).read_bytes(), np.uint64)
 
 
-def _make_slice(folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
+def _make_slice(work: Work, folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
     """Writes the columns of one slice to files of their own."""
     files = {(n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES}
 
     def write(parts: list[SlicePart]) -> None:
-        for n, part in enumerate(parts, 2):
-            for name in TYPES:
-                files[n, name].write(getattr(part, name).data)
+        with work.room(sum(getattr(part, name).nbytes for part in parts for name in TYPES)):
+            for n, part in enumerate(parts, 2):
+                for name in TYPES:
+                    files[n, name].write(getattr(part, name).data)
 
     try:
         return slice_levels(runs, number, options, write)
@@ -103,6 +104,10 @@ class Target:
                 file.truncate(min(size, file.tell()))  # of a part that the manifest does not know of
                 expect_bytes(self._folder / f"{n}.{name}", size)
                 self._files[n, name] = file
+
+    def largest(self, number: int) -> int:
+        """Bytes of the largest column of a slice."""
+        return max(((self._folder / _part(number, n, name)).stat().st_size for n, name in self._files), default=0)
 
     def append(self, number: int) -> None:
         """Add the files of a slice, counted on from what is there."""

@@ -37,6 +37,7 @@ class Work:
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
         self._measuring = Lock()
+        self._kept = 0  # bytes that are being written
         self._tick: Callable[[], None] = lambda: None  # notes the time of the stage that is timed
         self.path.mkdir(parents=True, exist_ok=True)
         self._refuse_others()
@@ -137,8 +138,23 @@ class Work:
     def check_room(self, more: int = 0) -> None:
         """ValueError if the folder holds more than it may, or would with so many bytes more. Any thread may ask."""
         with self._measuring:
-            used = sum(_sizes(self.path)) + more
-            self.peak_bytes = max(self.peak_bytes, used)
+            self._check(more)
+
+    @contextmanager
+    def room(self, more: int) -> Iterator[None]:
+        """Keeps room for so many bytes that the block writes, whatever other threads write meanwhile; ValueError if there is none."""
+        with self._measuring:
+            self._check(more)
+            self._kept += more
+        try:
+            yield
+        finally:
+            with self._measuring:
+                self._kept -= more
+
+    def _check(self, more: int) -> None:
+        found = sum(_sizes(self.path)) + more
+        self.peak_bytes, used = max(self.peak_bytes, found), found + self._kept
         if self.disk_bytes is not None and used > self.disk_bytes:
             raise ValueError(f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), got {used / 1e9:.3g} GB; "
                              "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there")
@@ -146,11 +162,11 @@ class Work:
     def columns(self, stage: str, state: dict[str, Any], threads: int = 1, tell: Callable[[int], None] = lambda bytes: None) -> Folder:
         """The columns of a stage; those that its state names are there. tell: called with the bytes of each part that is written."""
 
-        def grown(bytes: int) -> None:
-            self.check_room()
+        def growing(bytes: int) -> None:
+            self.check_room(bytes)
             tell(bytes)
 
-        return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, grown=grown, whole=self.save)
+        return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, growing=growing, whole=self.save)
 
     def _drop(self, stage: str) -> None:
         """Forget a stage and all after it, and remove their columns: never written over, since somebody may still map them."""
