@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore import _core
 from rescore.lm.counts import MOST, CountOptions, Counts, of_counts
 from rescore.lm.grams import Grams
+from rescore.lm.windows import checked_ids
 
 WINDOWS = 1 << 20  # merged at once
 Columns = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]
@@ -118,7 +119,7 @@ def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: i
                document is a context, not an event.
     """
     options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
-    parts = [(array, 0, len(array)) for number, sequence in enumerate(sequences) if len(array := _checked(sequence, number, vocab_size))]
+    parts = [(array, 0, len(array)) for number, sequence in enumerate(sequences) if len(array := _exact(checked_ids(sequence, number, vocab_size)))]
     if not parts:
         raise ValueError("text to count: expected at least one token, got none")
     made: list[list[SlicePart]] = []
@@ -133,16 +134,8 @@ def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: i
     return Counts(levels=tuple(levels), count=tuple(counts), total=tuple(total), of_counts=(of_counts(counts[0]), *sums.of_counts[2:]), min_counts=min_counts)
 
 
-def _checked(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
-    """A sequence as the core takes it: uint16, uint32 or int32."""
-    array = np.asarray(sequence)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}")
-    if not array.size:
-        return np.zeros(0, np.uint16)
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= vocab_size:
-        raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Ids as the core takes them: uint16, uint32 or int32."""
     exact = array.dtype in (np.dtype(np.uint16), np.dtype(np.uint32), np.dtype(np.int32))
     return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
 

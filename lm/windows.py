@@ -23,6 +23,18 @@ from numpy.typing import ArrayLike, NDArray
 from rescore.lm.grams import check_vocabulary
 
 
+def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
+    """A sequence of ids as an array of integers [n]. ValueError names it by its number if it is anything else."""
+    array = np.asarray(sequence)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}")
+    if array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= vocab_size:
+            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
+    return array
+
+
 def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
     """The stream of all sequences, uint16 [n] where V allows, else uint32: an end-of-text first, between and last.
 
@@ -33,16 +45,9 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[n
     end = np.array([eot], dtype)
     parts: list[NDArray[np.generic]] = [end]
     for number, sequence in enumerate(sequences):
-        array = np.asarray(sequence)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ValueError(
-                f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
-            )
+        array = checked_ids(sequence, number, vocab_size)
         if not array.size:
             continue
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= vocab_size:
-            raise ValueError(f"sequence {number}: expected ids in 0..{vocab_size - 1}, got {low if low < 0 else high}")
         skip = int(array[0] == eot)  # the end-of-text that every part before it ends with
         parts.append(array[skip:].astype(dtype, copy=False))
         if array[-1] != eot:

@@ -13,7 +13,6 @@ from fit_growth import Growth
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
 HERE = "docs/ngram-building.md"
-GROWN = "tools/fit_growth.py, 34.4M tokens of five domains"
 
 # Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds them.
 TEXT = 34_431_427
