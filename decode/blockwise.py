@@ -20,6 +20,9 @@ from torch import Tensor, nn
 
 from rescore.lm.atomic import replacing
 
+from .models.block import Block
+from .models.slot_cache import SlotCache
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BlockwiseConfig:
@@ -46,42 +49,6 @@ class BlockwiseConfig:
             )
 
 
-class KeyValueCache:
-    """Keys and values of the tokens read so far: [layers, B, attention_heads, length, head width].
-
-    Slot s holds position s. A query at position q sees slots 0..q, so slots past a row's own length,
-    such as the padding of a ragged batch or a rejected draft, are never seen before they are rewritten:
-    rolling back is reading on from an earlier position.
-    """
-
-    def __init__(self, config: BlockwiseConfig, batch: int, length: int, dtype: torch.dtype, device: torch.device):
-        shape = (config.layers, batch, config.attention_heads, length, config.width // config.attention_heads)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
-
-    @property
-    def length(self) -> int:
-        return self.keys.shape[3]
-
-    def update(self, layer: int, positions: Tensor, end: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, attention_heads, end, D] of the first B rows, with the new ones stored at `positions`.
-
-        keys, values [B, attention_heads, L, D]; positions int64 [B, L], or [1, L] for all rows, all below `end`.
-        """
-        rows = keys.shape[0]
-        for store, new in ((self.keys, keys), (self.values, values)):
-            if positions.shape[0] == 1:
-                store[layer, :rows].index_copy_(2, positions[0], new)
-            else:
-                store[layer, :rows].scatter_(2, positions[:, None, :, None].expand(new.shape), new)
-        return self.keys[layer, :rows, :, :end], self.values[layer, :rows, :, :end]
-
-    def share(self, row: int, start: int, stop: int) -> None:
-        """Copy slots start..stop-1 of `row` to every row: the accepted draft becomes everyone's past."""
-        for store in (self.keys, self.values):
-            store[:, :, :, start:stop] = store[:, row : row + 1, :, start:stop].clone()
-
-
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, H, L, D] with each half-pair of features turned by its position's angle; cos, sin [B, 1, L, D/2]."""
     left, right = x.chunk(2, dim=-1)
@@ -95,16 +62,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        layer: int,
-        positions: Tensor | None,
-        end: int,
-        cache: KeyValueCache | None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
         batch, length, width = x.shape
         # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
         q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
@@ -112,12 +70,7 @@ class Attention(nn.Module):
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            assert positions is not None  # checked where the cache came in
-            k, v = cache.update(layer, positions, end, k, v)
-            # [B or 1, 1, L, end]; one query for all rows at the last position sees everything
-            seen = None
-            if positions.numel() > 1:
-                seen = torch.arange(end, device=x.device) <= positions[:, None, :, None]
+            k, v = cache.update(layer, k, v)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
@@ -177,24 +130,20 @@ class BlockwiseTransformer(nn.Module):
         dtype = self.embedding.weight.dtype
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
-    def forward(self, ids: Tensor, positions: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
-        """Last hidden states [B, L, width] of `ids` [B, L] int64 in [0, V).
+    def forward(self, ids: Tensor) -> Tensor:
+        """Last hidden states [B, L, width] of `ids` [B, L] int64 in [0, V), read from position 0."""
+        return self._states(ids, torch.arange(ids.shape[1], device=ids.device)[None], None, None)
 
-        `positions` [B, L] int64, or [1, L] where all rows share them, default to 0..L-1 and are required with a cache;
-        the new keys and values are written to it at those positions, in its first B rows.
-        """
-        end = 0
-        if cache is not None:
-            if positions is None:
-                raise ValueError("positions are required with a cache: expected int64 [B, L] or [1, L], got None")
-            end = int(positions.max()) + 1
-            if end > cache.length:
-                raise ValueError(f"expected positions below the cache's length {cache.length}, got {end - 1}; ask for a longer cache")
-        steps = positions if positions is not None else torch.arange(ids.shape[1], device=ids.device)[None]
-        cos, sin = self.angles(steps)
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        """Last hidden states [R, L, width] of a block behind what the cache holds; the block is in the cache afterwards."""
+        cache.begin(block)
+        return self._states(block.ids, block.positions, block.seen(), cache)
+
+    def _states(self, ids: Tensor, positions: Tensor, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
+        cos, sin = self.angles(positions)
         x = self.embedding(ids)
         for i, layer in enumerate(self.layers):
-            x = layer(x, cos, sin, i, positions, end, cache)
+            x = layer(x, cos, sin, i, seen, cache)
         return self.norm(x)
 
     def logits(self, hidden: Tensor, head: int) -> Tensor:
@@ -205,11 +154,6 @@ class BlockwiseTransformer(nn.Module):
         """Logits [..., h, V] of every head from hidden states [..., width]."""
         mixed = torch.stack([head(hidden) for head in self.heads], dim=-2)
         return F.linear(mixed, self.embedding.weight)
-
-    def new_cache(self, batch: int, length: int | None = None) -> KeyValueCache:
-        """An empty cache of `batch` rows and `length` slots (default: the configured context)."""
-        weight = self.embedding.weight
-        return KeyValueCache(self.config, batch, length or self.config.context, weight.dtype, weight.device)
 
     def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
         """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""

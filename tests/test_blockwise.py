@@ -1,4 +1,4 @@
-"""The transformer against a twin in numpy; its cache, its checkpoint, its messages."""
+"""The transformer against a twin in numpy; its checkpoint, its messages."""
 
 from __future__ import annotations
 
@@ -89,42 +89,6 @@ def test_a_position_does_not_see_the_future(model):
     torch.testing.assert_close(model(ids)[:, :7], model(other)[:, :7], atol=1e-6, rtol=0)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("chunks", [[12], [1] * 12, [5, 1, 4, 2]])
-@pytest.mark.parametrize("shared", [True, False])
-def test_reading_in_pieces_with_a_cache_equals_reading_at_once(model, chunks, shared):
-    ids = torch.randint(V, (3, 12))
-    cache, parts, start = model.new_cache(3), [], 0
-    for size in chunks:
-        positions = torch.arange(start, start + size)[None].expand(1 if shared else 3, -1)
-        parts.append(model(ids[:, start : start + size], positions, cache))
-        start += size
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(ids), atol=2e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_ragged_rows_and_rejected_drafts_leave_no_trace(model):
-    """Rows of 4 and 7 tokens padded to 7, then a wrong draft, then the right token read at the same position."""
-    ids, lengths = torch.randint(V, (2, 9)), torch.tensor([4, 7])
-    cache = model.new_cache(2, 12)
-    model(ids[:, :7], torch.arange(7)[None], cache)
-    model(torch.randint(V, (2, 3)), lengths[:, None] + torch.arange(3), cache)
-    got = model(ids[[0, 1], lengths][:, None], lengths[:, None], cache)[:, 0]
-    for row, length in enumerate(lengths):
-        torch.testing.assert_close(got[row], model(ids[row : row + 1, : length + 1])[0, -1], atol=2e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_shared_slots_make_one_row_the_past_of_all(model):
-    ids = torch.randint(V, (3, 5))
-    cache = model.new_cache(3, 8)
-    model(ids, torch.arange(5)[None], cache)
-    cache.share(1, 0, 5)
-    following = torch.randint(V, (2, 2))  # fewer rows than the cache has
-    got = model(following, torch.arange(5, 7)[None], cache)
-    torch.testing.assert_close(got, model(torch.cat((ids[[1, 1]], following), dim=1))[:, 5:], atol=2e-5, rtol=0)
-
-
 def test_a_checkpoint_comes_back(model, tmp_path):
     path = tmp_path / "model.safetensors"
     model.save(path, {"step": "3"}, dtype=torch.float32)
@@ -176,7 +140,3 @@ def test_shapes_are_checked(model):
         BlockwiseConfig(vocab_size=8, heads=True)
     with pytest.raises(ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"):
         BlockwiseConfig(vocab_size=8, width=36)
-    with pytest.raises(ValueError, match="positions are required with a cache"):
-        model(torch.zeros((1, 2), dtype=torch.int64), cache=model.new_cache(1))
-    with pytest.raises(ValueError, match="expected positions below the cache's length 4, got 4; ask for a longer cache"):
-        model(torch.zeros((1, 2), dtype=torch.int64), torch.tensor([[3, 4]]), model.new_cache(1, 4))

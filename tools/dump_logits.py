@@ -28,6 +28,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.sampling import Sampling
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_header import DumpHeader
@@ -97,13 +99,13 @@ def generated(
 ) -> Iterator[Continuation]:
     """The model's own continuations, greedy or sampled, token by token with the keys and values of the past kept."""
     ids, lengths = padded([prompt.prompt for prompt in batch])
-    cache = model.new_cache(len(batch), ids.shape[1] + most)
+    cache = SlotCache(len(batch), ids.shape[1] + most)
     seeds = np.stack([(sampling or Sampling()).seeds(prompt.number, most) for prompt in batch])
     tokens: list[list[int]] = [[] for _ in batch]
     steps: list[list[Rows]] = [[] for _ in batch]
     alive = list(range(len(batch)))
-    positions = torch.arange(ids.shape[1]).expand(ids.shape)
-    hidden = model(ids, positions, cache)[torch.arange(len(batch)), lengths - 1]
+    prompts = Block.chain(ids, torch.zeros_like(lengths), ids.shape[1])
+    hidden = model.read(prompts, cache)[torch.arange(len(batch)), lengths - 1]
     for i in range(most):
         rows, logits = predict(model, hidden[alive], k)
         chosen = rows.ids[:, 0, 0] if sampling is None else sampling.draw(logits, seeds[alive, i])
@@ -115,7 +117,7 @@ def generated(
             break
         # Rows that have ended read their last token again, where nobody looks.
         last = torch.tensor([[row[-1]] for row in tokens])
-        hidden = model(last, (lengths + i)[:, None], cache)[:, 0]
+        hidden = model.read(Block.chain(last, lengths + i, int(lengths.max()) + i + 1), cache)[:, 0]
     for prompt, text, parts, drawn in zip(batch, tokens, steps, seeds):
         stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         text_seeds = None if sampling is None else drawn[: len(text)]

@@ -24,6 +24,8 @@ from rich.progress import Progress
 from tokenizers import Tokenizer
 
 from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -70,13 +72,13 @@ def sample(model: BlockwiseTransformer, prompt: np.ndarray, new: int, temperatur
     Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.sampling` instead.
     """
     rows, length = prompt.shape
-    cache = model.new_cache(rows, length + new)
-    ids = torch.from_numpy(prompt)
-    positions = torch.arange(length)[None]
+    cache = SlotCache(rows, length + new)
+    ids, start = torch.from_numpy(prompt), 0
     alive = torch.arange(rows)  # the row of the output that each row of the cache writes
     out = torch.full((rows, new), end)
     for i in range(new):
-        hidden = model(ids, positions, cache)[:, -1]
+        block = Block.chain(ids, torch.full((len(ids),), start), start + ids.shape[1])
+        hidden = model.read(block, cache)[:, -1]
         probs = torch.softmax(model.logits(hidden, 1).float().div_(temperature), dim=-1)
         cumulative = probs.cumsum_(dim=-1)
         target = torch.rand(len(alive), 1) * cumulative[:, -1:]
@@ -86,10 +88,10 @@ def sample(model: BlockwiseTransformer, prompt: np.ndarray, new: int, temperatur
         if int(going.sum()) < 0.75 * len(alive):  # finished rows are dropped when enough of them have gathered
             keep = going.nonzero()[:, 0]
             alive, drawn = alive[keep], drawn[keep]
-            cache.keys, cache.values = cache.keys[:, keep], cache.values[:, keep]
-        if not len(alive):
-            break
-        ids, positions = drawn, torch.tensor([[length + i]])
+            if not len(alive):
+                break
+            cache.select(keep.tolist())
+        ids, start = drawn, length + i
     ended = (out == end).cumsum(dim=1) > 0
     return out.masked_fill(ended, end).numpy()
 

@@ -1,0 +1,1 @@
+"""What may be drafted: lattices of heads, small models, n-gram models, nothing."""

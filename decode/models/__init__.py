@@ -1,0 +1,1 @@
+"""Models that verify and propose: targets, their caches, their heads."""

@@ -1,0 +1,74 @@
+"""The tokens that one forward pass reads: chains or trees, row by row, behind what the cache holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """L tokens for each of R rows.
+
+    ids       int64 [R, L] in [0, V); the padding of a shorter row is any id
+    start     int64 [R], how many tokens the row's cache holds, which is the position of column 0
+    depths    int64 [R, L], a token's position is start + depth: its depth in the tree, not its column
+    ancestors bool [R, L, L], column i sees column j; None for chains, where i sees all j <= i
+    end       greatest start + L, the slots of the cache that are looked at
+
+    Column i of a row is kept in slot start + i of its cache; it sees every slot below `start` and its ancestors.
+    """
+
+    ids: Tensor
+    start: Tensor
+    depths: Tensor
+    ancestors: Tensor | None
+    end: int
+
+    @classmethod
+    def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:
+        """Rows of text: column i follows column i - 1."""
+        return cls(ids=ids, start=start, depths=torch.arange(ids.shape[1], device=ids.device).expand(ids.shape), ancestors=None, end=end)
+
+    @property
+    def rows(self) -> int:
+        return self.ids.shape[0]
+
+    @property
+    def width(self) -> int:
+        """L."""
+        return self.ids.shape[1]
+
+    @property
+    def positions(self) -> Tensor:
+        """int64 [R, L]."""
+        return self.start[:, None] + self.depths
+
+    @property
+    def slots(self) -> Tensor:
+        """Where the tokens' keys and values are kept, int64 [R, L]."""
+        return self.start[:, None] + torch.arange(self.width, device=self.ids.device)
+
+    def seen(self, window: int | None = None) -> Tensor:
+        """bool [R, 1, L, end]: which slots each token attends to; with a `window`, those less than so many positions back."""
+        slot = torch.arange(self.end, device=self.ids.device)
+        column = slot - self.start[:, None]  # [R, end]: below 0 the text that was read before
+        inside = (column >= 0) & (column < self.width)
+        seen = (column < 0)[:, None] | (inside[:, None] & self._among_columns(column))
+        if window is not None:
+            seen &= self.positions[:, :, None] - self._positions_of_slots(slot, column, inside)[:, None] < window
+        return seen[:, None]
+
+    def _among_columns(self, column: Tensor) -> Tensor:
+        """bool [R, L, end]: token i sees the column that slot s holds."""
+        if self.ancestors is None:
+            return column[:, None] <= torch.arange(self.width, device=column.device)[:, None]
+        index = column.clamp(0, self.width - 1)[:, None].expand(-1, self.width, -1)
+        return self.ancestors.gather(2, index)
+
+    def _positions_of_slots(self, slot: Tensor, column: Tensor, inside: Tensor) -> Tensor:
+        """int64 [R, end]: a slot of the text before holds its own position, a column's that of its depth."""
+        depth = self.depths.gather(1, column.clamp(0, self.width - 1))
+        return torch.where(inside, self.start[:, None] + depth, slot)

@@ -1,0 +1,88 @@
+"""Keys and values of the tokens read so far, kept so that a rejected draft costs nothing.
+
+Slot s of a row holds the row's token s. A pass writes its tokens behind the row's text, and whoever reads sees the
+slots below the row's own length and its ancestors in the block, so what is left of a rejected draft, or of a longer
+row's padding, is never seen before it is written over: going back is reading on from an earlier position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .block import Block
+
+
+class SlotCache:
+    """Keys and values [rows, attention heads, slots, head width] of every layer, made when a layer first stores.
+
+    rows of a batch differ in length; slots are added when they run out.
+    """
+
+    def __init__(self, rows: int, slots: int):
+        if rows < 1 or slots < 1:
+            raise ValueError(f"expected at least one row and one slot, got {rows} and {slots}")
+        self.rows = rows
+        self.slots = slots
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self._end = 0
+        self._at: tuple[Tensor, slice, Tensor] | None = None
+
+    def begin(self, block: Block) -> None:
+        """The pass that now starts reads `block`."""
+        if block.rows != self.rows:
+            raise ValueError(f"expected a block of {self.rows} rows, one for each of the cache, got {block.rows}")
+        if block.end > self.slots:
+            self._grow(max(block.end, 2 * self.slots))
+        self._end = block.end
+        self._at = (torch.arange(self.rows, device=block.ids.device)[:, None], slice(None), block.slots)
+
+    def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [R, H, end, D] with those of the block [R, H, L, D] stored; layers come in order at first."""
+        assert self._at is not None, "begin() names the block that a pass reads"
+        if layer == len(self.keys):
+            self.keys.append(self._empty(keys))
+            self.values.append(self._empty(values))
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            store[self._at] = new.transpose(1, 2)
+        return self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
+
+    def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
+
+        A chain's columns lie there already; of a tree's, those between them are dropped.
+        """
+        moved = [row for row, path in enumerate(paths) if any(column != i for i, column in enumerate(path))]
+        for row in moved:
+            source = torch.tensor([starts[row] + column for column in paths[row]], device=self.keys[0].device)
+            target = slice(starts[row], starts[row] + len(paths[row]))
+            for store in (*self.keys, *self.values):
+                store[row, :, target] = store[row, :, source]
+
+    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
+        """Slots starts[row] .. stops[row] - 1 of row sources[row] become those of `row`."""
+        for row, (source, start, stop) in enumerate(zip(sources, starts, stops)):
+            if source != row:
+                for store in (*self.keys, *self.values):
+                    store[row, :, start:stop] = store[source, :, start:stop]
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep these rows alone, in this order; a row may occur more than once."""
+        index = torch.tensor(rows, dtype=torch.int64)
+        self.rows = len(rows)
+        self.keys = [store[index.to(store.device)] for store in self.keys]
+        self.values = [store[index.to(store.device)] for store in self.values]
+
+    def _empty(self, like: Tensor) -> Tensor:
+        return like.new_zeros(self.rows, like.shape[1], self.slots, like.shape[3])
+
+    def _grow(self, slots: int) -> None:
+        for stores in (self.keys, self.values):
+            for layer, store in enumerate(stores):
+                longer = store.new_zeros(*store.shape[:2], slots, store.shape[3])
+                longer[:, :, : self.slots] = store
+                stores[layer] = longer
+        self.slots = slots

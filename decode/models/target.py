@@ -1,0 +1,43 @@
+"""What the decode loop asks of a model that verifies, of whatever family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .block import Block
+from .slot_cache import SlotCache
+
+
+class Target(Protocol):
+    """A causal language model that reads blocks of tokens behind a cache.
+
+    vocab_size  V
+    context     the most positions it can read, None without a limit
+    trees       whether it reads trees (positions by depth, a mask per token); where not, chains alone
+    """
+
+    vocab_size: int
+    context: int | None
+    trees: bool
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+        """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read first.
+
+        length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
+        reads the prompt here, it is what its decoder starts with.
+        """
+
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        """Last hidden states [R, L, width]; keys and values of the block are in the cache afterwards."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., V] of the next token, from hidden states [..., width]."""
