@@ -64,7 +64,7 @@ void PathSearch::forward(const Models& models, const Sausage& sausage, const Sta
   intern(start, models, semantics, 0);
   for (int t = 0; t < length_; ++t) {
     const uint32_t first = layers_.first(t), last = layers_.size();
-    expect_transitions(static_cast<size_t>(last) * width_, t);
+    expect_transitions(static_cast<size_t>(last) * width_, kMaxTransitions, t);
     weight_.resize(static_cast<size_t>(last) * width_);
     target_.resize(static_cast<size_t>(last) * width_);
     layers_.begin();

@@ -14,6 +14,7 @@ namespace rescore {
 
 constexpr int kMaxModels = 8;
 constexpr uint32_t kNone = UINT32_MAX;  // no node, no prefix
+constexpr size_t kMaxTransitions = size_t{1} << 26;  // of a composition that is expanded wholly; 0.8 GB of them
 
 // Weights along a path are added as integers, in units of 2^-32 nats: sums are then exact, so equal
 // costs are equal whatever the order in which they were added, and ties are broken by rank alone.

@@ -4,19 +4,17 @@
 // once. Nodes are numbered in the order in which they were added, layers one after another.
 #pragma once
 
-#include <string>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "composition.h"
 
 namespace rescore {
 
-constexpr size_t kMaxTransitions = size_t{1} << 26;  // 0.8 GB of them
-
-inline void expect_transitions(size_t transitions, int t) {
-  if (transitions > kMaxTransitions)
-    throw std::length_error("the composition has more than " + std::to_string(kMaxTransitions) + " transitions at slot " +
+inline void expect_transitions(size_t transitions, size_t most, int t) {
+  if (transitions > most)
+    throw std::length_error("the composition has more than " + std::to_string(most) + " transitions at slot " +
                             std::to_string(t) + "; ask for a smaller top-k or fewer models");
 }
 
