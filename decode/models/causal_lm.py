@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .block import Block
-from .model_check import check_attention_model, check_logits
+from .model_check import check_attention_model, check_logits, trying_out
 from .slot_cache import SlotCache
 from .slot_layers import SlotLayers, attention_mask
 
@@ -86,13 +86,8 @@ class CausalLMTarget:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        with _narrow_window(self.config):
-            try:
-                got, expected = self._probe()
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # whatever a family's code makes of arguments that it does not know
-                raise ValueError(f"{type(self.model).__name__}: expected a family that takes positions, masks and a cache, got {type(error).__name__}: {error}") from error
+        with _narrow_window(self.config), trying_out(self.model):
+            got, expected = self._probe()
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:

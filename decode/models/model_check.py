@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,6 +35,17 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) != 1 or devices == ["meta"]:
         raise ValueError(f"{name}: expected all weights on one device, got {', '.join(devices)}; open it without device_map or offloading")
+
+
+@contextmanager
+def trying_out(model: Any) -> Iterator[None]:
+    """ValueError for whatever a family's code makes of arguments that it does not know."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{type(model).__name__}: expected a family that takes positions, masks and a cache, got {type(error).__name__}: {error}") from error
 
 
 def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:

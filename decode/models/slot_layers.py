@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 try:
-    from transformers import Cache
+    from transformers import Cache, DynamicCache, EncoderDecoderCache
 except ImportError as error:
     raise ImportError(f"models of Hugging Face need the package transformers: pip install rescore[transformers] ({error})") from None
 
 from .slot_cache import SlotCache
+
+__all__ = ["DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
 
 
 class SlotLayers(Cache):
