@@ -29,16 +29,20 @@ class SlotCache:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._end = 0
+        self._rows: Tensor | None = None
         self._at: tuple[Tensor, slice, Tensor] | None = None
 
-    def begin(self, block: Block) -> None:
-        """The pass that now starts reads `block`."""
-        if block.rows != self.rows:
-            raise ValueError(f"expected a block of {self.rows} rows, one for each of the cache, got {block.rows}")
+    def begin(self, block: Block, rows: Tensor | None = None) -> None:
+        """The pass that now starts reads `block`: for all rows of the cache, or for `rows`, int64 [R]."""
+        expected = self.rows if rows is None else len(rows)
+        if block.rows != expected:
+            raise ValueError(f"expected a block of {expected} rows, one for each of the cache, got {block.rows}")
         if block.end > self.slots:
             self._grow(max(block.end, 2 * self.slots))
         self._end = block.end
-        self._at = (torch.arange(self.rows, device=block.ids.device)[:, None], slice(None), block.slots)
+        self._rows = rows
+        every = torch.arange(self.rows, device=block.ids.device) if rows is None else rows
+        self._at = (every[:, None], slice(None), block.slots)
 
     def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [R, H, end, D] with those of the block [R, H, L, D] stored; layers come in order at first."""
@@ -48,7 +52,8 @@ class SlotCache:
             self.values.append(self._empty(values))
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             store[self._at] = new.transpose(1, 2)
-        return self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
+        keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
+        return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
