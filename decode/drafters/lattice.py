@@ -1,0 +1,112 @@
+"""Drafts from the lattice of a model's heads: the best paths, the best tree, or paths drawn from q."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft import Rescorer
+from rescore.decode.models.heads import Heads, HeadsSession, Step
+from rescore.decode.shaping import Shaping
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.top import top_of_logits
+from rescore.lattice.tree import TokenTree
+
+from .draft import Draft
+
+LOGP_DTYPES = ("float16", "float32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """The lattice of heads 2..h: their `top_k` candidates.
+
+    logp_dtype  what log-probabilities are rounded to; float16 is what dumps hold, so that online equals the replay
+    """
+
+    heads: Heads
+    top_k: int = 16
+    logp_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= 64:
+            raise ValueError(f"top_k: expected 1..64 candidates for each slot, got {self.top_k}")
+        if self.logp_dtype not in LOGP_DTYPES:
+            raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
+
+    def sausages(self, session: HeadsSession, step: Step) -> Sausage:
+        """The lattices [B, T, K] of a step."""
+        ids, logp, _ = top_of_logits(session.logits(step), self.top_k)
+        return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
+
+
+def padded(histories: Sequence[NDArray[np.int32]], context: int) -> NDArray[np.int32]:
+    """The last `context` tokens of each history, int32 [B, context], padding -1 in front."""
+    rows = np.full((len(histories), context), -1, np.int32)
+    for row, history in zip(rows, histories):
+        tail = history[len(history) - min(context, len(history)) :]
+        row[context - len(tail) :] = tail
+    return rows
+
+
+class PathDrafter:
+    """The p best paths of the rescored lattice, merged by prefix; without models, of the heads alone."""
+
+    drawn = False
+
+    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, paths: int = 1):
+        if not 1 <= paths <= 1024:
+            raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
+        self.slots, self.rescorer, self.paths = slots, rescorer or Rescorer(), paths
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
+        return _Session(self, self.slots.heads.open(len(prompts)))
+
+    def trees(self, sausages: Sausage, histories: NDArray[np.int32], room: Sequence[int]) -> list[TokenTree]:
+        drafts = self.rescorer.paths(sausages, histories, self.paths)
+        return [TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most]) for b, most in enumerate(room)]
+
+
+class TreeDrafter:
+    """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4)."""
+
+    drawn = False
+
+    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, nodes: int = 64):
+        if not 1 <= nodes <= 1024:
+            raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
+        self.slots, self.rescorer, self.nodes = slots, rescorer or Rescorer(), nodes
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
+        return _Session(self, self.slots.heads.open(len(prompts)))
+
+    def trees(self, sausages: Sausage, histories: NDArray[np.int32], room: Sequence[int]) -> list[TokenTree]:
+        trees = self.rescorer.trees(sausages, histories, self.nodes)
+        return [no_deeper(trees[b], most) for b, most in enumerate(room)]
+
+
+class _Session:
+    def __init__(self, drafter: PathDrafter | TreeDrafter, heads: HeadsSession):
+        self.drafter = drafter
+        self.heads = heads
+
+    def propose(self, step: Step) -> list[Draft]:
+        sausages = self.drafter.slots.sausages(self.heads, step)
+        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
+        return [Draft(tree=tree) for tree in self.drafter.trees(sausages, histories, step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+
+
+def no_deeper(tree: TokenTree, most: int) -> TokenTree:
+    """The nodes of depth `most` and less."""
+    kept = tree.depths <= most
+    if kept.all():
+        return tree
+    number = np.cumsum(kept, dtype=np.int32) - 1
+    parents = np.where(tree.parents[kept] < 0, -1, number[tree.parents[kept]]).astype(np.int32)
+    return TokenTree(tokens=tree.tokens[kept], parents=parents, depths=tree.depths[kept], logq=tree.logq[kept])

@@ -1,0 +1,124 @@
+"""One prompt under way: its text, when it ends, what it has cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .stopping import Stopping
+
+
+class Finish(str, Enum):
+    """Why a text ended."""
+
+    STOP_TOKEN = "stop_token"
+    STOP_STRING = "stop_string"
+    CRITERION = "criterion"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Request:
+    """A prompt and what is its own.
+
+    prompt      int [m], m >= 1
+    max_tokens  None: that of the options
+    sequence    which of the seed's sequences of random numbers it draws with; None: its place in the call
+    seeds       uint64, one for each position, instead of those (for example a dump's)
+    """
+
+    prompt: ArrayLike
+    max_tokens: int | None = None
+    sequence: int | None = None
+    seeds: NDArray[np.uint64] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Statistics:
+    """What a text has cost.
+
+    accepted     draft tokens that each verifying pass confirmed, in order
+    drafted      draft tokens (nodes) that each of them verified
+    drafting_us, verifying_us  wall time of drafting and of the passes, a batch's divided by its requests
+    """
+
+    accepted: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    drafting_us: float = 0.0
+    verifying_us: float = 0.0
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of the target, the prompt's included."""
+        return len(self.accepted) + 1
+
+    def accepted_by_position(self) -> NDArray[np.int64]:
+        """How many passes accepted at least 1, 2, .. tokens: int64 [longest acceptance]."""
+        lengths = np.asarray(self.accepted, np.int64)
+        return (lengths[:, None] >= np.arange(1, lengths.max(initial=0) + 1)).sum(axis=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Generation:
+    """tokens int32 [n], the stop token included if that ended it; why it ended; what it cost."""
+
+    tokens: NDArray[np.int32]
+    finish: Finish
+    statistics: Statistics
+
+    @property
+    def block_efficiency(self) -> float:
+        """Generated tokens per pass."""
+        return len(self.tokens) / self.statistics.passes
+
+
+class Running:
+    """A request under way. `history` is the text that the target's decoder reads, `tokens` what was generated of it."""
+
+    def __init__(self, index: int, first: NDArray[np.int64], max_tokens: int, seeds: NDArray[np.uint64], random: np.random.Generator):
+        self.index = index
+        self.seeds = seeds
+        self.random = random
+        self.max_tokens = max_tokens
+        self.finish: Finish | None = None
+        self.statistics = Statistics()
+        self._text = np.empty(len(first) + max_tokens, np.int32)
+        self._text[: len(first)] = first
+        self._start = self._length = len(first)
+
+    @property
+    def history(self) -> NDArray[np.int32]:
+        """int32 [n], a view."""
+        return self._text[: self._length]
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        return self._text[self._start : self._length]
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still come."""
+        return self.max_tokens - (self._length - self._start)
+
+    def take(self, tokens: Sequence[int], stopping: Stopping) -> int:
+        """Append tokens up to the first that ends the text, which sets `finish`; how many were taken."""
+        for count, token in enumerate(tokens, 1):
+            self._text[self._length] = token
+            self._length += 1
+            self.finish = self._ended(token, stopping)
+            if self.finish:
+                return count
+        return len(tokens)
+
+    def _ended(self, token: int, stopping: Stopping) -> Finish | None:
+        if token in stopping.tokens:
+            return Finish.STOP_TOKEN
+        if stopping.strings and stopping.string_in(self.tokens):
+            return Finish.STOP_STRING
+        if stopping.criterion is not None and stopping.criterion(self.history):
+            return Finish.CRITERION
+        return None if self.room else Finish.LENGTH

@@ -1,0 +1,47 @@
+"""When a text ends: stop tokens, stop strings, criteria of the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """What ends a text, looked for after every token, wherever in an accepted draft it lies.
+
+    tokens     ids that end it
+    strings    text that ends it: the token that completes one is the last
+    decode     ids -> text, needed for strings
+    criterion  called with the whole text, prompt included; true ends it
+    """
+
+    tokens: frozenset[int] = frozenset()
+    strings: tuple[str, ...] = ()
+    decode: Callable[[Sequence[int]], str] | None = None
+    criterion: Callable[[NDArray[np.int32]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.strings and self.decode is None:
+            raise ValueError("stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's")
+        if not all(self.strings):
+            raise ValueError("stop strings: expected text, got an empty string, which every text contains")
+
+    def string_in(self, tokens: NDArray[np.int32]) -> bool:
+        """Whether a stop string occurs in the text of `tokens`, the last of which is new: looked for where it could have been completed.
+
+        The tail grows until its text is longer than the longest stop string by what a token may hold back (part of a character).
+        """
+        assert self.decode is not None
+        longest = max(len(string) for string in self.strings)
+        ids: list[int] = tokens.tolist()
+        last = len(self.decode(ids[-1:]))
+        size = 8
+        while True:
+            text = self.decode(ids[-size:])
+            if size >= len(ids) or len(text) >= longest + last + 8:
+                return any(string in text for string in self.strings)
+            size *= 2

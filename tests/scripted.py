@@ -1,0 +1,30 @@
+"""Drafters that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rescore.decode.drafters.draft import Draft
+from rescore.decode.drafters.lattice import no_deeper
+from rescore.lattice.tree import TokenTree
+
+
+class Scripted:
+    """Drafts `propose(history)` int [p, T] (padding -1) of each request, merged by prefix and cut to the room."""
+
+    drawn = False
+
+    def __init__(self, propose: Callable[[np.ndarray], Sequence]):
+        self.of_history = propose
+
+    def open(self, prompts, shaping):
+        return self
+
+    def propose(self, step):
+        drafts = [np.array(self.of_history(history), np.int32) for history in step.histories]
+        return [Draft(tree=no_deeper(TokenTree.from_drafts(rows), room)) for rows, room in zip(drafts, step.room)]
+
+    def select(self, rows):
+        pass

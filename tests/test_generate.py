@@ -1,0 +1,233 @@
+"""The decode loop: drafts never change the text, whatever they are, wherever it ends, in whatever company."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from scripted import Scripted  # noqa: E402
+from tiny_blockwise import END, V, text, trained  # noqa: E402
+
+from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.drafters.draft import Draft  # noqa: E402
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
+from rescore.decode.generate import Options, generate, stream  # noqa: E402
+from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
+from rescore.decode.request import Finish, Request  # noqa: E402
+from rescore.decode.rules import Greedy, Matching  # noqa: E402
+from rescore.decode.sampling import Sampling  # noqa: E402
+from rescore.decode.shaping import Shaping  # noqa: E402
+from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.lattice.tree import TokenTree  # noqa: E402
+from rescore.lm.build import build  # noqa: E402
+
+torch.set_num_threads(1)
+SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
+PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]
+ENDS = Stopping(tokens=frozenset({END}))
+TARGET, SLOTS = BlockwiseTarget(trained()), Slots(heads=BlockwiseHeads(trained()), top_k=5)
+WORDS = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+
+
+def penalise(ids, scores):
+    """A processor that reads the text: the token before last becomes unlikely."""
+    scores = scores.clone()
+    scores[0, ids[0, -2]] -= 3.0
+    return scores
+
+
+GREEDY = Shaping()
+
+
+def plain(prompt, most: int, shaping: Shaping = GREEDY, sequence: int = 0, ends: bool = True) -> list[int]:
+    """The continuation, the whole text read anew for every token."""
+    tokens: list[int] = []
+    seeds = shaping.sampling.seeds(sequence, most) if shaping.sampling else None
+    while len(tokens) < most and not (ends and END in tokens):
+        ids = torch.tensor([[*prompt.tolist(), *tokens]])
+        with torch.no_grad():
+            logits = trained().logits(trained()(ids)[0, -1], 1)[None]
+        if shaping.repetition_penalty != 1:
+            for token in set(ids[0].tolist()):
+                logits[0, token] = logits[0, token] * shaping.repetition_penalty if logits[0, token] < 0 else logits[0, token] / shaping.repetition_penalty
+        for processor in shaping.processors:
+            logits = processor(ids, logits)
+        tokens.append(int(logits.argmax()) if seeds is None else int(shaping.sampling.draw(logits[0], seeds[len(tokens)])))
+    return tokens
+
+
+SHAPINGS = {
+    "greedy": GREEDY,
+    "greedy penalised": Shaping(repetition_penalty=1.7, processors=(penalise,)),
+    "sampled": Shaping(sampling=SAMPLING),
+    "sampled penalised": Shaping(sampling=SAMPLING, repetition_penalty=1.3, processors=(penalise,)),
+}
+DRAFTERS = {
+    "none": (None, TreeLayout()),
+    "base": (PathDrafter(SLOTS), TreeLayout()),
+    "rescored": (PathDrafter(SLOTS, WORDS), TreeLayout()),
+    "parallel": (PathDrafter(SLOTS, WORDS, paths=8), TreeLayout()),
+    "parallel as rows": (PathDrafter(SLOTS, WORDS, paths=8), BatchLayout(8)),
+    "tree": (TreeDrafter(SLOTS, WORDS, nodes=20), TreeLayout()),
+    "wrong": (Scripted(lambda history: [[(int(history[-1]) + 7) % V, 1, 2], [3, 3, 3]]), TreeLayout()),
+    "ragged": (Scripted(lambda history: [[int(history[-1]), 4, 5, 6][: len(history) % 5]]), TreeLayout()),
+    "longer than the heads": (Scripted(lambda history: [[END] * 9 + [-1] * 3, [5] * 12]), TreeLayout()),
+}
+
+
+@pytest.mark.parametrize("shaping", SHAPINGS.values(), ids=SHAPINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafts_and_company_do_not_change_the_text(name, shaping):
+    drafter, layout = DRAFTERS[name]
+    options = Options(max_tokens=18, shaping=shaping, stopping=ENDS, layout=layout)
+    expected = [plain(prompt, 18, shaping, i) for i, prompt in enumerate(PROMPTS)]
+    together = generate(TARGET, PROMPTS, drafter, options)
+    assert [one.tokens.tolist() for one in together] == expected
+    for i in (0, 3):
+        alone = generate(TARGET, [Request(prompt=PROMPTS[i], sequence=i)], drafter, options)[0]
+        assert alone.tokens.tolist() == expected[i]
+        assert alone.statistics.accepted == together[i].statistics.accepted
+    for one in together:
+        # Every pass gives a token beyond those accepted, except a last one that ends inside its draft.
+        assert one.statistics.passes + sum(one.statistics.accepted) - len(one.tokens) in (0, 1)
+        assert one.finish == (Finish.STOP_TOKEN if one.tokens[-1] == END else Finish.LENGTH)
+    if name in ("base", "tree"):  # drafts were accepted, or the test shows nothing
+        assert sum(one.statistics.passes for one in together) < 0.8 * sum(len(one.tokens) for one in together)
+
+
+def test_trees_and_separate_drafts_take_the_same_passes():
+    runs = [generate(TARGET, PROMPTS, PathDrafter(SLOTS, WORDS, paths=8), Options(max_tokens=30, layout=layout)) for layout in (TreeLayout(), BatchLayout(8))]
+    for tree, rows in zip(*runs):
+        assert tree.tokens.tolist() == rows.tokens.tolist()
+        assert tree.statistics.accepted == rows.statistics.accepted
+
+
+def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
+    """With everything accepted, T = 3: one token, then 4 a pass, cut at max_tokens."""
+    prompt = PROMPTS[2]
+    truth = plain(prompt, 30, ends=False)
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:3]])
+    for most in range(1, 12):
+        one = generate(TARGET, [prompt], prophet, Options(max_tokens=most))[0]
+        assert one.tokens.tolist() == truth[:most]
+        expected, left = [], most - 1
+        while left > 0:
+            expected.append(min(3, left))
+            left -= expected[-1] + 1
+        assert one.statistics.accepted == expected
+        assert one.statistics.accepted_by_position().tolist() == [sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)]
+        assert one.block_efficiency == most / (1 + len(expected))
+
+
+def test_a_stop_token_inside_an_accepted_draft_ends_the_text():
+    prompt = PROMPTS[1]
+    truth = plain(prompt, 20, ends=False)
+    stop = truth[4]
+    first = truth.index(stop) + 1
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:5]])
+    one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=Stopping(tokens=frozenset({stop}))))[0]
+    assert one.tokens.tolist() == truth[:first] and one.finish == Finish.STOP_TOKEN
+    assert len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1  # the last certain token was not taken
+
+
+def spell(ids) -> str:
+    """Tokens as letters, every third one of which has no text of its own but completes the next."""
+    out, held = "", ""
+    for token in ids:
+        held += "abcdefghijklmnopqrstuvwxyz"[token]
+        if token % 3:
+            out, held = out + held, ""
+    return out + "\N{REPLACEMENT CHARACTER}" * bool(held)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+@pytest.mark.parametrize("begin", [3, 4, 6])
+def test_a_stop_string_ends_the_text_wherever_blocks_begin(width, begin):
+    prompt = PROMPTS[1]
+    truth = plain(prompt, 20, ends=False)
+    string = spell(truth)[begin : begin + 4]
+    expected = next(truth[:n] for n in range(1, 21) if string in spell(truth[:n]))
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:width]])
+    stopping = Stopping(strings=("never?", string), decode=spell)
+    one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=stopping))[0]
+    assert one.tokens.tolist() == expected and one.finish == Finish.STOP_STRING
+
+
+def test_a_criterion_sees_the_text_token_by_token():
+    seen: list[int] = []
+
+    def criterion(history) -> bool:
+        seen.append(len(history))
+        return len(history) == 15
+
+    one = generate(TARGET, [PROMPTS[1]], PathDrafter(SLOTS), Options(max_tokens=20, stopping=Stopping(criterion=criterion)))[0]
+    assert one.finish == Finish.CRITERION and seen == list(range(len(PROMPTS[1]) + 1, 16))
+
+
+def test_a_stream_adds_up_to_the_text():
+    options = Options(max_tokens=18, stopping=ENDS)
+    parts: dict[int, list[int]] = {}
+    ended = []
+    for chunk in stream(TARGET, PROMPTS, TreeDrafter(SLOTS, WORDS, nodes=12), options):
+        assert chunk.request not in ended and 0 <= chunk.accepted <= len(chunk.tokens)
+        parts.setdefault(chunk.request, []).extend(chunk.tokens.tolist())
+        ended += [chunk.request] if chunk.finish else []
+    assert [parts[i] for i in range(len(PROMPTS))] == [one.tokens.tolist() for one in generate(TARGET, PROMPTS, None, options)]
+    assert sorted(ended) == list(range(len(PROMPTS)))
+
+
+def test_requests_have_their_own_lengths_seeds_and_sequences():
+    options = Options(max_tokens=9, shaping=Shaping(sampling=SAMPLING))
+    seeds = SAMPLING.seeds(5, 12)
+    requests = [Request(prompt=PROMPTS[0], max_tokens=4), Request(prompt=PROMPTS[0], sequence=5), Request(prompt=PROMPTS[0], seeds=seeds, max_tokens=12)]
+    got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
+    shaping = options.shaping
+    assert got == [plain(PROMPTS[0], 4, shaping, 0, ends=False), plain(PROMPTS[0], 9, shaping, 5, ends=False), plain(PROMPTS[0], 12, shaping, 5, ends=False)]
+
+
+def test_statistics_count_what_was_verified():
+    one = generate(TARGET, [PROMPTS[3]], TreeDrafter(SLOTS, nodes=7), Options(max_tokens=30))[0].statistics
+    assert len(one.drafted) == len(one.accepted) == one.passes - 1
+    assert set(one.drafted[:-3]) == {7} and all(n <= 7 for n in one.drafted)
+    assert one.drafting_us > 0 and one.verifying_us > 0
+
+
+class Raw(Scripted):
+    """Drafts as they are, not cut to the room."""
+
+    def propose(self, step):
+        return [Draft(tree=TokenTree.from_drafts(np.array(self.of_history(history), np.int32))) for history in step.histories]
+
+
+def test_arguments_and_drafts_are_checked():
+    with pytest.raises(ValueError, match="max_tokens: expected a positive integer, got 0"):
+        Options(max_tokens=0)
+    with pytest.raises(ValueError, match="rule: greedy matching ignores the sampling that was asked for"):
+        Options(rule=Greedy(), shaping=Shaping(sampling=SAMPLING))
+    with pytest.raises(ValueError, match="rule: Matching verifies drawn text, but no sampling was asked for"):
+        Options(rule=Matching())
+    with pytest.raises(ValueError, match="prompts: expected at least one, got none"):
+        generate(TARGET, [])
+    with pytest.raises(TypeError, match=r"prompt 1: expected integers of shape \[m\], m >= 1, got float64 \[0\]"):
+        generate(TARGET, [[1], []])
+    with pytest.raises(ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was another tokenizer used"):
+        generate(TARGET, [[1, V]])
+    with pytest.raises(ValueError, match="request 0: 4 tokens and max_tokens 93: expected at most 96 together, the model's context"):
+        generate(TARGET, [PROMPTS[0]], None, Options(max_tokens=93))
+    with pytest.raises(ValueError, match=r"request 0: seeds: expected uint64 \[max_tokens = 64\] and sampling, got uint64 \[9\] and greedy decoding"):
+        generate(TARGET, [Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))])
+    with pytest.raises(ValueError, match=rf"request 0: drafted token {V}: expected ids in \[0, {V}\)"):
+        generate(TARGET, [[1]], Scripted(lambda history: [[1, V]]))
+    with pytest.raises(ValueError, match="request 0: expected a draft no deeper than the room of 3 tokens, got depth 5"):
+        generate(TARGET, [[1]], Raw(lambda history: [[1] * 5]), Options(max_tokens=4))
+    with pytest.raises(ValueError, match="layout 'batch': expected at most 2 drafts for each request, got a tree with 3 leaves"):
+        generate(TARGET, [[1]], Scripted(lambda history: [[1], [2], [3]]), Options(layout=BatchLayout(2)))
+    with pytest.raises(ValueError, match="stop strings: expected a `decode` that turns ids into text"):
+        Stopping(strings=("a",))
+    with pytest.raises(ValueError, match="stop strings: expected text, got an empty string"):
+        Stopping(strings=("",), decode=spell)
+    with pytest.raises(ValueError, match="repetition_penalty: expected a number above 0"):
+        Shaping(repetition_penalty=0)
