@@ -20,7 +20,6 @@ from rescore.decode.shaping import Shaping, draw
 from rescore.lattice.tree import TokenTree
 
 from .draft import Draft
-from .none import EMPTY
 from .reader import Reader
 
 
@@ -36,7 +35,7 @@ class DraftModelDrafter:
 
     def __init__(self, model: Target, *, gamma: int, vocab_size: int, drawn: bool):
         if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
-            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; NoDraft drafts nothing")
+            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; no drafter at all decodes plainly")
         self.model = model
         self.gamma = gamma
         self.vocab_size = vocab_size
