@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.block import Block
-from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.target import Target
 
 PADDED = 1024  # embeddings are padded to round sizes, so models of one tokenizer may differ by less than this
@@ -38,9 +37,9 @@ class Reader:
         self.copies = 1
         self.vocab_size = _vocabulary(model, vocab_size)
         self._stride = _stride(model, ahead)
-        prompts = [np.asarray(prompt, np.int64) for prompt in prompts]
-        longest = max(len(prompt) for prompt in prompts)
-        self._cache, first = model.open(prompts, 1, _slots(model, longest + ahead + 1))
+        texts = [np.asarray(prompt, np.int64) for prompt in prompts]
+        longest = max(len(text) for text in texts)
+        self._cache, first = model.open(texts, 1, _slots(model, longest + ahead + 1))
         self._first = [np.asarray(ids, np.int64) for ids in first]
         self._held: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(prompts)
         self._drafted = self._none()
