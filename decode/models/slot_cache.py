@@ -67,12 +67,19 @@ class SlotCache:
             for store in (*self.keys, *self.values):
                 store[row, :, target] = store[row, :, source]
 
-    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
-        """Slots starts[row] .. stops[row] - 1 of row sources[row] become those of `row`."""
-        for row, (source, start, stop) in enumerate(zip(sources, starts, stops)):
-            if source != row:
-                for store in (*self.keys, *self.values):
-                    store[row, :, start:stop] = store[source, :, start:stop]
+    def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
+        """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
+        widths = torch.tensor([stop - start for start, stop in zip(starts, stops)])
+        if not self.keys or int(widths.max()) < 1:
+            return
+        device = self.keys[0].device
+        # A shorter row copies its last slot again, an empty one nothing of another row.
+        slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum((widths - 1).clamp(min=0)[:, None])
+        own = torch.arange(self.rows, device=device)
+        source = torch.where((widths > 0).to(device), torch.as_tensor(sources, device=device), own)[:, None]
+        slots = slots.clamp(max=self.slots - 1).to(device)
+        for store in (*self.keys, *self.values):
+            store[own[:, None], :, slots] = store[source, :, slots]
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep these rows alone, in this order; a row may occur more than once."""
