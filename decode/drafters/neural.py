@@ -20,7 +20,7 @@ from .reader import Reader
 class NeuralDrafter:
     """The `rescorer.paths` best drafts that its beam finds in the heads' lattice, merged by prefix; one is a chain."""
 
-    drawn = False
+    drawn = 0
 
     def __init__(self, slots: Slots, rescorer: NeuralRescorer):
         self.slots, self.rescorer = slots, rescorer
@@ -39,7 +39,7 @@ class NeuralSession:
         self.reader = reader
 
     def propose(self, step: Step) -> list[Draft]:
-        sausages = self.drafter.slots.sausages(self.heads, step)
+        sausages = self.drafter.slots.sausages(self.heads.logits(step))
         drafts = self.drafter.rescorer.drafts(self.reader, sausages, step.histories)
         return [Draft(tree=TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most])) for b, most in enumerate(step.room)]
 

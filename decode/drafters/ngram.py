@@ -19,7 +19,7 @@ from .lattice import no_deeper, padded
 class NGramDrafter:
     """The tree of the `nodes` most probable continuations of at most `slots` tokens under an n-gram model."""
 
-    drawn = False
+    drawn = 0
 
     def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
         for name, value in (("slots", slots), ("nodes", nodes)):
