@@ -252,6 +252,11 @@ def test_a_repeated_draw_is_tested_again_and_fails():
     assert [h for h, _ in recursive.rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
 
 
+def test_a_child_that_the_target_cannot_write_is_rejected_by_every_number():
+    p = np.array([[0.0, 0.0, 1.0]] * 5)
+    assert recursive.verify(p, FORK, [0.0] * 5, siblings="fixed") == Verdict(accepted=(), token=2)
+
+
 def test_siblings_without_replacement_lose_their_token():
     p, q = np.array([0.1, 0.3, 0.6]), np.array([0.5, 0.25, 0.25])
     (first, left), (second, last) = recursive.rejections(p, q, [0, 1], "distinct")
