@@ -145,6 +145,17 @@ def test_drawing_agrees_with_the_pieces(rule, seed):
     assert borders[verdict.token] <= u[-1] + 1e-12 and u[-1] - 1e-12 <= borders[verdict.token + 1]
 
 
+@given(SEEDS)
+def test_greedy_block_tests_are_those_of_the_paper(seed):
+    p, q, draft, _ = chain(seed)
+    expected = []
+    for i in range(1, 5):
+        r = float(np.prod([p[j, x] / q[j, x] for j, x in enumerate(draft[:i])]))
+        surplus, lack = (np.maximum(d, 0).sum() for d in (r * p[i] - q[i % 4], q[i % 4] - r * p[i]))
+        expected.append(min(1.0, r) if i == 4 else 1.0 if lack == 0 else min(1.0, surplus / lack))
+    np.testing.assert_allclose(greedy_block.law(p, q, draft).acceptance, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_float32_is_cast_up_and_made_exact(rule):
     """What a float32 softmax is off in its sum would otherwise be off in the law."""
