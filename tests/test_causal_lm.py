@@ -142,7 +142,9 @@ def test_families_that_work_in_another_way_are_found_out():
     bloom = transformers.BloomConfig(vocab_size=V, hidden_size=32, n_layer=1, n_head=4)
     refused(transformers.BloomForCausalLM(bloom).eval(), "BloomForCausalLM: expected a family that takes positions, masks and a cache, got ")
     mpt = transformers.MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4)
-    refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected the model's own logits when it is read in blocks, got others")
+    refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected positions that can be given, got ALiBi")
+    bert = transformers.BertConfig(vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    refused(transformers.BertLMHeadModel(bert).eval(), "BertLMHeadModel: expected the model's own logits when it is read in blocks, got others")
 
 
 def test_a_window_that_the_family_ignores_is_found_out():

@@ -124,6 +124,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
     except torch.OutOfMemoryError:
         raise
