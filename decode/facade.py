@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rescore.decode.draft import Drafts, Rescorer, Trees, propose_trees
+    from rescore.decode.huggingface.drafting import Drafting
     from rescore.decode.normalised import NormalisedLattice, SampledDrafts, dense_rows
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Drafting": "decode.huggingface.drafting",
     "Drafts": "decode.draft",
     "Dump": "lattice.dump",
     "NGram": "lm.ngram",
@@ -33,6 +35,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Drafting",
     "Drafts",
     "Dump",
     "NGram",

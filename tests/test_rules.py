@@ -145,6 +145,17 @@ def test_drawing_agrees_with_the_pieces(rule, seed):
     assert borders[verdict.token] <= u[-1] + 1e-12 and u[-1] - 1e-12 <= borders[verdict.token + 1]
 
 
+@given(SEEDS)
+def test_greedy_block_tests_are_those_of_the_paper(seed):
+    p, q, draft, _ = chain(seed)
+    expected = []
+    for i in range(1, 5):
+        r = float(np.prod([p[j, x] / q[j, x] for j, x in enumerate(draft[:i])]))
+        surplus, lack = (np.maximum(d, 0).sum() for d in (r * p[i] - q[i % 4], q[i % 4] - r * p[i]))
+        expected.append(min(1.0, r) if i == 4 else 1.0 if lack == 0 else min(1.0, surplus / lack))
+    np.testing.assert_allclose(greedy_block.law(p, q, draft).acceptance, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_float32_is_cast_up_and_made_exact(rule):
     """What a float32 softmax is off in its sum would otherwise be off in the law."""
@@ -250,6 +261,11 @@ def test_modified_rows_are_torch_where_the_model_is():
 def test_a_repeated_draw_is_tested_again_and_fails():
     p, q = np.array([0.2, 0.8]), np.array([0.5, 0.5])
     assert [h for h, _ in recursive.rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
+
+
+def test_a_child_that_the_target_cannot_write_is_rejected_by_every_number():
+    p = np.array([[0.0, 0.0, 1.0]] * 5)
+    assert recursive.verify(p, FORK, [0.0] * 5, siblings="fixed") == Verdict(accepted=(), token=2)
 
 
 def test_siblings_without_replacement_lose_their_token():

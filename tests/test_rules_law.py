@@ -50,6 +50,14 @@ def test_blocks_upon_blocks(rule, vocab, sizes, length):
         assert distance(emitted(rule, target, list(zip(drafters, sizes)), length), target, length) <= EXACT
 
 
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_modifications_within_modifications(rule):
+    """Without zeros and with three tokens, so that two old blocks claim the same position and neither leaves it one token only."""
+    rng = np.random.default_rng(2)
+    target, *drafters = (Model(rng, 3, zeros=0) for _ in range(3))
+    assert distance(emitted(rule, target, list(zip(drafters, [3, 2])), 3), target, 3) <= EXACT
+
+
 def test_without_the_modification_greedy_block_verification_is_wrong():
     """The paper's appendix C: P(ba) = 4/9 for 2/9, if the second token is drawn from the target after a rejection."""
     law = defaultdict(float)

@@ -19,10 +19,10 @@ class Law(Protocol):
     """The distribution q that drafts were drawn from."""
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
-        """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the certain token. Zero where nothing is drawn."""
+        """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the certain token."""
 
     def after(self, tokens: Sequence[int]) -> Tensor:
-        """q(. | tokens behind the certain one), float64 [V], drafted or not; zero where it would draft nothing."""
+        """q(. | tokens behind the certain one), float64 [V], for prefixes that it could draft, drafted or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -104,14 +104,13 @@ class DraftModelSession:
         return self.shaping.scores(logits, [np.append(history, row) for history, row in zip(histories, drafted)])
 
     def _drafts(self, step: Step, tokens: NDArray[np.int64], laws: list[Tensor], lengths: Sequence[int]) -> list[Draft]:
-        nothing = torch.zeros(self.reader.vocab_size, dtype=torch.float64, device=self.reader.model.device)
         drafts = []
         for row, (length, history) in enumerate(zip(lengths, step.histories)):
             tree = TokenTree.from_drafts(tokens[row, :length])
             if not self.drawn:
                 drafts.append(Draft(tree=tree))
                 continue
-            q = torch.stack([*(law[row] for law in laws[:length]), nothing])
+            q = torch.stack([law[row] for law in laws[:length]]) if length else torch.zeros(0, self.reader.vocab_size, dtype=torch.float64)
             law = ChainLaw(q=q, drafted=tuple(tokens[row, :length].tolist()), history=history, request=self._requests[row], session=self)
             drafts.append(Draft(tree=tree, law=law, draws=tuple(range(length))))
         return drafts
@@ -126,7 +125,7 @@ def _columns(tokens: list[Tensor], rows: int) -> NDArray[np.int64]:
 class ChainLaw:
     """The small model's distribution behind one history, as a `Law`.
 
-    q        float64 [g + 1, V], row i after the first i drafted tokens; zero behind the last, where nothing is drawn
+    q        float64 [g, V], row i after the first i drafted tokens
     drafted  the g tokens
     request, session   whom to ask for what was not drafted
     """
@@ -138,12 +137,17 @@ class ChainLaw:
     session: DraftModelSession
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
-        """float64 [m, V]; zero behind the last node, where nothing was drawn."""
+        """q(. | node's path), float64 [m, V]; nothing was drawn behind the last node, g - 1."""
+        for node in nodes:
+            if not -1 <= node < len(self.drafted) - 1:
+                raise ValueError(f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}")
         return self.q[[node + 1 for node in nodes]]
 
     def after(self, tokens: Sequence[int]) -> Tensor:
-        """float64 [V]; zero behind g tokens, drafted or not."""
-        prefix = tuple(int(token) for token in tokens)[: len(self.drafted)]
-        if prefix == self.drafted[: len(prefix)] or len(prefix) == len(self.drafted):
-            return self.q[len(prefix)]
-        return self.session.probabilities_after(self.request, self.history, prefix)
+        """q(. | tokens behind the certain one), float64 [V], for fewer than g tokens, drafted or not."""
+        drafted = tuple(int(token) for token in tokens)
+        if len(drafted) >= len(self.drafted):
+            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}")
+        if drafted == self.drafted[: len(drafted)]:
+            return self.q[len(drafted)]
+        return self.session.probabilities_after(self.request, self.history, drafted)

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .chain import Chain, Law, longest, tests_and_draw
 from .checked import Array
 from .verdict import Verdict
@@ -31,9 +29,7 @@ def law(p: Array, q: Array, draft: Any) -> Law:
     kept = [1.0]
     for m, s in zip(chain.m, chain.s):
         kept.append(min(kept[-1] * m / s, 1.0))
-    surplus, _ = chain.masses(kept)
-    acceptance = [_share(r, 1 - k) for r, k in zip(surplus[1:], kept[1:-1])] + kept[1:][-1:]
-    return Law(chain=chain, acceptance=np.array(acceptance), scale=np.array(kept))
+    return chain.block_law(kept)
 
 
 def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:
@@ -41,8 +37,3 @@ def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) ->
     found = law(p, q, draft)
     tests, draw = tests_and_draw(uniforms, found.chain.size)
     return found.verdict(longest(tests, found.acceptance), draw)
-
-
-def _share(surplus: float, lack: float) -> float:
-    # Neither is there when P_i = 1 and M = S: whatever X_{i+1} is, it stays too, so this test is never the longest.
-    return surplus / (surplus + lack) if surplus + lack > 0 else 1.0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checked import Array, column, ids, numbers, probabilities, shaped
+from .checked import Array, ids, numbers, probabilities, shaped
 from .residual import residual
 from .sample import sample
 from .verdict import Verdict
@@ -54,10 +54,20 @@ class Chain:
         """g, the drafted tokens."""
         return len(self.draft)
 
-    def masses(self, scale: list[float]) -> tuple[list[float], list[float]]:
-        """R_i = sum_x max(scale_i M(x) - S(x), 0) and J_i = sum_x max(S(x) - scale_i M(x), 0), both [g]; scale [g+1]."""
-        excess = column(scale[:-1], self.p) * self.p[:-1] - self.q
-        return excess.clip(0).sum(-1).tolist(), (-excess).clip(0).sum(-1).tolist()
+    def block_law(self, scale: list[float]) -> Law:
+        """The law of testing all prefixes, where X_1..i may stay with probability min(1, scale_i); scale [g+1].
+
+        h_g = min(1, scale_g); for i < g, h_i = R_i / (R_i + 1 - scale_i) with R_i = sum_x max(scale_i M(x) - S(x), 0), or 1 if
+        scale_i >= 1. (Where both R_i and 1 - scale_i are 0, X_{i+1} stays too whatever it is.)
+        """
+        tests = [self._test(i, scale[i]) for i in range(1, self.size)] + [min(1.0, last) for last in scale[1:][-1:]]
+        return Law(chain=self, acceptance=np.array(tests), scale=np.array(scale))
+
+    def _test(self, i: int, scale: float) -> float:
+        if not 0 < scale < 1:
+            return float(scale > 0)
+        surplus = float((scale * self.p[i] - self.q[i]).clip(0).sum())
+        return surplus / (surplus + 1 - scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -70,11 +70,5 @@ def numbers(name: str, values: Any, count: int, what: str) -> list[float]:
     return values
 
 
-def column(values: list[float], like: Array) -> Array:
-    """float64 [m, 1] of the library and on the device of `like`."""
-    made = like.new_tensor(values) if hasattr(like, "detach") else np.array(values, np.float64)
-    return made.reshape(-1, 1)
-
-
 def _place(rows: Array) -> str:
     return f"torch {rows.device}" if hasattr(rows, "detach") else "numpy"

@@ -9,17 +9,16 @@ x_1..i with probability min(M^i, S^i) at most. The tests reach that: from all ex
 so the drafts that reach x_1..i and pass no longer test have S^i J_i with J_i = sum_x max(S(x) - r_i M(x), 0). If r_i >= 1 all
 of them must pass (h_i = 1); else what lacks to M^i is sum_x max(M^{i+1} - S^{i+1}, 0) = S^i R_i, so h_i = R_i / J_i.
 
-A text that has left the draft must then be at x_1..i with the rest, D^i = max(M^i - S^i, 0). With R_i - J_i = r_i - 1: where
-r_i > 1, texts that leave exactly at i bring S^i J_i times the residual max(r_i M - S, 0) / R_i, those that left before bring
-D^i = S^i (R_i - J_i) times M', and both add up to D^{i+1} = S^i max(r_i M - S, 0) if M' is that same residual: `modification.py`.
+A text that has left the draft must then be at x_1..i with the rest, D^i = max(M^i - S^i, 0). Those that leave at i go on with
+the residual max(r_i M - S, 0) / R_i. If r_i < 1, D^i = 0 and they bring S^i J_i h_i = S^i R_i to it, which is D^{i+1}. If
+r_i >= 1 they bring S^i J_i only, and D^i = S^i (r_i - 1) = S^i (R_i - J_i) have left before; both together are S^i R_i, so D^{i+1}
+comes out if and only if those that left before draw from that residual as well: this is M' in `modification.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from .chain import Chain, Law, longest, tests_and_draw
 from .checked import Array
@@ -36,15 +35,14 @@ def law(p: Array, q: Array, draft: Any) -> Law:
     """h_i, the probability that the test of X_1..i succeeds, and the residuals of r_i M - S.
 
     r_0 = 1, r_i = r_{i-1} M(X_i) / S(X_i); h_i = min(1, R_i / J_i) for i < g (1 where J_i = 0), h_g = min(1, r_g).
+    J_i is taken as R_i + 1 - r_i.
     p [g+1, V], q [g, V], rows of sum 1, numpy or torch floats; draft int [g] in [0, V).
     """
     chain = Chain.checked(p, q, draft)
     ratio = [1.0]
     for m, s in zip(chain.m, chain.s):
         ratio.append(min(ratio[-1] * m / s, LARGEST))
-    surplus, lack = chain.masses(ratio)
-    acceptance = [1.0 if j <= r else r / j for r, j in zip(surplus[1:], lack[1:])] + [min(1.0, r) for r in ratio[1:][-1:]]
-    return Law(chain=chain, acceptance=np.array(acceptance), scale=np.array(ratio))
+    return chain.block_law(ratio)
 
 
 def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:
