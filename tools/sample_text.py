@@ -1,8 +1,10 @@
-"""Continuations that a blockwise model samples from real prompts, as training windows for `train_bpd.py --distill`.
+"""Continuations that a model samples from real prompts, as training windows of its heads.
 
     python tools/sample_text.py model.safetensors --tokenizer tokenizer.json --prompts prompts.train.jsonl \\
         --minutes 10 -o own.npz
 
+The model is a blockwise one (for `train_bpd.py --distill`) or a folder with a causal language model of Hugging Face
+(for `train_heads.py --own`).
 OUT holds `tokens` uint16 or int32 [n, length], each row a prompt's tail followed by its continuation, and `start`,
 `stop` int32 [n]: tokens[i, start[i]:stop[i]] were sampled. A continuation ends after its end-of-text token; the
 rest of its row is end-of-text. Prompts are taken in random order, every task in equal share, those of the smaller tasks
@@ -15,15 +17,20 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from rich.progress import Progress
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from rescore.decode.blockwise import BlockwiseTransformer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -63,21 +70,69 @@ def batches(prompts: list[list[int]], rows: int, draw: np.random.Generator) -> I
             yield np.array([ids[-shortest:] for ids in group], np.int64)
 
 
+class Reader(Protocol):
+    """A model that reads rows of tokens and remembers what it has read."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Logits [B, V] of the token after the `ids` int64 [B, L], which follow what has been read."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but `rows` int64 [n]."""
+
+
+class BlockwiseReader:
+    """Head 1 of a blockwise transformer, for rows of at most `length` tokens."""
+
+    def __init__(self, model: BlockwiseTransformer, rows: int, length: int):
+        self.model, self.cache, self.end = model, model.new_cache(rows, length), 0
+
+    def read(self, ids: Tensor) -> Tensor:
+        positions = torch.arange(self.end, self.end + ids.shape[1])[None]
+        self.end += ids.shape[1]
+        return self.model.logits(self.model(ids, positions, self.cache)[:, -1], 1)
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.keys, self.cache.values = self.cache.keys[:, rows], self.cache.values[:, rows]
+
+
+class CausalReader:
+    """A causal language model of Hugging Face."""
+
+    def __init__(self, model: PreTrainedModel):
+        self.model, self.cache = model, None
+
+    def read(self, ids: Tensor) -> Tensor:
+        out = self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
+        self.cache = out.past_key_values
+        return out.logits[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+
+
+def open_reader(path: Path, dtype: torch.dtype) -> tuple[Callable[[int, int], Reader], int]:
+    """What makes a reader for so many rows of at most so many tokens, and V."""
+    if not path.is_dir():
+        blockwise = BlockwiseTransformer.load(path, dtype)
+        return lambda rows, length: BlockwiseReader(blockwise, rows, length), blockwise.config.vocab_size
+    from causal_lm import open_model
+
+    model = open_model(path, dtype)
+    return lambda rows, length: CausalReader(model), model.config.vocab_size
+
+
 @torch.inference_mode()
-def sample(model: BlockwiseTransformer, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
+def sample(reader: Reader, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
     """Sampled tokens int64 [rows, new]; after a row's end-of-text everything is end-of-text.
 
     Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.sampling` instead.
     """
-    rows, length = prompt.shape
-    cache = model.new_cache(rows, length + new)
+    rows = len(prompt)
     ids = torch.from_numpy(prompt)
-    positions = torch.arange(length)[None]
-    alive = torch.arange(rows)  # the row of the output that each row of the cache writes
+    alive = torch.arange(rows)  # the row of the output that each row of the reader writes
     out = torch.full((rows, new), end)
     for i in range(new):
-        hidden = model(ids, positions, cache)[:, -1]
-        probs = torch.softmax(model.logits(hidden, 1).float().div_(temperature), dim=-1)
+        probs = torch.softmax(reader.read(ids).float().div_(temperature), dim=-1)
         cumulative = probs.cumsum_(dim=-1)
         target = torch.rand(len(alive), 1) * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, target, right=True).clamp_(max=probs.shape[-1] - 1)
@@ -86,10 +141,10 @@ def sample(model: BlockwiseTransformer, prompt: np.ndarray, new: int, temperatur
         if int(going.sum()) < 0.75 * len(alive):  # finished rows are dropped when enough of them have gathered
             keep = going.nonzero()[:, 0]
             alive, drawn = alive[keep], drawn[keep]
-            cache.keys, cache.values = cache.keys[:, keep], cache.values[:, keep]
+            reader.keep(keep)
         if not len(alive):
             break
-        ids, positions = drawn, torch.tensor([[length + i]])
+        ids = drawn
     ended = (out == end).cumsum(dim=1) > 0
     return out.masked_fill(ended, end).numpy()
 
@@ -106,7 +161,7 @@ def windows(prompt: np.ndarray, tokens: np.ndarray, length: int, end: int) -> tu
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="model.safetensors of a blockwise model, or the folder of a causal language model")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--temperature", type=float, default=0.7, help="of the sampled distribution (default: 0.7)")
@@ -124,7 +179,7 @@ def main() -> None:
     if args.new_tokens >= args.length:
         parser.error(f"--new-tokens {args.new_tokens}: expected fewer than --length {args.length}")
     end = Tokenizer.from_file(str(args.tokenizer)).token_to_id(END_OF_TEXT)
-    model = BlockwiseTransformer.load(args.model, torch.bfloat16 if args.bf16 else torch.float32)
+    new_reader, vocab_size = open_reader(args.model, torch.bfloat16 if args.bf16 else torch.float32)
     draw = np.random.default_rng(args.seed)
     torch.manual_seed(args.seed)
     with open(args.prompts, encoding="utf-8") as lines:
@@ -133,14 +188,15 @@ def main() -> None:
     with Progress() as bar:
         task = bar.add_task("sampling", total=len(prompts))
         for prompt in batches(prompts, args.rows, draw):
-            parts.append(windows(prompt, sample(model, prompt, args.new_tokens, args.temperature, end), args.length, end))
+            reader = new_reader(len(prompt), prompt.shape[1] + args.new_tokens)
+            parts.append(windows(prompt, sample(reader, prompt, args.new_tokens, args.temperature, end), args.length, end))
             sampled += int((parts[-1][2] - parts[-1][1]).sum())
             bar.update(task, advance=len(prompt), description=f"{sampled / (time.monotonic() - began):,.0f} tokens/s")
             if time.monotonic() - began > 60 * args.minutes:
                 break
     tokens, start, stop = (np.concatenate(column) for column in zip(*parts))
     temporary = args.output.with_suffix(".tmp.npz")
-    np.savez(temporary, tokens=tokens.astype(np.uint16 if model.config.vocab_size <= 65536 else np.int32), start=start, stop=stop)
+    np.savez(temporary, tokens=tokens.astype(np.uint16 if vocab_size <= 65536 else np.int32), start=start, stop=stop)
     os.replace(temporary, args.output)
     seconds = time.monotonic() - began
     print(f"{len(tokens):,} windows, {sampled:,} sampled tokens in {seconds:.0f} s ({sampled / seconds:,.0f} tokens/s): {args.output}")
