@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tiny_blockwise import CONFIG, END, V, text, trained, untrained, write_prompts, write_tokenizer  # noqa: E402
+from training_runs import curve, run, run_in_two_parts  # noqa: E402
 
 import sample_text  # noqa: E402
 import tied_loss  # noqa: E402
@@ -34,11 +35,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(module, monkeypatch, line: str) -> None:
-    monkeypatch.setattr("sys.argv", [module.__name__, *line.split()])
-    module.main()
-
-
 def train(folder, monkeypatch, out: str, more: str = "") -> None:
     files = f"--train a={folder}/a.npy*2 b={folder}/b.npy --valid b={folder}/b.npy"
     shape = f"--vocab-size {V} --layers 1 --width 64 --length {LENGTH} --rows 4 --later-fraction 0.5"
@@ -49,12 +45,6 @@ def sample(folder, monkeypatch, out: str, more: str = "") -> dict[str, np.ndarra
     line = f"{folder}/model.safetensors --tokenizer {folder}/tokenizer.json --prompts {folder}/prompts.jsonl -o {folder / out}"
     run(sample_text, monkeypatch, f"{line} --length {LENGTH} --new-tokens 14 --rows 16 {more}")
     return dict(np.load(folder / out))
-
-
-def curve(out) -> list[dict]:
-    """The rows but for how fast they came."""
-    rows = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_s"} for row in rows]
 
 
 def weights(path) -> dict[str, torch.Tensor]:
@@ -144,19 +134,7 @@ def test_training_lowers_the_loss_and_resumes_exactly(folder, monkeypatch):
     rows = curve(folder / "whole")
     assert [row["step"] for row in rows] == [-1, 0, 2, 4, 6, 8] and len(rows[1]["loss"]) == 9
     assert sum(rows[-1]["valid"]["b"]) < sum(rows[0]["valid"]["b"])
-    save, calls = training_loop.save_state, []
-
-    def save_and_stop(path, step, *rest):
-        save(path, step, *rest)
-        calls.append(step)
-        if step == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(training_loop, "save_state", save_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, monkeypatch, "parts")
-    train(folder, monkeypatch, "parts")
-    assert calls == [1, 5, 9]
+    assert run_in_two_parts(lambda: train(folder, monkeypatch, "parts"), monkeypatch, stop=5) == [1, 5, 9]
     whole, parts = weights(folder / "whole" / "model.safetensors"), weights(folder / "parts" / "model.safetensors")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert curve(folder / "parts") == rows

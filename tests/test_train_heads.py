@@ -14,14 +14,14 @@ transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file  # noqa: E402
 from tiny_blockwise import END, V, text  # noqa: E402
-from tiny_causal import LENGTH, curve, run, write_inputs  # noqa: E402
+from tiny_causal import LENGTH, write_inputs  # noqa: E402
 from torch import nn  # noqa: E402
+from training_runs import curve, run, run_in_two_parts  # noqa: E402
 
 import sample_text  # noqa: E402
 import tied_loss  # noqa: E402
 import train_heads  # noqa: E402
 import train_lm  # noqa: E402
-import training_loop  # noqa: E402
 
 torch.set_num_threads(1)
 COUNT, WIDTH = 3, 32
@@ -96,17 +96,7 @@ def test_untrained_heads_are_the_models_next_token_head(folder, tmp_path, monkey
 def test_a_stopped_run_ends_as_an_uninterrupted_one(folder, tmp_path, monkeypatch, kind):
     line = kind.format(folder=folder) + " --layers 2 --untied"
     train(folder, monkeypatch, tmp_path / "whole", line)
-    save = training_loop.save_state
-
-    def save_and_stop(path, step, *rest):
-        save(path, step, *rest)
-        if step == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(training_loop, "save_state", save_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, monkeypatch, tmp_path / "parts", line)
-    train(folder, monkeypatch, tmp_path / "parts", line)
+    run_in_two_parts(lambda: train(folder, monkeypatch, tmp_path / "parts", line), monkeypatch, stop=5)
     assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
     whole, parts = (load_file(tmp_path / name / "medusa_lm_head.safetensors") for name in ("whole", "parts"))
     assert whole.keys() == parts.keys() and all(torch.equal(whole[name], parts[name]) for name in whole)

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tiny_blockwise import END, V  # noqa: E402
-from tiny_causal import CONFIG, LENGTH, curve, run, write_inputs  # noqa: E402
+from tiny_causal import CONFIG, LENGTH, write_inputs  # noqa: E402
+from training_runs import curve, run, run_in_two_parts  # noqa: E402
 
 import causal_lm  # noqa: E402
 import train_lm  # noqa: E402
@@ -50,19 +51,7 @@ def test_the_folder_opens_and_its_loss_is_that_of_the_curve(folder, monkeypatch)
 @pytest.mark.parametrize("arithmetic", ["--bf16", "--no-bf16"])
 def test_a_stopped_run_ends_as_an_uninterrupted_one(folder, monkeypatch, arithmetic):
     train(folder, monkeypatch, "whole", arithmetic)
-    save, calls = training_loop.save_state, []
-
-    def save_and_stop(path, step, *rest):
-        save(path, step, *rest)
-        calls.append(step)
-        if step == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(training_loop, "save_state", save_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, monkeypatch, "parts", arithmetic)
-    train(folder, monkeypatch, "parts", arithmetic)
-    assert calls == [1, 5, 9]
+    assert run_in_two_parts(lambda: train(folder, monkeypatch, "parts", arithmetic), monkeypatch, stop=5) == [1, 5, 9]
     assert curve(folder / "whole") == curve(folder / "parts")
     models = [transformers.AutoModelForCausalLM.from_pretrained(folder / name).state_dict() for name in ("whole", "parts")]
     assert models[0].keys() == models[1].keys() and all(torch.equal(models[0][name], models[1][name]) for name in models[0])

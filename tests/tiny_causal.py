@@ -23,15 +23,3 @@ def write_inputs(folder: Path, config: dict = CONFIG) -> Path:
     write_prompts(folder / "prompts.jsonl", 40)
     (folder / "shape.json").write_text(json.dumps(config))
     return folder
-
-
-def run(module, monkeypatch, line: str) -> None:
-    """The tool with a command line."""
-    monkeypatch.setattr("sys.argv", [module.__name__, *line.split()])
-    module.main()
-
-
-def curve(out: Path) -> list[dict]:
-    """The rows of a curve but for how fast they came."""
-    rows = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_s"} for row in rows]

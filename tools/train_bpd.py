@@ -3,7 +3,7 @@
     python tools/train_bpd.py OUT --train gsm8k=train.gsm8k.npy*2 --valid gsm8k=valid.gsm8k.npy --steps 6000
 
 Token files are flat uint16/int32 arrays; `*2` weighs a file's share of the windows. OUT receives `model.safetensors`,
-`state.pt` (to resume: run the same command again) and `curve.jsonl` (training and validation loss of every head).
+`state.pt` (to resume: run the same command again), `curve.jsonl` (training and validation loss of every head) and `training.json`.
 The loss is the sum over heads of appendix C.1; heads 2..h are evaluated on a random `--later-fraction` of the
 positions and weighted by `--later-weight`.
 
@@ -89,7 +89,7 @@ class Blockwise:
             found[name] = [round(float(loss), 4) for loss in losses]
         return found
 
-    def save(self, steps: int, seconds: float) -> None:
+    def save(self, steps: int) -> None:
         made = {"step": str(steps)} | ({"distilled_at_temperature": str(self.args.temperature)} if self.args.distill else {})
         self.weights.save(self.args.out / "model.safetensors", made)
 

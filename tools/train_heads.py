@@ -4,7 +4,7 @@
 
 FOLDER holds the model (`save_pretrained`); it is read and never written. On its own continuations (`--own`, windows of
 `sample_text.py FOLDER`) head j learns the model's distribution at `--temperature` j tokens ahead; on token files, the text.
-OUT becomes a Medusa checkpoint (`medusa_heads.py`) with the loop's `state.pt` and `curve.jsonl` (`training_loop.py`), whose
+OUT becomes a Medusa checkpoint (`medusa_heads.py`) with the loop's `state.pt`, `training.json` and `curve.jsonl` (`training_loop.py`), whose
 losses are those of heads 2..h. Heads share the model's output embedding unless each gets a table of its own (`--untied`).
 """
 
@@ -79,7 +79,7 @@ class Heads:
             found[name] = [round(float(loss), 4) for loss in losses]
         return found
 
-    def save(self, steps: int, seconds: float) -> None:
+    def save(self, steps: int) -> None:
         self.weights.save(self.args.out, str(self.args.base))
 
 
@@ -101,9 +101,7 @@ def main() -> None:
         if file.windows != args.own:
             wanted = "windows (.npz of sample_text.py) with --own, flat tokens without it"
             raise SystemExit(f"--train {name}: expected {wanted}, got {'windows' if file.windows else 'flat tokens'}")
-    trainee = Heads(args)
-    print(f"{sum(p.numel() for p in trainee.weights.parameters()):,} parameters", flush=True)
-    train(trainee, files, valid, args)
+    train(Heads(args), files, valid, args)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,13 @@
         --valid gsm8k=valid.gsm8k.npy --steps 600
 
 OUT becomes a folder that `AutoModelForCausalLM.from_pretrained` opens (fp32 weights in safetensors, config.json and
-tokenizer.json) with `training.json` (what it was made of and what that cost) and the loop's `state.pt` and
-`curve.jsonl` (`training_loop.py`). Presets are the rescoring models of Kim et al. 2024, table 6; `--config` takes any other
+tokenizer.json) with the loop's `state.pt`, `curve.jsonl` and `training.json` (`training_loop.py`). Presets are the rescoring models of Kim et al. 2024, table 6; `--config` takes any other
 configuration. Positions past `--length` are never trained.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
@@ -21,7 +19,6 @@ from torch import Tensor, nn
 
 from causal_lm import PRESETS, hidden_states, new_model, preset, read_config, save_model, table
 from prepare_demo import END_OF_TEXT
-from rescore.lm.atomic import replacing
 from tied_loss import first_loss
 from token_files import Batch, TokenFiles
 from training_loop import Pair, add_options, check_options, device, optimizers, token_files, train
@@ -35,7 +32,6 @@ class LanguageModel:
         self.pair = Pair(new_model(configuration(args), args.seed), device(), torch.bfloat16 if args.bf16 else torch.float32)
         self.weights = self.pair.master
         self.pair.model.train()
-        self.parameters = sum(p.numel() for p in self.weights.parameters())
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         tables = [module.weight for module in self.weights.modules() if isinstance(module, nn.Embedding)]
@@ -61,12 +57,8 @@ class LanguageModel:
         self.pair.model.train()
         return found
 
-    def save(self, steps: int, seconds: float) -> None:
+    def save(self, steps: int) -> None:
         save_model(self.weights, self.args.out, self.args.tokenizer)
-        made = {"parameters": self.parameters, "steps": steps, "of_steps": self.args.steps, "tokens": steps * self.args.rows * self.args.length,
-                "minutes": round(seconds / 60, 1), "threads": torch.get_num_threads(), "device": device(), "bf16": self.args.bf16}  # fmt: skip
-        with replacing(self.args.out / "training.json") as file:
-            file.write((json.dumps(made, indent=2) + "\n").encode())
 
 
 def configuration(args: argparse.Namespace):
@@ -91,9 +83,7 @@ def main() -> None:
     shape.add_argument("--config", type=Path, metavar="FILE", help="JSON of a Hugging Face configuration")
     args = parser.parse_args()
     check_options(parser, args)
-    model = LanguageModel(args)
-    print(f"{model.parameters:,} parameters", flush=True)
-    train(model, *token_files(args), args)
+    train(LanguageModel(args), *token_files(args), args)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 A run is determined by its options: step s draws the same windows however often it was stopped before, so that a
 resumed run ends with the weights, and the curve, of an uninterrupted one. OUT receives
 
-    state.pt     step, fp32 weights that are trained and the optimizers' state; the same command goes on from it
-    curve.jsonl  one line a logged step: step, loss (of every head, nats per token), norm (of the gradient), tokens_per_s
-                 and, every `--every` steps and at the end, valid: per set, the losses of every head
+    state.pt       step, fp32 weights that are trained and the optimizers' state; the same command goes on from it
+    curve.jsonl    one line a logged step: step, loss (of every head, nats per token), norm (of the gradient), tokens_per_s
+                   and, every `--every` steps and at the end, valid: per set, the losses of every head
+    training.json  what was trained, and what it has cost so far
 
 and what the trainer saves beside them.
 """
@@ -47,8 +48,8 @@ class Trainee(Protocol):
     def validate(self, valid: TokenFiles) -> dict[str, list[float]]:
         """Mean losses in nats per token of every head, by set."""
 
-    def save(self, steps: int, seconds: float) -> None:
-        """Write the model as it is after `steps` steps, which took `seconds` of all runs together."""
+    def save(self, steps: int) -> None:
+        """Write the model as it is after `steps` steps."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -174,6 +175,7 @@ def train(trainee: Trainee, files: TokenFiles, valid: TokenFiles, args: argparse
     args.out.mkdir(parents=True, exist_ok=True)
     optims = trainee.optimizers()
     first, spent = resume(args.out / "state.pt", trainee.weights, optims, device())
+    print(f"{trained_parameters(trainee.weights):,} parameters are trained", flush=True)
     trainee.refresh()
     cut_curve(args.out / "curve.jsonl", first)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
@@ -205,7 +207,8 @@ def train(trainee: Trainee, files: TokenFiles, valid: TokenFiles, args: argparse
             write(curve, bar, row)
             if "valid" in row:
                 seconds = spent + time.monotonic() - began
-                trainee.save(step + 1, seconds)
+                trainee.save(step + 1)
+                write_cost(trainee.weights, step + 1, seconds, args)
                 save_state(args.out / "state.pt", step + 1, seconds, trainee.weights, optims)
 
 
@@ -215,6 +218,21 @@ def follow(optims: list[torch.optim.Optimizer], factor: float) -> None:
         for group in optim.param_groups:
             group["lr"] = group["base_lr"] * factor
         optim.step()
+
+
+def trained_parameters(weights: nn.Module) -> int:
+    return sum(p.numel() for p in weights.parameters() if p.requires_grad)
+
+
+def write_cost(weights: nn.Module, steps: int, seconds: float, args: argparse.Namespace) -> None:
+    """training.json: `parameters` are those that are trained, `minutes` those of all runs together, validation included."""
+    cost = {
+        "parameters": trained_parameters(weights), "steps": steps, "of_steps": args.steps,
+        "tokens": steps * args.rows * args.length, "minutes": round(seconds / 60, 1), "device": device(),
+        "threads": torch.get_num_threads(), "bf16": args.bf16,
+    }  # fmt: skip
+    with replacing(args.out / "training.json") as file:
+        file.write((json.dumps(cost, indent=2) + "\n").encode())
 
 
 def write(curve, bar: Progress, row: dict) -> None:
