@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,5 +117,5 @@ class Drafting:
             return source
         if isinstance(source, (str, PathLike)):
             width = target.config.hidden_size
-            source = MedusaHeads.load(source, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
+            source = MedusaHeads.load(Path(source), width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
         return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes)

@@ -20,7 +20,7 @@ _ROW_BY_ROW = frozenset(
             logits_process,
             "EpsilonLogitsWarper EtaLogitsWarper ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
             "InfNanRemoveLogitsProcessor LogitNormalization MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor MinPLogitsWarper "
-            "NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor "
+            "NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor RepetitionPenaltyLogitsProcessor SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor "
             "SuppressTokensLogitsProcessor TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper TopPLogitsWarper TypicalLogitsWarper",
         ),
         (stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria"),
@@ -44,6 +44,7 @@ class Row:
         self.call, self.number = call, number
         self.start = call.ids.shape[1] - call.pads[number]
         self.padded = call.ids[number : number + 1]
+        self._processors = [_of_row(processor, number) for processor in call.processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
@@ -55,7 +56,7 @@ class Row:
         """Scores [1, V] of `generate`'s processors, from ids int64 [1, m] without padding and logits [1, V]."""
         text = self._text(ids[:, self.start :])
         scores = given = logits.to(self.padded.device, torch.float32)
-        for processor in self.call.processors:
+        for processor in self._processors:
             scores = self._asked(processor, text, scores)
         if self.call.scores or self.call.logits:
             self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
@@ -98,6 +99,13 @@ def check_processors(call: Call) -> None:
     for processor in call.processors:
         if call.batch > 1 and isinstance(processor, _OF_ONE_TEXT):
             raise ValueError(f"logits_processor: {type(processor).__name__} remembers the step before of all rows, expected one row, got {call.batch}; generate them one by one")
+
+
+def _of_row(processor: Any, row: int) -> Any:
+    """The repetition penalty knows how much padding each row has; it is told about this one alone."""
+    if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(processor.prompt_ignore_length, Tensor):
+        return processor
+    return logits_process.RepetitionPenaltyLogitsProcessor(processor.penalty, processor.prompt_ignore_length[row : row + 1])
 
 
 def _key(new: NDArray[np.integer]) -> bytes:
