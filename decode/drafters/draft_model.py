@@ -143,11 +143,11 @@ class ChainLaw:
                 raise ValueError(f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}")
         return self.q[[node + 1 for node in nodes]]
 
-    def after(self, tokens: Sequence[int]) -> Tensor | None:
-        """q(. | tokens behind the certain one), float64 [V]; None behind g tokens."""
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """q(. | tokens behind the certain one), float64 [V], for fewer than g tokens, drafted or not."""
         drafted = tuple(int(token) for token in tokens)
         if len(drafted) >= len(self.drafted):
-            return None
+            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}")
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)
