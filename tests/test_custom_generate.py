@@ -12,6 +12,7 @@ from scripted import Scripted
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
 import tiny_transformers  # noqa: E402
+from tiny_mtp import modules_of  # noqa: E402
 from tokenizers import Tokenizer, decoders, models  # noqa: E402
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer  # noqa: E402
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria  # noqa: E402
@@ -19,8 +20,10 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList, StopSt
 from rescore import Drafting, NGram, Rescorer  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
+from rescore.decode.huggingface.caller import dropped_arguments  # noqa: E402
 from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
 from rescore.decode.models.medusa import MedusaHeads  # noqa: E402
+from rescore.decode.models.mtp import MtpHeads  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -190,6 +193,14 @@ def test_a_processor_that_remembers_sees_every_position_once():
     check(tiny_transformers.shared("llama"), one(), max_new_tokens=15, do_sample=False, guidance_scale=1.6, negative_prompt_ids=negative)
 
 
+def test_arguments_are_read_from_the_call_of_generate_alone():
+    """A function around the object hides it: then only what transformers hands on is known."""
+    model, drafting, streamer = tiny_transformers.shared("llama"), Drafting(Prophet([])), Recorder()
+    assert dropped_arguments(drafting) == {}
+    model.generate(**one(), max_new_tokens=5, streamer=streamer, custom_generate=lambda *given, **named: drafting(*given, **named))
+    assert len(streamer.calls) == 1  # the prompt, which generate gives it
+
+
 class Recorder:
     """A streamer that keeps what it is given."""
 
@@ -274,6 +285,17 @@ def test_a_chat_goes_on_from_its_cache(family, batch):
         more = torch.randint(3, V, (len(batch), 4), generator=draw)
         mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 11), value=1)
         inputs = {"input_ids": torch.cat((expected, more), dim=1), "attention_mask": mask}
+
+
+def test_heads_with_a_memory_go_on_from_a_cache_too():
+    """Multi-token prediction must see the whole text's hidden states, which a cache does not hold."""
+    model, inputs, cache = tiny_transformers.shared("deepseek-v3"), ragged((6, 3)), DynamicCache()
+    heads = MtpHeads(CausalLMTarget(model), modules_of(model))
+    for _ in range(2):
+        expected = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None)
+        got = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None, past_key_values=cache, custom_generate=Drafting(heads, nodes=8))
+        assert got.tolist() == expected.tolist() and cache.get_seq_length() == expected.shape[1] - 1
+        inputs = {"input_ids": expected, "attention_mask": torch.nn.functional.pad(inputs["attention_mask"], (0, 6), value=1)}
 
 
 def test_an_empty_cache_with_windows_is_filled():

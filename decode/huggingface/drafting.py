@@ -14,7 +14,7 @@ from rescore.decode.drafters.draft import Drafter
 from rescore.decode.drafters.lattice import Slots, TreeDrafter
 from rescore.decode.generate import Options, stream
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.heads import Heads
+from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.request import Finish, Request, Statistics
 from rescore.decode.rules import Rule
@@ -82,7 +82,8 @@ class Drafting:
 
     def _decode(self, call: Call, model: Any, rows: list[Row], steps: Steps) -> RememberingTarget | None:
         target, drafter = self._open(model)
-        cached = RememberingTarget(target, call.cache, call.pads) if call.cache is not None or call.scores or call.logits else None
+        past = None if _needs_every_state(drafter) else call.cache
+        cached = RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
         together = Together([row.ended for row in rows], [row.start for row in rows])
         requests = []
         for row, prompt in zip(rows, call.prompts()):
@@ -119,3 +120,9 @@ class Drafting:
             width = target.config.hidden_size
             source = MedusaHeads.load(Path(source), width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
         return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes)
+
+
+def _needs_every_state(drafter: Any) -> bool:
+    """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds of it."""
+    heads = getattr(getattr(drafter, "slots", None), "heads", None)
+    return heads is not None and not isinstance(heads, Memoryless)
