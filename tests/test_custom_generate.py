@@ -399,6 +399,16 @@ def test_sampled_text_has_the_models_distribution(drawn):
     assert len(cells) > 30 and chi2.sf(g, len(cells) - 1) > 1e-3
 
 
+def test_a_drawn_draft_is_shaped_as_the_target_is():
+    """Drawn from the model's own shaped distribution, everything is accepted."""
+    model = tiny_transformers.shared("llama")
+    drafting = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=3, vocab_size=V, drawn=True))
+    torch.manual_seed(3)
+    arguments = dict(do_sample=True, temperature=0.4, top_k=6, top_p=0.8, eos_token_id=None)
+    model.generate(**ragged(), **arguments, max_new_tokens=17, custom_generate=drafting)
+    assert [row.accepted for row in drafting.statistics] == [[3, 3, 3, 3]] * 5
+
+
 def test_torchs_seed_is_the_seed():
     model, texts = tiny_transformers.shared("gpt2"), []
     for seed, drafting in ((1, Drafting(Prophet([]))), (1, Drafting(NGramDrafter(ngram(), slots=3, nodes=9))), (2, Drafting(Prophet([])))):
@@ -459,8 +469,11 @@ def test_inputs_that_are_refused():
         tiny_transformers.shared("gpt2").generate(**one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting)
     with pytest.raises(ValueError, match="expected a decoder-only model, got T5ForConditionalGeneration; decode with rescore.decode.generate"):
         tiny_transformers.shared("t5").generate(**one(), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before of all rows, expected one row, got 5"):
+    with pytest.raises(ValueError, match="UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before, expected one row whose drafts are matched, got 5 rows"):
         model.generate(**ragged(), guidance_scale=1.5, negative_prompt_ids=ids, max_new_tokens=4, custom_generate=drafting)
+    drawn = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=2, vocab_size=V, drawn=True))
+    with pytest.raises(ValueError, match="expected one row whose drafts are matched, got BlockVerification, which asks about rejected tokens too"):
+        model.generate(**one(), do_sample=True, guidance_scale=1.5, negative_prompt_ids=ids[:1], max_new_tokens=4, custom_generate=drawn)
     with pytest.raises(ValueError, match="pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None"):
         criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
         tiny_transformers.shared("gpt2").generate(**one(), eos_token_id=None, stopping_criteria=criteria, max_new_tokens=4, custom_generate=drafting)
