@@ -39,17 +39,17 @@ class DraftModelDrafter:
         self.model = model
         self.gamma = gamma
         self.vocab_size = vocab_size
-        self.drawn = drawn
+        self.drawn = int(drawn)
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DraftModelSession:
         reader = Reader(self.model, prompts, ahead=self.gamma - 1, vocab_size=self.vocab_size)
-        return DraftModelSession(reader, self.gamma, self.drawn, shaping)
+        return DraftModelSession(reader, self.gamma, drawn=bool(self.drawn), shaping=shaping)
 
 
 class DraftModelSession:
     """A small model at work on the requests of one call."""
 
-    def __init__(self, reader: Reader, gamma: int, drawn: bool, shaping: Shaping):
+    def __init__(self, reader: Reader, gamma: int, *, drawn: bool, shaping: Shaping):
         self.reader = reader
         self.gamma = gamma
         self.drawn = drawn
