@@ -154,6 +154,47 @@ def model_tree(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, for the prefixes of at most `slots` tokens that the model alone finds most probable after states [B]."""
 
+@final
+class Normalised:
+    """q(w | prefix) over the drafts of B lattices, made of copies of the arrays; the models are kept.
+
+    q(w_1..w_T) is proportional to exp(-cost / temperature); with `local`, q(w | prefix) is the softmax over the slot's
+    candidates. ValueError beyond so many `transitions` (expanded states times K) in one lattice or in all together.
+    Methods may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Automaton],
+        states: NDArray[np.uint32],  # [J, B]
+        ids: NDArray[np.int32],  # [B, T, K], padding -1
+        cost: NDArray[np.float32],  # [B, T, K]
+        alpha: NDArray[np.float64],  # [J, T]
+        *,
+        temperature: float = 1.0,
+        local: bool = False,
+        transitions: int = 67108864,
+        threads: int = 1,
+    ) -> None: ...
+    @property
+    def log_mass(self) -> NDArray[np.float64]:
+        """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf where none is possible; [0] if local."""
+
+    @property
+    def states(self) -> NDArray[np.int64]:
+        """Expanded states [B]; [0] if local."""
+
+    def sample(
+        self, uniforms: NDArray[np.float64], *, threads: int = 1
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
+        """Paths drawn with uniforms [B, p, T] in [0, 1): tokens [B, p, T], q [B, p, T, K] by rank, ln q and lengths [B, p]."""
+
+    def rows(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
+        """q [B, p, T, K] along drafts [B, p, T], padding -1; 0 after the padding's first row and after a token that is not possible."""
+
+    def logq(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
+        """ln q [B, p] of drafts [B, p, T], padding -1; -inf where a token is not possible."""
+
 def count_windows(
     parts: Sequence[tuple[NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.int32], int, int]],
     *,

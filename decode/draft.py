@@ -1,4 +1,4 @@
-"""Drafts of sausage lattices: the p best strings and the best token tree, rescored by n-gram models.
+"""Drafts of sausage lattices: the p best strings, the best token tree and samples, rescored by n-gram models.
 
 The rescored cost of w_1..w_T is sum_t [ cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al.,
 "Exploring and Improving Blockwise Parallel Drafts", section 7.2, here exact and with failure arcs.
@@ -18,6 +18,8 @@ from rescore import _core
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.ngram import NGram
+
+from .normalised import NormalisedLattice
 
 SEMANTICS = ("failure", "epsilon")
 
@@ -117,6 +119,16 @@ class Rescorer:
         if sausage.is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
         return self.trees(sausage, history, n)[0]
+
+    def normalise(self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False) -> NormalisedLattice:
+        """The lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
+
+        q(w_1..w_T) is proportional to exp(-cost / temperature), cost being that of `paths`; with `local`, q(w | prefix) is
+        the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation expands all
+        that can be reached: ValueError beyond 2^26 transitions (states times K) in the whole batch, some 0.8 GB.
+        """
+        core = _core.Normalised(*self._call(sausage, history), temperature=temperature, local=local, threads=self.threads)
+        return NormalisedLattice(core, ids=sausage.ids, local=local, threads=self.threads)
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""

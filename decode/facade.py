@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rescore.decode.draft import Drafts, Rescorer, Trees, propose_trees
+    from rescore.decode.normalised import NormalisedLattice, SampledDrafts, dense_rows
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
     from rescore.lattice.tree import TokenTree
@@ -21,10 +22,13 @@ _HOME = {
     "Drafts": "decode.draft",
     "Dump": "lattice.dump",
     "NGram": "lm.ngram",
+    "NormalisedLattice": "decode.normalised",
     "Rescorer": "decode.draft",
+    "SampledDrafts": "decode.normalised",
     "Sausage": "lattice.sausage",
     "TokenTree": "lattice.tree",
     "Trees": "decode.draft",
+    "dense_rows": "decode.normalised",
     "propose_trees": "decode.draft",
 }
 
@@ -32,10 +36,13 @@ __all__ = [
     "Drafts",
     "Dump",
     "NGram",
+    "NormalisedLattice",
     "Rescorer",
+    "SampledDrafts",
     "Sausage",
     "TokenTree",
     "Trees",
+    "dense_rows",
     "propose_trees",
 ]
 

@@ -25,9 +25,10 @@ from .models.block import Block
 from .models.heads import Step
 from .models.target import Target
 from .request import Finish, Generation, Request, Running
-from .rules import Greedy, Matching, Rule, Verdict, Verifier, View
+from .rules import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier, View
 from .shaping import Shaping
 from .stopping import Stopping
+from .verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class Options:
     """How to decode.
 
     shaping   what makes logits a distribution; greedy by default
-    rule      None: greedy, or matching where shaping draws
+    rule      None: greedy; where shaping draws, matching, or of drafts that are drawn from q block verification (one
+              draft) and recursive rejection (several)
     stopping  what ends a text before max_tokens
     layout    one row for each request's tree, or a row for each draft
     """
@@ -54,8 +56,15 @@ class Options:
         if self.rule is not None and not isinstance(self.rule, Greedy) and self.shaping.sampling is None:
             raise ValueError(f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; give shaping a Sampling, or leave the rule out")
 
-    def chosen_rule(self) -> Rule:
-        return self.rule or (Greedy() if self.shaping.sampling is None else Matching())
+    def rule_for(self, drafter: Drafter | None) -> Rule:
+        """The rule that was asked for, else the default; ValueError if it does not go with the drafter."""
+        drawn = drafter.drawn if drafter else 0
+        default = Greedy() if self.shaping.sampling is None else (Matching(), BlockVerification(), RecursiveRejection())[min(drawn, 2)]
+        rule = self.rule or default
+        if drafter is not None and bool(drawn) != rule.drawn:
+            wants, got = ("drawn from q", "deterministic") if rule.drawn else ("deterministic", "drawn")
+            raise ValueError(f"drafter: expected drafts that are {wants}, which {type(rule).__name__} verifies, got {type(drafter).__name__}, whose drafts are {got}")
+        return rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,10 +104,6 @@ class _Call:
 
     def __init__(self, target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None, options: Options):
         self.target, self.options = target, options
-        self.rule = options.chosen_rule()
-        if drafter is not None and drafter.drawn != self.rule.drawn:
-            wants, got = ("drawn from q", "deterministic") if self.rule.drawn else ("deterministic", "drawn")
-            raise ValueError(f"drafter: expected drafts that are {wants}, which {type(self.rule).__name__} verifies, got {type(drafter).__name__}, whose drafts are {got}")
         requests = [one if isinstance(one, Request) else Request(prompt=one) for one in prompts]
         self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
         if not self.prompts:
@@ -107,7 +112,8 @@ class _Call:
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [_running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))]
         self.session: DrafterSession | None = drafter.open(self.prompts, options.shaping) if drafter else None
-        self.verifiers: list[Verifier] = [self.rule.open() for _ in requests]
+        rule = options.rule_for(drafter)
+        self.verifiers: list[Verifier] = [rule.open() for _ in requests]
 
     @torch.inference_mode()
     def chunks(self) -> Iterator[Chunk]:
@@ -165,8 +171,8 @@ class _Call:
         laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
         states = laid.nodes(self.target.read(laid.block, self.cache))
         verdicts = self._verdicts(active, drafts, self.target.logits(states))
-        layout.commit(self.cache, trees, starts, [verdict.path for verdict in verdicts])
-        fresh = [states[row, [0, *(1 + node for node in verdict.path)]] for row, verdict in enumerate(verdicts)]
+        layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
+        fresh = [states[row, [0, *(1 + node for node in verdict.accepted)]] for row, verdict in enumerate(verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
@@ -184,7 +190,6 @@ class _Call:
                     logits=logits[row],
                     best=best[row],
                     shaping=self.options.shaping,
-                    room=one.room,
                     seeds=one.seeds[len(one.tokens) :],
                     random=one.random,
                 )
@@ -194,10 +199,9 @@ class _Call:
 
     def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
         """What the verdict adds to a text, no more than it has room for and nothing behind its end."""
-        certain = [] if verdict.token is None else [verdict.token]
-        tokens = (draft.tree.tokens[verdict.path].tolist() + certain)[: one.room]
+        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
         taken = one.take(tokens, self.options.stopping)
-        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=min(len(verdict.path), taken), finish=one.finish)
+        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=min(verdict.length, taken), finish=one.finish)
 
     def _drop_finished(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> tuple[list[Running], Tensor, list[Tensor]]:
         going = [row for row, one in enumerate(active) if one.finish is None]

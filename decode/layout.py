@@ -43,7 +43,7 @@ class TreeLayout:
             ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
             depths[row, 1 : 1 + tree.size] = tree.depths
         start, end = torch.tensor(starts, device=device), max(starts) + width
-        if all(_is_chain(tree) for tree in trees):
+        if all(is_chain(tree) for tree in trees):
             block = Block.chain(torch.from_numpy(ids).to(device), start, end)
         else:
             ancestors = torch.from_numpy(_ancestors(trees, width)).to(device)
@@ -109,7 +109,8 @@ def path_to(tree: TokenTree, node: int) -> list[int]:
     return path[::-1]
 
 
-def _is_chain(tree: TokenTree) -> bool:
+def is_chain(tree: TokenTree) -> bool:
+    """Whether every node follows the one before it."""
     return bool((tree.parents == np.arange(-1, tree.size - 1)).all())
 
 

@@ -1,30 +1,23 @@
-"""Verification rules in the decode loop: from one pass over a draft to the accepted path and one certain token more."""
+"""Verification rules in the decode loop: what a pass over a draft says of one request (decode/verify has the rules themselves)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.lattice.tree import ROOT
-
-from .drafters.draft import Draft
-from .layout import path_to
+from .drafters.draft import Draft, Law
+from .layout import is_chain, path_to
 from .sampling import uniform
-from .shaping import Shaping, draw
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """path: the accepted nodes from the root on; token: the certain token behind them, None where nobody has room for it."""
-
-    path: list[int]
-    token: int | None
+from .shaping import Shaping
+from .verify import block, greedy, greedy_block, matching, recursive, token
+from .verify.modification import Modified, Stack
+from .verify.sample import sample
+from .verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,8 +28,7 @@ class View:
     history  int32 [n], the text up to the certain token
     logits   [1 + n, V] of the next token, row 0 after the certain token, row 1 + i after node i
     best     [1 + n], their argmax
-    room     how many tokens the text may still have
-    seeds    uint64, one for each of them; empty for greedy decoding
+    seeds    uint64, one for each token that the text may still have; empty for greedy decoding
     random   the request's own numbers, for rules that need more than one a position
     """
 
@@ -45,7 +37,6 @@ class View:
     logits: Tensor
     best: NDArray[np.int64]
     shaping: Shaping
-    room: int
     seeds: NDArray[np.uint64]
     random: np.random.Generator
 
@@ -60,6 +51,21 @@ class View:
     def probabilities(self, nodes: Sequence[int]) -> Tensor:
         """The target's distributions after nodes, float64 [m, V]."""
         return self.shaping.probabilities(self.scores(nodes))
+
+    def chain(self) -> tuple[Tensor, Tensor, NDArray[np.int32], NDArray[np.float64]]:
+        """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of one drawn chain."""
+        tree = self.draft.tree
+        if not is_chain(tree):
+            raise ValueError("draft: expected one chain, which token and block verification test, got a tree with branches; draw 1 path, or verify with RecursiveRejection")
+        nodes = range(-1, tree.size)
+        p = self.probabilities(nodes)
+        q = self.law.rows(nodes[:-1]) if tree.size else p[:0]
+        return p, q, tree.tokens, self.random.random(tree.size + 1)
+
+    @property
+    def law(self) -> Law:
+        assert self.draft.law is not None, "drawn drafts come with their law"
+        return self.draft.law
 
 
 class Verifier(Protocol):
@@ -80,49 +86,108 @@ class Rule(Protocol):
 class Greedy:
     """The longest path that the target's most probable tokens take."""
 
-    guarantee = "the target's greedy text, token for token (equal arithmetic)"
+    guarantee = greedy.GUARANTEE
     drawn = False
 
-    def open(self) -> Greedy:
+    def open(self) -> Verifier:
         return self
 
     def verify(self, view: View) -> Verdict:
         if view.shaping.reads_text:
-            return _follow(view, lambda node, depth: int(view.scores([node])[0].argmax()))
-        return _follow(view, lambda node, depth: int(view.best[1 + node]))
+            return greedy.follow(view.draft.tree, lambda node: int(view.scores([node])[0].argmax()))
+        return greedy.follow(view.draft.tree, lambda node: int(view.best[1 + node]))
 
 
 class Matching:
-    """The longest path that the tokens drawn from the target take, each with the number of its own position.
+    """The longest path that the tokens drawn from the target take, each with the number of its own position."""
 
-    The draw never looks at the draft, so the text depends on the seed alone: not on drafts, trees, or batches.
-    """
-
-    guarantee = "the target's distribution; the same text whatever is drafted"
+    guarantee = matching.GUARANTEE
     drawn = False
 
-    def open(self) -> Matching:
+    def open(self) -> Verifier:
         return self
 
     def verify(self, view: View) -> Verdict:
-        numbers = torch.from_numpy(uniform(view.seeds))
+        depths = view.draft.tree.depths
+        # A token behind the last for which there is room has no number of its own, and nobody will see it.
+        numbers = np.append(uniform(view.seeds), 0.0)
 
-        def drawn(node: int, depth: int) -> int:
-            return int(draw(view.probabilities([node]), numbers[depth : depth + 1].to(view.logits.device)))
+        def drawn(node: int) -> int:
+            return int(sample(view.probabilities([node])[0], float(numbers[depths[node] if node >= 0 else 0])))
 
-        return _follow(view, drawn)
+        return greedy.follow(view.draft.tree, drawn)
 
 
-def _follow(view: View, token_after: Callable[[int, int], int]) -> Verdict:
-    """Down the tree while the target's token after a node (and its depth) is one of its children."""
-    tree = view.draft.tree
-    children = {(parent, token): node for node, (parent, token) in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
-    node = ROOT
-    path: list[int] = []
-    while len(path) < view.room:
-        token = token_after(node, len(path))
-        if (node, token) not in children:
-            return Verdict(path=path, token=token)
-        node = children[node, token]
-        path.append(node)
-    return Verdict(path=path, token=None)
+class TokenVerification:
+    """Each drawn token is tested by itself (Leviathan et al. 2023, Chen et al. 2023)."""
+
+    guarantee = token.GUARANTEE
+    drawn = True
+
+    def open(self) -> Verifier:
+        return self
+
+    def verify(self, view: View) -> Verdict:
+        return token.verify(*view.chain())
+
+
+class BlockVerification:
+    """The drawn tokens are tested together (Sun et al. 2025): the default for drawn chains."""
+
+    guarantee = block.GUARANTEE
+    drawn = True
+
+    def open(self) -> Verifier:
+        return self
+
+    def verify(self, view: View) -> Verdict:
+        return block.verify(*view.chain())
+
+
+class GreedyBlockVerification:
+    """The most that one block can keep; the positions that it leaves are decoded with a modified target (Sun et al. 2025, appendix C)."""
+
+    guarantee = greedy_block.GUARANTEE
+    drawn = True
+
+    def open(self) -> Verifier:
+        return _GreedyBlock()
+
+
+class _GreedyBlock:
+    def __init__(self) -> None:
+        self.stack: Stack = ()
+
+    def verify(self, view: View) -> Verdict:
+        p, q, draft, uniforms = view.chain()
+        target = Modified.along(self.stack, p, draft)
+        verdict = greedy_block.verify(target.p, q, draft, uniforms)
+        if len(draft):
+            self.stack = target.after(verdict, q, view.law.after)
+        return verdict
+
+
+class RecursiveRejection:
+    """Several drafts, merged to a tree: the children of a node are tested one after the other (Miao et al. 2024).
+
+    siblings: 'independent' of drafts drawn from q, 'fixed' for deterministic trees.
+    """
+
+    guarantee = recursive.GUARANTEE
+
+    def __init__(self, siblings: recursive.Siblings = "independent"):
+        self.siblings = siblings
+        self.drawn = siblings != "fixed"
+
+    def open(self) -> Verifier:
+        return self
+
+    def verify(self, view: View) -> Verdict:
+        tree = view.draft.tree
+        nodes = range(-1, tree.size)
+        drawn = self.drawn and tree.size > 0
+        order = view.draft.draws if drawn else None
+        uniforms = view.random.random((len(order) if order is not None else tree.size) + 1)
+        q = view.law.rows(nodes) if drawn else None
+        siblings = self.siblings if drawn else "fixed"
+        return recursive.verify(view.probabilities(nodes), tree, uniforms, siblings=siblings, q=q, draws=order)

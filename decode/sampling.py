@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .verify.sample import sample
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
@@ -80,13 +82,10 @@ class Sampling:
         seeds = np.asarray(seeds)
         if seeds.dtype != np.uint64:
             raise TypeError(f"seeds: expected uint64, got {seeds.dtype}")
-        cumulative = np.cumsum(self.distribution(logits), axis=-1)
-        if seeds.shape != cumulative.shape[:-1]:
-            raise ValueError(f"seeds: expected shape {list(cumulative.shape[:-1])}, one per row of logits, got {list(seeds.shape)}")
-        total = cumulative[..., -1]
-        # Rounding must not carry the target to the very end, past the last token that has mass.
-        target = np.minimum(uniform(seeds) * total, np.nextafter(total, 0.0))
-        return (cumulative <= target[..., None]).sum(axis=-1, dtype=np.int32)
+        probs = self.distribution(logits)
+        if seeds.shape != probs.shape[:-1]:
+            raise ValueError(f"seeds: expected shape {list(probs.shape[:-1])}, one per row of logits, got {list(seeds.shape)}")
+        return sample(probs, uniform(seeds)).astype(np.int32)
 
 
 def uniform(seeds: np.ndarray) -> np.ndarray:

@@ -32,3 +32,17 @@ def demo() -> Path:
     if not (folder / "demo.ngram").exists():
         pytest.skip(f"{folder} holds no demo.ngram")
     return folder
+
+
+@pytest.fixture(scope="session")
+def worked():
+    """The worked example's model (NGram) and its sausage."""
+    import example
+    import numpy as np
+
+    from rescore.lattice.sausage import Sausage
+    from rescore.lm.ngram import NGram
+    from rescore.lm.tables import Tables
+
+    model = NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=len(example.WORDS)))
+    return model, Sausage(ids=np.array(example.IDS, np.int32), cost=np.array(example.COST, np.float32))

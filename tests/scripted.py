@@ -14,7 +14,7 @@ from rescore.lattice.tree import TokenTree
 class Scripted:
     """Drafts `propose(history)` int [p, T] (padding -1) of each request, merged by prefix and cut to the room."""
 
-    drawn = False
+    drawn = 0
 
     def __init__(self, propose: Callable[[np.ndarray], Sequence]):
         self.of_history = propose

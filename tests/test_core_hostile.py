@@ -50,6 +50,13 @@ def mutate(draw: np.random.Generator, good: Compact) -> Compact:
     return good._replace(**bad)
 
 
+def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> None:
+    """q is a distribution, or nothing where a damaged model allows nothing."""
+    tokens, q, logq, lengths = lattice.sample(draw.random((2, 3, 4)))
+    assert np.allclose(q.sum(axis=-1), np.arange(4) < lengths[..., None])
+    lattice.rows(draw.integers(0, VOCAB, (2, 3, 4)).astype(np.int32))
+
+
 def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
     """Every function once."""
     lattices = 2
@@ -66,6 +73,8 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
         lambda: _core.best_tree([lm], states, ids, cost, np.ones((1, 4)), nodes=40),
         lambda: _core.model_tree(lm, states[0], slots=4, nodes=40),
+        lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), threads=2), draw),
+        lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), local=True), draw),
     ]
     for call in calls:
         try:

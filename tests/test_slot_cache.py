@@ -120,6 +120,16 @@ def test_rows_are_copied_and_selected(model):
     close(got, model(torch.cat((ids[[1, 2]], following), dim=1))[:, 5:])
 
 
+def test_rows_that_change_places_are_copied_as_they_were(model):
+    ids = torch.randint(V, (3, 6))
+    cache = SlotCache(3, 8)
+    cache.copy([1, 0, 2], [0, 0, 0], [2, 2, 2])  # nothing was read yet
+    model.read(chain(ids, [0, 0, 0]), cache)
+    cache.copy(torch.tensor([1, 0, 0]), [0, 0, 6], [6, 6, 6])
+    got = model.read(chain([[1], [2], [3]], [6, 6, 6]), cache)
+    close(got, model(torch.cat((ids[[1, 0, 2]], torch.tensor([[1], [2], [3]])), dim=1))[:, 6:])
+
+
 def test_a_window_hides_what_lies_further_back():
     block = chain([[1, 2, 3]], [4])
     assert block.seen(window=3)[0, 0].int().tolist() == [[0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]

@@ -13,8 +13,6 @@
 
 namespace rescore {
 
-constexpr uint32_t kNone = UINT32_MAX;
-
 struct Prefix {
   uint32_t parent;  // kNone for the empty prefix
   uint32_t rank;    // of the last token among its slot's candidates

@@ -4,55 +4,10 @@
 #include <limits>
 
 namespace rescore {
-namespace {
-
-constexpr int kSeenBits = 9;
-
-// A loop, as these are one or two numbers: a call of memcmp takes longer.
-template <typename A, typename B>
-bool same_numbers(const A& a, const B& b, int count) {
-  for (int j = 0; j < count; ++j)
-    if (a[j] != b[j]) return false;
-  return true;
-}
-
-constexpr size_t kMaxTransitions = size_t{1} << 26;  // 0.8 GB of them
-
-}  // namespace
-
-size_t PathSearch::hash(const States& states, int models) const {
-  uint64_t key = 0;
-  for (int j = 0; j < models; ++j) key = (key ^ states[j]) * 0x9E3779B97F4A7C15ull;
-  return (key >> 32) & table_mask_;
-}
-
-void PathSearch::begin_layer() {
-  layer_begin_.push_back(static_cast<uint32_t>(states_.size()));
-  table_.assign(256, kNone);
-  table_mask_ = table_.size() - 1;
-  seen_node_.assign(size_t{1} << kSeenBits, kNone);
-}
-
-void PathSearch::grow_table(int models) {
-  table_.assign(table_.size() * 2, kNone);
-  table_mask_ = table_.size() - 1;
-  for (uint32_t node = layer_begin_.back(); node < states_.size(); ++node) {
-    size_t at = hash(states_[node], models);
-    while (table_[at] != kNone) at = (at + 1) & table_mask_;
-    table_[at] = node;
-  }
-}
-
 // The node of `states` in the newest layer, t. An epsilon arc's target is interned before its source, so
 // that within a layer it has the smaller number.
 uint32_t PathSearch::intern(const States& states, const Models& models, Semantics semantics, int t) {
-  const auto same = [&](uint32_t node) { return same_numbers(states, states_[node], models.size()); };
-  const auto probe = [&] {
-    size_t at = hash(states, models.size());
-    while (table_[at] != kNone && !same(table_[at])) at = (at + 1) & table_mask_;
-    return at;
-  };
-  if (const uint32_t known = table_[probe()]; known != kNone) return known;
+  if (const uint32_t known = layers_.find(states); known != kNone) return known;
   uint32_t target = kNone;
   Fixed weight = kImpossible;
   if (semantics == Semantics::kEpsilon && models.size() == 1 && states[0] != kRoot) {
@@ -62,32 +17,14 @@ uint32_t PathSearch::intern(const States& states, const Models& models, Semantic
     // An epsilon arc after the last token is weighted as in the last slot.
     weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(context.backoff_cost));
   }
-  const uint32_t node = static_cast<uint32_t>(states_.size());
-  states_.push_back(states);
   epsilon_target_.push_back(target);
   epsilon_weight_.push_back(weight);
-  if (2 * (states_.size() - layer_begin_.back()) > table_.size()) {
-    grow_table(models.size());
-  } else {
-    table_[probe()] = node;
-  }
-  return node;
-}
-
-// The node of layer t that arcs lead to. Most nodes of a layer back off to the same few, whose arcs come again.
-uint32_t PathSearch::target(const TakenArcs& arcs, uint32_t token, const Models& models, Semantics semantics, int t) {
-  uint64_t key = 0;
-  for (int j = 0; j < models.size(); ++j) key = (key ^ arcs[j]) * 0x9E3779B97F4A7C15ull;
-  const size_t at = key >> (64 - kSeenBits);
-  uint64_t* seen = &seen_arcs_[at * models.size()];
-  if (seen_node_[at] != kNone && same_numbers(seen, arcs, models.size())) return seen_node_[at];
-  for (int j = 0; j < models.size(); ++j) seen[j] = arcs[j];
-  return seen_node_[at] = intern(models.next(arcs, token), models, semantics, t);
+  return layers_.add(states);
 }
 
 void PathSearch::expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, Semantics semantics) {
   const Slot& slot = slots_[t];
-  const States states = states_[node];
+  const States states = layers_.states(node);
   const size_t row = static_cast<size_t>(node) * width_;
   Expansion expansion;
   uint64_t reached;  // by rank
@@ -105,44 +42,40 @@ void PathSearch::expand_node(uint32_t node, int t, const Models& models, const S
     for (uint64_t left = found; left; left &= left - 1) {
       const int i = __builtin_ctzll(left);
       const int rank = slot.rank[i];
-      expansion.weight[rank] = to_fixed(sausage.slot_cost(t)[rank] + models.weight(0, t) * cost[i]);
+      expansion.cost[rank] = sausage.slot_cost(t)[rank] + models.weight(0, t) * cost[i];
       expansion.arc[0][rank] = arc[i];
       reached |= uint64_t{1} << rank;
     }
   }
+  const auto intern_after = [&](const States& after) { return intern(after, models, semantics, t + 1); };
   for (int rank = 0; rank < slot.count; ++rank) {
-    const bool exists = (reached >> rank & 1) && expansion.weight[rank] < kImpossible;
-    weight_[row + rank] = exists ? expansion.weight[rank] : kImpossible;
-    target_[row + rank] = exists ? target(expansion.arcs(rank, models.size()), sausage.slot_ids(t)[rank], models, semantics, t + 1) : kNone;
+    const Fixed weight = reached >> rank & 1 ? to_fixed(expansion.cost[rank]) : kImpossible;
+    weight_[row + rank] = weight;
+    target_[row + rank] = weight < kImpossible ? layers_.target(models, expansion.arcs(rank, models.size()), sausage.slot_ids(t)[rank], intern_after) : kNone;
   }
 }
 
 void PathSearch::forward(const Models& models, const Sausage& sausage, const States& start, Semantics semantics) {
-  states_.clear();
-  layer_begin_.clear();
+  layers_.clear(models.size());
   epsilon_target_.clear();
   epsilon_weight_.clear();
   for (int j = 0; j < models.size(); ++j) caches_[j].clear();
-  seen_arcs_.resize(std::max<size_t>(models.size(), 1) << kSeenBits);
-  begin_layer();
+  layers_.begin();
   intern(start, models, semantics, 0);
   for (int t = 0; t < length_; ++t) {
-    const uint32_t first = layer_begin_.back(), last = static_cast<uint32_t>(states_.size());
-    if (static_cast<size_t>(last) * width_ > kMaxTransitions)
-      throw std::length_error("the composition has more than " + std::to_string(kMaxTransitions) +
-                              " transitions at slot " + std::to_string(t) + "; ask for a smaller top-k or fewer models");
+    const uint32_t first = layers_.first(t), last = layers_.size();
+    expect_transitions(static_cast<size_t>(last) * width_, kMaxTransitions, t);
     weight_.resize(static_cast<size_t>(last) * width_);
     target_.resize(static_cast<size_t>(last) * width_);
-    begin_layer();
+    layers_.begin();
     for (uint32_t node = first; node < last; ++node) expand_node(node, t, models, sausage, semantics);
   }
-  layer_begin_.push_back(static_cast<uint32_t>(states_.size()));
 }
 
 void PathSearch::backward() {
-  completion_.resize(states_.size());
+  completion_.resize(layers_.size());
   for (int t = length_; t >= 0; --t) {
-    for (uint32_t node = layer_begin_[t]; node < layer_begin_[t + 1]; ++node) {
+    for (uint32_t node = layers_.first(t); node < layers_.first(t + 1); ++node) {
       Fixed best = t == length_ ? 0 : kImpossible;
       if (t < length_) {
         const size_t row = static_cast<size_t>(node) * width_;
@@ -217,7 +150,7 @@ int PathSearch::run(const Models& models, const Sausage& sausage, const States& 
   };
   tree_.add(kNone, 0, 0);
   // The start node is the last one of its layer: its epsilon chain was interned before it.
-  add_member(0, layer_begin_[1] - 1, 0);
+  add_member(0, layers_.first(1) - 1, 0);
   opened_.push_back({0, members_.size(), 0, 0});
   open(0);
   offer(0, 0);

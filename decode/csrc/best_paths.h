@@ -9,6 +9,7 @@
 #pragma once
 
 #include "best_first.h"
+#include "layers.h"
 
 namespace rescore {
 
@@ -35,11 +36,7 @@ class PathSearch {
     size_t first_child, children;
   };
 
-  void begin_layer();
   uint32_t intern(const States& states, const Models& models, Semantics semantics, int t);
-  void grow_table(int models);
-  size_t hash(const States& states, int models) const;
-  uint32_t target(const TakenArcs& arcs, uint32_t token, const Models& models, Semantics semantics, int t);
   void forward(const Models& models, const Sausage& sausage, const States& start, Semantics semantics);
   void expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, Semantics semantics);
   void backward();
@@ -51,19 +48,13 @@ class PathSearch {
   int width_ = 0;
   std::array<Slot, kMaxSlots> slots_;
   Caches caches_;
-  // Nodes in layers; node n's transition on rank k is at n * width_ + k.
-  std::vector<States> states_;
-  std::vector<uint32_t> layer_begin_;
+  Layers layers_;
+  // Node n's transition on rank k is at n * width_ + k.
   std::vector<uint32_t> target_;
   std::vector<Fixed> weight_;
   std::vector<uint32_t> epsilon_target_;  // kNone: no epsilon arc
   std::vector<Fixed> epsilon_weight_;
   std::vector<Fixed> completion_;
-  std::vector<uint32_t> table_;  // open addressing over the nodes of the newest layer
-  size_t table_mask_ = 0;
-  // The nodes of the newest layer that the arcs seen last lead to, by a hash of the arcs.
-  std::vector<uint64_t> seen_arcs_;  // [kSeen, models]
-  std::vector<uint32_t> seen_node_;  // [kSeen]
   // Prefixes.
   PrefixTree tree_;
   std::vector<Opened> opened_;

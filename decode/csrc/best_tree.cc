@@ -61,25 +61,26 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
   const int t = tree_.prefixes[prefix].depth;
   Expansion expansion;
   expand(models, sausage, slots_[t], t, opened.states, caches_, expansion);
-  // The softmax over the slot's candidates, in nats.
-  Fixed least = kImpossible;
-  for (int rank = 0; rank < slots_[t].count; ++rank) least = std::min(least, expansion.weight[rank]);
-  opened.first_child = children_.size();
-  if (least >= kImpossible) return;
-  double total = 0;
-  for (int rank = 0; rank < slots_[t].count; ++rank)
-    if (expansion.weight[rank] < kImpossible) total += std::exp((least - expansion.weight[rank]) / kFixedOne);
-  const Fixed log_total = to_fixed(std::log(total));
+  std::array<Fixed, kMaxCandidates> weight;
   std::array<uint8_t, kMaxCandidates> order;
   int count = 0;
+  for (int rank = 0; rank < slots_[t].count; ++rank) {
+    weight[rank] = to_fixed(expansion.cost[rank]);
+    if (weight[rank] < kImpossible) order[count++] = rank;
+  }
+  opened.first_child = children_.size();
+  if (!count) return;
+  std::sort(order.begin(), order.begin() + count,
+            [&](uint8_t a, uint8_t b) { return weight[a] != weight[b] ? weight[a] < weight[b] : a < b; });
+  // The softmax over the slot's candidates, in nats.
+  const Fixed least = weight[order[0]];
+  double total = 0;
   for (int rank = 0; rank < slots_[t].count; ++rank)
-    if (expansion.weight[rank] < kImpossible) order[count++] = rank;
-  std::sort(order.begin(), order.begin() + count, [&](uint8_t a, uint8_t b) {
-    return expansion.weight[a] != expansion.weight[b] ? expansion.weight[a] < expansion.weight[b] : a < b;
-  });
+    if (weight[rank] < kImpossible) total += std::exp((least - weight[rank]) / kFixedOne);
+  const Fixed log_total = to_fixed(std::log(total));
   for (int place = 0; place < count; ++place) {
     const int rank = order[place];
-    const Fixed step = expansion.weight[rank] - least + log_total;
+    const Fixed step = weight[rank] - least + log_total;
     children_.push_back({cost + step, prefix, static_cast<uint32_t>(place), static_cast<uint32_t>(rank), t + 1});
     arcs_.push_back(expansion.arcs(rank, models.size()));
   }

@@ -31,19 +31,17 @@ void match(const Automaton& lm, uint32_t state, const Slot& slot, ContextCache& 
 
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
             Caches& caches, Expansion& out) {
-  std::array<double, kMaxCandidates> total;
-  for (int i = 0; i < slot.count; ++i) total[i] = sausage.slot_cost(t)[slot.rank[i]];
+  for (int rank = 0; rank < slot.count; ++rank) out.cost[rank] = sausage.slot_cost(t)[rank];
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> cost;
   for (int j = 0; j < models.size(); ++j) {
     match(*models.lm[j], states[j], slot, caches[j], arc.data(), cost.data());
     const double alpha = models.weight(j, t);
     for (int i = 0; i < slot.count; ++i) {
-      total[i] += alpha * cost[i];
+      out.cost[slot.rank[i]] += alpha * cost[i];
       out.arc[j][slot.rank[i]] = arc[i];
     }
   }
-  for (int i = 0; i < slot.count; ++i) out.weight[slot.rank[i]] = to_fixed(total[i]);
 }
 
 }  // namespace rescore

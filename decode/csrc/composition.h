@@ -13,6 +13,8 @@
 namespace rescore {
 
 constexpr int kMaxModels = 8;
+constexpr uint32_t kNone = UINT32_MAX;  // no node, no prefix
+constexpr size_t kMaxTransitions = size_t{1} << 26;  // of a composition that is expanded wholly; 0.8 GB of them
 
 // Weights along a path are added as integers, in units of 2^-32 nats: sums are then exact, so equal
 // costs are equal whatever the order in which they were added, and ties are broken by rank alone.
@@ -63,7 +65,7 @@ struct Slot {
 // What each candidate of a slot costs from given states, and the arcs that it takes, by rank. The states after it
 // are looked up where they are needed: a search goes on from few of the candidates.
 struct Expansion {
-  std::array<Fixed, kMaxCandidates> weight;
+  std::array<double, kMaxCandidates> cost;  // nats
   std::array<std::array<uint64_t, kMaxCandidates>, kMaxModels> arc;  // by model, then by rank
 
   TakenArcs arcs(int rank, int models) const {
@@ -73,7 +75,7 @@ struct Expansion {
   }
 };
 
-// weight = head cost + sum over models of alpha * (-ln p), under failure semantics.
+// cost = head cost + sum over models of alpha * (-ln p), under failure semantics.
 void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
             Caches& caches, Expansion& out);
 

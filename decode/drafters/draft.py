@@ -51,9 +51,9 @@ class DrafterSession(Protocol):
 
 
 class Drafter(Protocol):
-    """drawn: its drafts are drawn from a q (for token and block verification), else deterministic."""
+    """drawn: how many drafts it draws from a q for each request; 0 if they are deterministic."""
 
-    drawn: bool
+    drawn: int
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         """prompts: as the target was given them. shaping: what makes the target's logits its distribution."""

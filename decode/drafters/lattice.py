@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.models.heads import Heads, HeadsSession, Step
@@ -37,9 +38,9 @@ class Slots:
         if self.logp_dtype not in LOGP_DTYPES:
             raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
 
-    def sausages(self, session: HeadsSession, step: Step) -> Sausage:
-        """The lattices [B, T, K] of a step."""
-        ids, logp, _ = top_of_logits(session.logits(step), self.top_k)
+    def sausages(self, logits: Tensor) -> Sausage:
+        """The lattices [B, T, K] of the heads' logits [B, T, V]."""
+        ids, logp, _ = top_of_logits(logits, self.top_k)
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
 
@@ -55,7 +56,7 @@ def padded(histories: Sequence[NDArray[np.int32]], context: int) -> NDArray[np.i
 class PathDrafter:
     """The p best paths of the rescored lattice, merged by prefix; without models, of the heads alone."""
 
-    drawn = False
+    drawn = 0
 
     def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, paths: int = 1):
         if not 1 <= paths <= 1024:
@@ -73,7 +74,7 @@ class PathDrafter:
 class TreeDrafter:
     """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4)."""
 
-    drawn = False
+    drawn = 0
 
     def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, nodes: int = 64):
         if not 1 <= nodes <= 1024:
@@ -94,7 +95,7 @@ class _Session:
         self.heads = heads
 
     def propose(self, step: Step) -> list[Draft]:
-        sausages = self.drafter.slots.sausages(self.heads, step)
+        sausages = self.drafter.slots.sausages(self.heads.logits(step))
         histories = padded(step.histories, max(1, self.drafter.rescorer.context))
         return [Draft(tree=tree) for tree in self.drafter.trees(sausages, histories, step.room)]
 

@@ -29,16 +29,20 @@ class SlotCache:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._end = 0
+        self._rows: Tensor | None = None
         self._at: tuple[Tensor, slice, Tensor] | None = None
 
-    def begin(self, block: Block) -> None:
-        """The pass that now starts reads `block`."""
-        if block.rows != self.rows:
-            raise ValueError(f"expected a block of {self.rows} rows, one for each of the cache, got {block.rows}")
+    def begin(self, block: Block, rows: Tensor | None = None) -> None:
+        """The pass that now starts reads `block`: for all rows of the cache, or for `rows`, int64 [R]."""
+        expected = self.rows if rows is None else len(rows)
+        if block.rows != expected:
+            raise ValueError(f"expected a block of {expected} rows, one for each of the cache, got {block.rows}")
         if block.end > self.slots:
             self._grow(max(block.end, 2 * self.slots))
         self._end = block.end
-        self._at = (torch.arange(self.rows, device=block.ids.device)[:, None], slice(None), block.slots)
+        self._rows = rows
+        every = torch.arange(self.rows, device=block.ids.device) if rows is None else rows
+        self._at = (every[:, None], slice(None), block.slots)
 
     def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [R, H, end, D] with those of the block [R, H, L, D] stored; layers come in order at first."""
@@ -48,7 +52,8 @@ class SlotCache:
             self.values.append(self._empty(values))
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
             store[self._at] = new.transpose(1, 2)
-        return self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
+        keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
+        return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
@@ -62,12 +67,19 @@ class SlotCache:
             for store in (*self.keys, *self.values):
                 store[row, :, target] = store[row, :, source]
 
-    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
-        """Slots starts[row] .. stops[row] - 1 of row sources[row] become those of `row`."""
-        for row, (source, start, stop) in enumerate(zip(sources, starts, stops)):
-            if source != row:
-                for store in (*self.keys, *self.values):
-                    store[row, :, start:stop] = store[source, :, start:stop]
+    def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
+        """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
+        widths = torch.tensor([stop - start for start, stop in zip(starts, stops)])
+        if not self.keys or int(widths.max()) < 1:
+            return
+        device = self.keys[0].device
+        # A shorter row copies its last slot again, an empty one nothing of another row.
+        slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum((widths - 1).clamp(min=0)[:, None])
+        own = torch.arange(self.rows, device=device)
+        source = torch.where((widths > 0).to(device), torch.as_tensor(sources, device=device), own)[:, None]
+        slots = slots.clamp(max=self.slots - 1).to(device)
+        for store in (*self.keys, *self.values):
+            store[own[:, None], :, slots] = store[source, :, slots]
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep these rows alone, in this order; a row may occur more than once."""

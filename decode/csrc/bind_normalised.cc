@@ -1,0 +1,173 @@
+#include "bind_normalised.h"
+
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+
+#include "batch.h"
+#include "lattice_walk.h"
+#include "normalised.h"
+#include "parallel.h"
+
+namespace rescore {
+
+using namespace nb::literals;
+
+namespace {
+
+constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
+
+// A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
+class Normalised {
+ public:
+  Normalised(const std::vector<const Model*>& models, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
+             double temperature, bool local, size_t transitions, int threads)
+      : batch_(models, states, ids, cost, alpha),
+        ids_(ids.data(), ids.data() + ids.size()),
+        cost_(cost.data(), cost.data() + cost.size()),
+        states_(states.data(), states.data() + states.size()),
+        temperature_(temperature),
+        local_(local) {
+    if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
+      throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
+    expect_range("threads", threads, 1, 1024);
+    for (const Model* model : models) kept_.push_back(nb::find(model));
+    batch_.ids = ids_.data();
+    batch_.cost = cost_.data();
+    batch_.states = states_.data();
+    nb::gil_scoped_release release;
+    if (local) {
+      for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b);  // which checks it
+    } else {
+      push_all(transitions, threads);
+    }
+  }
+
+  Out<double> log_mass() const {
+    auto out = make<double>({pushed_.size()});
+    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].log_mass;
+    return out.array;
+  }
+
+  Out<int64_t> states() const {
+    auto out = make<int64_t>({pushed_.size()});
+    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].nodes;
+    return out.array;
+  }
+
+  std::tuple<Out<int32_t>, Out<double>, Out<double>, Out<int32_t>> sample(In<double, 3> uniforms, int threads) const {
+    const size_t paths = expect_paths("uniforms", uniforms, threads);
+    for (size_t i = 0; i < uniforms.size(); ++i)
+      if (!(uniforms.data()[i] >= 0 && uniforms.data()[i] < 1))
+        throw nb::value_error((place("uniforms", i, paths) + ": expected a number in [0, 1), got " + std::to_string(uniforms.data()[i])).c_str());
+    auto tokens = make<int32_t>({batch_.rows, paths, batch_.slots});
+    auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
+    auto logq = make<double>({batch_.rows, paths});
+    auto lengths = make<int32_t>({batch_.rows, paths});
+    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+      DrawnPath path{tokens.data + at * batch_.slots, q.data + at * batch_.slots * batch_.width, 0, 0};
+      draw_path(walk, sausage, uniforms.data() + at * batch_.slots, path);
+      logq.data[at] = path.logq;
+      lengths.data[at] = path.length;
+    });
+    return {tokens.array, q.array, logq.array, lengths.array};
+  }
+
+  Out<double> rows(In<int32_t, 3> drafts, int threads) const {
+    const size_t paths = expect_drafts(drafts, threads);
+    auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
+    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+      follow_path(walk, sausage, drafts.data() + at * batch_.slots, q.data + at * batch_.slots * batch_.width);
+    });
+    return q.array;
+  }
+
+  Out<double> logq(In<int32_t, 3> drafts, int threads) const {
+    const size_t paths = expect_drafts(drafts, threads);
+    auto logq = make<double>({batch_.rows, paths});
+    for_each_path(paths, threads, [&](auto walk, const Sausage& sausage, size_t at) {
+      logq.data[at] = follow_path(walk, sausage, drafts.data() + at * batch_.slots, nullptr);
+    });
+    return logq.array;
+  }
+
+ private:
+  void push_all(size_t transitions, int threads) {
+    pushed_.resize(batch_.rows);
+    std::atomic<size_t> together{0};
+    parallel_for(batch_.rows, threads, [&](int64_t b) {
+      thread_local Pushing pushing;
+      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_, transitions);
+      if ((together += pushed_[b].logq.size()) > transitions)
+        throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
+                                " transitions together; normalise fewer lattices at once, or locally");
+    });
+  }
+
+  // Calls visit(walk, sausage, number of the path) for every path of every lattice.
+  template <typename Visit>
+  void for_each_path(size_t paths, int threads, Visit visit) const {
+    nb::gil_scoped_release release;
+    parallel_for(batch_.rows, threads, [&](int64_t b) {
+      const Sausage sausage = batch_.sausage(b);
+      if (local_) {
+        thread_local Caches caches;
+        LocalLattice lattice(batch_.models, sausage, batch_.start(b), temperature_, caches);
+        for (size_t i = 0; i < paths; ++i) visit(LocalWalk(lattice), sausage, b * paths + i);
+      } else {
+        for (size_t i = 0; i < paths; ++i) visit(PushedWalk(pushed_[b], sausage), sausage, b * paths + i);
+      }
+    });
+  }
+
+  // How many paths an array [B, p, T] is about.
+  template <typename Array>
+  size_t expect_paths(const char* name, const Array& array, int threads) const {
+    expect_range("threads", threads, 1, 1024);
+    if (array.shape(0) != batch_.rows || array.shape(2) != batch_.slots)
+      throw nb::value_error((std::string(name) + ": expected shape [" + std::to_string(batch_.rows) + ", p, " + std::to_string(batch_.slots) + "], got [" +
+                             std::to_string(array.shape(0)) + ", " + std::to_string(array.shape(1)) + ", " + std::to_string(array.shape(2)) + "]").c_str());
+    return array.shape(1);
+  }
+
+  size_t expect_drafts(In<int32_t, 3> drafts, int threads) const {
+    const size_t paths = expect_paths("drafts", drafts, threads);
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const int32_t token = drafts.data()[i];
+      if (token < -1 || (token >= 0 && i % batch_.slots && drafts.data()[i - 1] < 0))
+        throw nb::value_error((place("drafts", i, paths) + ": expected token ids, then padding -1 to the end, got " + std::to_string(token)).c_str());
+    }
+    return paths;
+  }
+
+  std::string place(const char* name, size_t i, size_t paths) const {
+    const size_t path = i / batch_.slots;
+    return std::string(name) + "[" + std::to_string(path / paths) + ", " + std::to_string(path % paths) + ", " + std::to_string(i % batch_.slots) + "]";
+  }
+
+  Batch batch_;
+  const std::vector<int32_t> ids_;
+  const std::vector<float> cost_;
+  const std::vector<uint32_t> states_;
+  std::vector<nb::object> kept_;  // the models
+  const double temperature_;
+  const bool local_;
+  std::vector<PushedLattice> pushed_;  // none if local
+};
+
+}  // namespace
+
+void bind_normalised(nb::module_& m) {
+  nb::class_<Normalised>(m, "Normalised")
+      .def(nb::init<const std::vector<const Model*>&, In<uint32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
+           "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
+           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMaxTransitions, "threads"_a = 1)
+      .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
+      .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
+      .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("rows", &Normalised::rows, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("logq", &Normalised::logq, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1);
+}
+
+}  // namespace rescore

@@ -1,0 +1,153 @@
+"""Drafts of a small model that writes ahead token by token.
+
+Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023, "Accelerating Large
+Language Model Decoding with Speculative Sampling". Any causal model that shares the target's tokenizer will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.models.heads import Step
+from rescore.decode.models.target import Target
+from rescore.decode.shaping import Shaping, draw
+from rescore.lattice.tree import TokenTree
+
+from .draft import Draft
+from .reader import Reader
+
+
+class DraftModelDrafter:
+    """A chain of at most `gamma` tokens of a small model.
+
+    drawn       each token is drawn from the small model's distribution, shaped as the target's is, with one uniform number of
+                the request's own; that distribution is the draft's law. Else each is its most probable token.
+    vocab_size  V of the target, from which the model's own may differ by padding (`Reader`)
+
+    A text that outgrows the model's context is read from a later token on (`Reader`); drafts go on.
+    """
+
+    def __init__(self, model: Target, *, gamma: int, vocab_size: int, drawn: bool):
+        if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
+            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; no drafter at all decodes plainly")
+        self.model = model
+        self.gamma = gamma
+        self.vocab_size = vocab_size
+        self.drawn = drawn
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DraftModelSession:
+        reader = Reader(self.model, prompts, ahead=self.gamma - 1, vocab_size=self.vocab_size)
+        return DraftModelSession(reader, self.gamma, self.drawn, shaping)
+
+
+class DraftModelSession:
+    """A small model at work on the requests of one call."""
+
+    def __init__(self, reader: Reader, gamma: int, drawn: bool, shaping: Shaping):
+        self.reader = reader
+        self.gamma = gamma
+        self.drawn = drawn
+        self.shaping = shaping
+        self._requests = list(range(reader.requests))
+
+    @torch.inference_mode()
+    def propose(self, step: Step) -> list[Draft]:
+        """One chain for each request, of gamma tokens or its room."""
+        lengths = [min(self.gamma, room) for room in step.room]
+        uniforms = self._uniforms(step, lengths)
+        tokens: list[Tensor] = []
+        laws: list[Tensor] = []
+        for i in range(max(lengths)):
+            logits = self.reader.extend(tokens[-1]) if tokens else self.reader.sync(step.histories)
+            scores = self._scores(logits, step.histories, tokens)
+            if self.drawn:
+                laws.append(self.shaping.probabilities(scores))
+                tokens.append(draw(laws[-1], uniforms[:, i]))
+            else:
+                tokens.append(scores.argmax(dim=-1))
+        return self._drafts(step, _columns(tokens, len(lengths)), laws, lengths)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.reader.select(rows)
+        self._requests = [self._requests[row] for row in rows]
+
+    @torch.inference_mode()
+    def probabilities_after(self, request: int, history: NDArray[np.int32], drafted: Sequence[int]) -> Tensor:
+        """The small model's distribution after a history of request number `request` and tokens behind it, float64 [V].
+
+        The other requests' texts stay where they are; what is rolled back of this one's is read again later.
+        """
+        if request not in self._requests:
+            raise ValueError(f"expected a request that is still under way, one of {self._requests}, got {request}")
+        row = self._requests.index(request)
+        logits = self.reader.peek(row, history, drafted)
+        return self.shaping.probabilities(self.shaping.scores(logits[None], [np.append(history, drafted)]))[0]
+
+    def _uniforms(self, step: Step, lengths: Sequence[int]) -> Tensor:
+        """float64 [B, longest]; a request's own numbers do not depend on the others' lengths."""
+        uniforms = np.zeros((len(lengths), max(lengths)))
+        if self.drawn:
+            for row, length, random in zip(uniforms, lengths, step.random):
+                row[:length] = random.random(length)
+        return torch.from_numpy(uniforms).to(self.reader.model.device)
+
+    def _scores(self, logits: Tensor, histories: Sequence[NDArray[np.int32]], tokens: list[Tensor]) -> Tensor:
+        if not self.shaping.reads_text:
+            return logits
+        drafted = _columns(tokens, len(histories))
+        return self.shaping.scores(logits, [np.append(history, row) for history, row in zip(histories, drafted)])
+
+    def _drafts(self, step: Step, tokens: NDArray[np.int64], laws: list[Tensor], lengths: Sequence[int]) -> list[Draft]:
+        drafts = []
+        for row, (length, history) in enumerate(zip(lengths, step.histories)):
+            tree = TokenTree.from_drafts(tokens[row, :length])
+            if not self.drawn:
+                drafts.append(Draft(tree=tree))
+                continue
+            q = torch.stack([law[row] for law in laws[:length]]) if length else torch.zeros(0, self.reader.vocab_size, dtype=torch.float64)
+            law = ChainLaw(q=q, drafted=tuple(tokens[row, :length].tolist()), history=history, request=self._requests[row], session=self)
+            drafts.append(Draft(tree=tree, law=law, draws=tuple(range(length))))
+        return drafts
+
+
+def _columns(tokens: list[Tensor], rows: int) -> NDArray[np.int64]:
+    """The tokens drafted so far, int64 [B, i]."""
+    return torch.stack(tokens, dim=1).cpu().numpy() if tokens else np.zeros((rows, 0), np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainLaw:
+    """The small model's distribution behind one history, as a `Law`.
+
+    q        float64 [g, V], row i after the first i drafted tokens
+    drafted  the g tokens
+    request, session   whom to ask for what was not drafted
+    """
+
+    q: Tensor
+    drafted: tuple[int, ...]
+    history: NDArray[np.int32]
+    request: int
+    session: DraftModelSession
+
+    def rows(self, nodes: Sequence[int]) -> Tensor:
+        """q(. | node's path), float64 [m, V]; nothing was drawn behind the last node, g - 1."""
+        for node in nodes:
+            if not -1 <= node < len(self.drafted) - 1:
+                raise ValueError(f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}")
+        return self.q[[node + 1 for node in nodes]]
+
+    def after(self, tokens: Sequence[int]) -> Tensor | None:
+        """q(. | tokens behind the certain one), float64 [V]; None behind g tokens."""
+        drafted = tuple(int(token) for token in tokens)
+        if len(drafted) >= len(self.drafted):
+            return None
+        if drafted == self.drafted[: len(drafted)]:
+            return self.q[len(drafted)]
+        return self.session.probabilities_after(self.request, self.history, drafted)

@@ -1,0 +1,121 @@
+"""Drafts drawn from the normalised lattice, with their q: for the rules of drawn drafts at temperature > 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.draft import Rescorer
+from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.normalised import NormalisedLattice, SampledDrafts
+from rescore.decode.shaping import Shaping
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+
+from .draft import Draft
+from .lattice import Slots, padded
+
+
+class LatticeLaw:
+    """q of one request's lattice: rows along its p drawn drafts, and after anything else."""
+
+    def __init__(self, drafts: SampledDrafts, row: int, tree: TokenTree, path: NDArray[np.int32], again: _Again):
+        self.q, self.ids = drafts.q[row], drafts.ids[row]
+        self.tree, self.path, self.again = tree, path, again
+
+    def rows(self, nodes: Sequence[int]) -> Tensor:
+        """float64 [m, V]. A row below a whole draft is zero: nothing is drawn there."""
+        rows = torch.zeros(len(nodes), self.again.vocab_size, dtype=torch.float64)
+        for i, node in enumerate(nodes):
+            depth = int(self.tree.depths[node]) if node >= 0 else 0
+            if depth < len(self.ids):
+                self._spread(rows[i], depth, self.q[self.path[node] if node >= 0 else 0, depth])
+        return rows.to(self.again.device)
+
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """float64 [V]; all zero behind the lattice, and where it could not have drawn the tokens."""
+        row = torch.zeros(self.again.vocab_size, dtype=torch.float64)
+        depth = len(tokens)
+        if depth < len(self.ids):
+            draft = np.full((1, len(self.ids)), -1, np.int32)
+            draft[0, :depth] = tokens
+            self._spread(row, depth, self.again.lattice.rows(draft)[0, depth])
+        return row.to(self.again.device)
+
+    def _spread(self, row: Tensor, slot: int, q: NDArray[np.float64]) -> None:
+        ids = self.ids[slot]
+        row[torch.from_numpy(ids[ids >= 0].astype(np.int64))] = torch.from_numpy(q[ids >= 0])
+
+
+class _Again:
+    """One request's lattice by itself, made only where somebody asks for prefixes that were not drawn."""
+
+    def __init__(self, drafter: DrawnDrafter, sausage: Sausage, history: NDArray[np.int32], vocab_size: int, device: torch.device):
+        self.drafter, self.sausage, self.history = drafter, sausage, history
+        self.vocab_size, self.device = vocab_size, device
+
+    @cached_property
+    def lattice(self) -> NormalisedLattice:
+        return self.drafter.normalised(self.sausage, self.history)
+
+
+class DrawnDrafter:
+    """p drafts drawn independently from q of the rescored lattice (DESIGN section 4), merged by prefix.
+
+    temperature  of q: costs are divided by it. local: each slot normalised by itself, not what may follow
+    """
+
+    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, paths: int = 1, temperature: float = 1.0, local: bool = False):
+        if not 1 <= paths <= 1024:
+            raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
+        self.slots, self.rescorer, self.drawn, self.temperature, self.local = slots, rescorer or Rescorer(), paths, temperature, local
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
+        return _Session(self, self.slots.heads.open(len(prompts)))
+
+    def normalised(self, sausages: Sausage, histories: NDArray[np.int32]) -> NormalisedLattice:
+        return self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
+
+
+class _Session:
+    def __init__(self, drafter: DrawnDrafter, heads: HeadsSession):
+        self.drafter, self.heads = drafter, heads
+
+    def propose(self, step: Step) -> list[Draft]:
+        logits = self.heads.logits(step)
+        sausages = self.drafter.slots.sausages(logits)
+        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
+        uniforms = np.stack([random.random((self.drafter.drawn, sausages.slots)) for random in step.random])
+        drawn = self.drafter.normalised(sausages, histories).sample(uniforms)
+        agains = [_Again(self.drafter, sausages[row], histories[row], logits.shape[-1], logits.device) for row in range(len(histories))]
+        return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+
+
+def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:
+    tokens = drawn.tokens[row, :, :room]
+    tree = TokenTree.from_drafts(tokens)
+    draws, path = _draws(tree, tokens)
+    return Draft(tree=tree, law=LatticeLaw(drawn, row, tree, path, again), draws=draws)
+
+
+def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...], NDArray[np.int32]]:
+    """The node of every draw, draft by draft, and for every node a draft that holds it, int32 [n]."""
+    node_of = {edge: node for node, edge in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
+    draws, path = [], np.zeros(tree.size, np.int32)
+    for draft, ids in enumerate(tokens.tolist()):
+        node = -1
+        for token in ids:
+            if token < 0:
+                break
+            node = node_of[node, token]
+            draws.append(node)
+            path[node] = draft
+    return tuple(draws), path

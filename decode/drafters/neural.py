@@ -1,0 +1,48 @@
+"""Lattices of heads, rescored by a small neural model: neural rescoring in the decode loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.neural import NeuralRescorer
+from rescore.decode.shaping import Shaping
+from rescore.lattice.tree import TokenTree
+
+from .draft import Draft
+from .lattice import Slots
+from .reader import Reader
+
+
+class NeuralDrafter:
+    """The `rescorer.paths` best drafts that its beam finds in the heads' lattice, merged by prefix; one is a chain."""
+
+    drawn = 0
+
+    def __init__(self, slots: Slots, rescorer: NeuralRescorer):
+        self.slots, self.rescorer = slots, rescorer
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NeuralSession:
+        heads = self.slots.heads
+        return NeuralSession(self, heads.open(len(prompts)), self.rescorer.open(prompts, heads.slots))
+
+
+class NeuralSession:
+    """Heads and a small model at work on the requests of one call."""
+
+    def __init__(self, drafter: NeuralDrafter, heads: HeadsSession, reader: Reader):
+        self.drafter = drafter
+        self.heads = heads
+        self.reader = reader
+
+    def propose(self, step: Step) -> list[Draft]:
+        sausages = self.drafter.slots.sausages(self.heads.logits(step))
+        drafts = self.drafter.rescorer.drafts(self.reader, sausages, step.histories)
+        return [Draft(tree=TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most])) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+        self.reader.select(rows)

@@ -1,0 +1,42 @@
+"""Drafts of an n-gram model alone, without any head: the control against which heads are to be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.draft import propose_trees
+from rescore.decode.models.heads import Step
+from rescore.decode.shaping import Shaping
+from rescore.lm.ngram import NGram
+
+from .draft import Draft
+from .lattice import no_deeper, padded
+
+
+class NGramDrafter:
+    """The tree of the `nodes` most probable continuations of at most `slots` tokens under an n-gram model."""
+
+    drawn = 0
+
+    def __init__(self, model: NGram, *, slots: int, nodes: int, threads: int = 1):
+        for name, value in (("slots", slots), ("nodes", nodes)):
+            if value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        self.model = model
+        self.slots = slots
+        self.nodes = nodes
+        self.threads = threads
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NGramDrafter:
+        return self
+
+    def propose(self, step: Step) -> list[Draft]:
+        histories = padded(step.histories, max(1, self.model.order - 1))
+        trees = propose_trees(self.model, histories, slots=self.slots, n=self.nodes, threads=self.threads)
+        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        pass

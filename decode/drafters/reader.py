@@ -1,0 +1,200 @@
+"""A small model that reads along with the target, so that it can draft or rescore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.models.block import Block
+from rescore.decode.models.target import Target
+
+PADDED = 1024  # embeddings are padded to round sizes, so models of one tokenizer may differ by less than this
+
+
+class Reader:
+    """A causal language model at work on R requests, `copies` rows of its cache for each (the beams of a search).
+
+    What was read stays in the cache. `sync` reads on from the longest beginning that a history shares with it, so
+    accepted draft tokens are not read again and rejected ones cost nothing.
+
+    A history that leaves no room for `ahead` more tokens in the model's context is read from a later token on: the first
+    is left out, then, in steps of half the context. The step depends on the history's length alone, so the same history always gives
+    the same distribution, and all is read anew only once in half a context.
+
+    vocab_size  V of the target: a model of more ids has the rest of its logits cut off, one that lacks fewer than 1024
+                of them (padding of embeddings) gives those -inf. None: the model's own. That both have one tokenizer is for
+                the caller to see to.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, model: Target, prompts: Sequence[NDArray[np.integer]], *, ahead: int, copies: int = 1, vocab_size: int | None = None):
+        self.model = model
+        self.ahead = ahead
+        self.copies = 1
+        self.vocab_size = _vocabulary(model, vocab_size)
+        self._stride = _stride(model, ahead)
+        texts = [np.asarray(prompt, np.int64) for prompt in prompts]
+        longest = max(len(text) for text in texts)
+        self._cache, first = model.open(texts, 1, _slots(model, longest + ahead + 1))
+        self._first = [np.asarray(ids, np.int64) for ids in first]
+        self._held: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * len(prompts)
+        self._drafted = self._none()
+        if any(len(ids) for ids in self._first):
+            self._read([ids[self._origin(len(ids)) :] for ids in self._first], [0] * len(prompts))
+        self.select([request for request in range(len(prompts)) for _ in range(copies)])
+        self._first = self._first[::copies]
+        self.copies = copies
+
+    @property
+    def requests(self) -> int:
+        """R."""
+        return len(self._first)
+
+    @torch.inference_mode()
+    def sync(self, histories: Sequence[NDArray[np.integer]]) -> Tensor:
+        """Logits [R * copies, V] of the token after each history, a request's copies beside each other.
+
+        histories: ids [n] of each request, n >= 1, beginning with what the model read first.
+        """
+        texts = self._checked(histories)
+        texts = [text[self._origin(len(text)) :] for text in texts]
+        self._settle()
+        return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))
+
+    @torch.inference_mode()
+    def peek(self, request: int, history: NDArray[np.integer], drafted: Sequence[int]) -> Tensor:
+        """Logits [V] after a history of one request and tokens behind it, at most `ahead`; the others stay where they are."""
+        if len(drafted) > self.ahead:
+            raise ValueError(f"drafted: expected at most ahead = {self.ahead} tokens behind a history, got {len(drafted)}")
+        self._settle()
+        texts = self._held[:: self.copies]
+        texts[request] = np.append(history[self._origin(len(history)) :], drafted).astype(np.int64)
+        return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))[request * self.copies]
+
+    @torch.inference_mode()
+    def extend(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Logits [R * copies, V] after one more token for each row, int64 [R * copies] on the model's device.
+
+        rows: which row each one continues, int64 [R * copies], a copy of the same request; None: its own. Only what lies behind
+        the history is copied. Nothing is waited for, so a draft may be made without a copy to the host.
+        """
+        done = self._drafted.shape[1]
+        if done >= self.ahead:
+            raise ValueError(f"expected at most ahead = {self.ahead} tokens behind a history, got another")
+        starts = [len(held) for held in self._held]
+        if rows is not None and done:
+            self._cache.copy(rows, starts, [start + done for start in starts])
+            self._drafted = self._drafted[rows]
+        self._drafted = torch.cat((self._drafted, tokens[:, None]), dim=1)
+        start = torch.tensor(starts, device=tokens.device) + done
+        hidden = self.model.read(Block.chain(tokens[:, None], start, max(starts) + done + 1), self._cache)
+        return self._fitted(self.model.logits(hidden[:, 0]))
+
+    def select(self, requests: Sequence[int]) -> None:
+        """Go on with these requests alone, in this order; one may occur more than once."""
+        with torch.inference_mode():
+            self._settle()
+            rows = [request * self.copies + copy for request in requests for copy in range(self.copies)]
+            if rows != list(range(len(self._held))):
+                self._cache.select(rows)
+            self._held = [self._held[row] for row in rows]
+            self._first = [self._first[request] for request in requests]
+            self._drafted = self._none()
+
+    def _none(self) -> Tensor:
+        return torch.zeros(len(self._held), 0, dtype=torch.int64, device=self.model.device)
+
+    def _settle(self) -> None:
+        """What `extend` read becomes part of what the rows hold."""
+        if self._drafted.shape[1]:
+            self._held = [np.append(held, drafted) for held, drafted in zip(self._held, self._drafted.cpu().numpy())]
+            self._drafted = self._none()
+
+    def _origin(self, length: int) -> int:
+        """The first token of a history of `length` that is read."""
+        if self.model.context is None:
+            return 0
+        return max(0, -((self.model.context - length - self.ahead) // self._stride)) * self._stride
+
+    def _shared(self, texts: Sequence[NDArray[np.int64]]) -> list[int]:
+        """Where each row has to read on, after the copy that agrees longest with its text was copied to the others."""
+        lengths = np.array([_common(self._held[row], texts[row // self.copies]) for row in range(len(self._held))])
+        lengths = lengths.reshape(len(texts), self.copies)
+        best = lengths.max(axis=1).repeat(self.copies).tolist()
+        if self.copies > 1:
+            sources = lengths.argmax(axis=1) + np.arange(len(texts)) * self.copies
+            self._cache.copy(sources.repeat(self.copies).tolist(), lengths.flatten().tolist(), best)
+        # The last token is always read: its logits are what is asked for.
+        return [max(0, min(length, len(texts[row // self.copies]) - 1)) for row, length in enumerate(best)]
+
+    def _read(self, texts: list[NDArray[np.int64]], starts: list[int]) -> Tensor:
+        """Logits [rows, V] after each text, of which the cache holds the first starts[row] tokens."""
+        widths = [len(text) - start for text, start in zip(texts, starts)]
+        ids = np.zeros((len(texts), max(widths)), np.int64)
+        for row, (text, start) in zip(ids, zip(texts, starts)):
+            row[: len(text) - start] = text[start:]
+        device = self.model.device
+        last = torch.tensor(widths, device=device).clamp(min=1) - 1
+        block = Block(
+            ids=torch.from_numpy(ids).to(device),
+            start=torch.tensor(starts, device=device),
+            # A shorter row's padding stays at its last position: it must not lie beyond the context.
+            depths=torch.arange(ids.shape[1], device=device).minimum(last[:, None]),
+            ancestors=None,
+            end=max(starts) + ids.shape[1],
+        )
+        hidden = self.model.read(block, self._cache)
+        self._held = texts
+        return self._fitted(self.model.logits(hidden[torch.arange(len(texts), device=device), last]))
+
+    def _fitted(self, logits: Tensor) -> Tensor:
+        missing = self.vocab_size - logits.shape[-1]
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[:, : self.vocab_size]
+
+    def _checked(self, histories: Sequence[NDArray[np.integer]]) -> list[NDArray[np.int64]]:
+        if len(histories) != self.requests:
+            raise ValueError(f"histories: expected one for each of {self.requests} requests, got {len(histories)}")
+        texts = [np.asarray(history, np.int64) for history in histories]
+        for i, (text, first) in enumerate(zip(texts, self._first)):
+            if text.ndim != 1 or not len(text):
+                raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape {list(text.shape)}")
+            if _common(text, first) < len(first):
+                raise ValueError(
+                    f"histories[{i}]: expected it to begin with the {len(first)} tokens that the small model read first, got {text[: len(first)].tolist()[:8]}; "
+                    "a small model and its target are both causal, or both encoder-decoders that start alike"
+                )
+            if text.min() < 0 or text.max() >= self.model.vocab_size:
+                raise ValueError(f"histories[{i}]: expected ids in [0, {self.model.vocab_size}), got {text.min()}..{text.max()}; do both models have one tokenizer?")
+        return texts
+
+
+def _common(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:
+    """Length of the longest common prefix."""
+    n = min(len(left), len(right))
+    differ = left[:n] != right[:n]
+    return int(differ.argmax()) if differ.any() else n
+
+
+def _vocabulary(model: Target, vocab_size: int | None) -> int:
+    if vocab_size is None:
+        return model.vocab_size
+    if model.vocab_size <= vocab_size - PADDED:
+        raise ValueError(f"vocab_size: expected a small model of the target's {vocab_size} ids, got one of {model.vocab_size}; they must share a tokenizer")
+    return vocab_size
+
+
+def _stride(model: Target, ahead: int) -> int:
+    """How many tokens are left out at a time where a history outgrows the context."""
+    if model.context is None:
+        return 1
+    if not 0 <= ahead < model.context:
+        raise ValueError(f"ahead: expected 0..{model.context - 1}, less than the small model's context, got {ahead}")
+    return max(1, (model.context - ahead) // 2)
+
+
+def _slots(model: Target, length: int) -> int:
+    return length if model.context is None else min(length, model.context)

@@ -1,0 +1,133 @@
+"""Hugging Face causal language models as targets, through their public interfaces.
+
+A pass hands the base decoder positions by depth, a mask per token and a cache by slots; the family's own code does the
+rest. What a family does to hidden states behind its decoder is known for three fields of configurations. Whether all
+this gives the family's own logits is tried out once, when the target is made: a few tokens read as ragged rows and a
+tree, against the model's own forward pass. So a family that works in this way needs no code here, and one that does not is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .block import Block
+from .model_check import check_attention_model, check_logits, trying_out
+from .slot_cache import SlotCache
+from .slot_layers import SlotLayers, attention_mask
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_PROBE_WINDOW = 3
+
+
+class CausalLMTarget:
+    """A causal language model of transformers as a `Target`.
+
+    context is the configuration's max_position_embeddings. Rotary models compute beyond it, but were not made for it: raise
+    the field to go on. Where rotary angles change with the length of the text (longrope), it is the length up to which
+    they do not, since a batch's longest row would change the others' logits.
+    """
+
+    trees = True
+
+    def __init__(self, model: Any):
+        check_attention_model(model, encoder_decoder=False)
+        self.model = model
+        self.decoder = model.get_decoder()
+        self.config = model.config.get_text_config(decoder=True)
+        self._output = model.get_output_embeddings()
+        self.vocab_size = int(self._output.weight.shape[0])
+        self.context: int | None = _context(self.config)
+        self._kinds = _layer_kinds(model, self.config)
+        self._try_out()
+
+    @property
+    def device(self) -> torch.device:
+        return self._output.weight.device
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+        return SlotCache(len(prompts) * copies, length), list(prompts)
+
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        if not isinstance(cache, SlotCache):
+            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}; caches of transformers cannot go back row by row")
+        cache.begin(block)
+        return self.decoder(
+            input_ids=block.ids,
+            position_ids=block.positions,
+            attention_mask=self._masks(block),
+            past_key_values=SlotLayers(cache),
+            use_cache=True,
+        ).last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        logits = self._output(hidden)
+        if scale := getattr(self.config, "logit_scale", None):  # Cohere
+            logits = logits * scale
+        if scale := getattr(self.config, "logits_scaling", None):  # Granite
+            logits = logits / scale
+        if cap := getattr(self.config, "final_logit_softcapping", None):  # Gemma
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    def _masks(self, block: Block) -> Tensor | dict[str, Tensor]:
+        """One mask where all layers are alike, else one for each kind of layer."""
+        implementation, dtype = self.config._attn_implementation, self.model.dtype
+        windows = {kind: self.config.sliding_window if kind == _SLIDING else None for kind in self._kinds}
+        masks = {kind: attention_mask(block.seen(window), implementation, dtype) for kind, window in windows.items()}
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    @torch.no_grad()
+    def _try_out(self) -> None:
+        with _narrow_window(self.config), trying_out(self.model):
+            got, expected = self._probe()
+        check_logits(self.model, got, expected)
+
+    def _probe(self) -> tuple[Tensor, Tensor]:
+        """Logits [6, V] of a text's tokens, read behind 6 and 4 tokens in a tree with two wrong branches, and the model's own."""
+        text = torch.arange(9, device=self.device) * 7 % self.vocab_size
+        expected = self.model(input_ids=text[None], use_cache=False).logits[0]
+        cache = SlotCache(2, 16)
+        self.read(Block.chain(text[None, :6].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 6), cache)
+        start = torch.tensor([6, 4], device=self.device)
+        ids = text[start[:, None] + torch.tensor([0, 2, 1, 0, 2], device=self.device)]
+        parents = ((0,), (0, 1), (0, 2), (0, 2, 3), (0, 2, 4))  # columns 1 and 3 are the wrong ones
+        ancestors = torch.tensor([[column in path for column in range(5)] for path in parents], device=self.device)
+        depths = torch.tensor([len(path) - 1 for path in parents], device=self.device)
+        tree = Block(ids=ids, start=start, depths=depths.expand(2, -1), ancestors=ancestors.expand(2, -1, -1), end=11)
+        return self.logits(self.read(tree, cache)[:, [0, 2, 4]]).flatten(0, 1), expected[[6, 7, 8, 4, 5, 6]]
+
+
+def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
+    """Kinds of attention among the layers, ValueError if one is neither full nor sliding."""
+    kinds = sorted(set(getattr(config, "layer_types", None) or [_SLIDING if getattr(config, "sliding_window", None) else _FULL]))
+    if strange := [kind for kind in kinds if kind not in (_FULL, _SLIDING)]:
+        raise ValueError(f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; their state cannot be masked or taken back")
+    return tuple(kinds)
+
+
+def _context(config: Any) -> int | None:
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        return rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None) or config.max_position_embeddings
+    return getattr(config, "max_position_embeddings", None)
+
+
+@contextmanager
+def _narrow_window(config: Any) -> Iterator[None]:
+    """A sliding window that a few tokens already leave, so that trying out sees it."""
+    window = getattr(config, "sliding_window", None)
+    if window:
+        config.sliding_window = min(window, _PROBE_WINDOW)
+    try:
+        yield
+    finally:
+        if window:
+            config.sliding_window = window

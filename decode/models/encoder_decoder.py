@@ -1,0 +1,170 @@
+"""Hugging Face encoder-decoders (T5 above all) as targets: the prompt is the encoder's, the decoder's text is verified.
+
+T5 counts positions by the slots of the cache and not by what it is told, so these models read chains and no trees, and rows
+of unequal length group by group: those that hold equally many tokens together. Keys and values of the encoded prompt
+are computed once and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .block import Block
+from .model_check import check_attention_model, check_logits, trying_out
+from .slot_cache import SlotCache
+from .slot_layers import DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
+
+
+class EncodedCache(SlotCache):
+    """A cache by slots of the decoder's text, with what each row's encoder read.
+
+    encoded  last hidden states of the encoder [rows, S, width]; inside, bool [rows, S]: not padding
+    cross    keys and values of the encoded prompts for every layer of the decoder
+    """
+
+    def __init__(self, rows: int, slots: int, encoded: Tensor, inside: Tensor, cross: DynamicCache):
+        super().__init__(rows, slots)
+        self.encoded = encoded
+        self.inside = inside
+        self.cross = cross
+
+    def select(self, rows: Sequence[int]) -> None:
+        super().select(rows)
+        index = torch.tensor(rows, dtype=torch.int64, device=self.encoded.device)
+        self.encoded, self.inside = self.encoded[index], self.inside[index]
+        self.cross.batch_select_indices(index)
+
+    def cross_of(self, rows: Tensor) -> DynamicCache:
+        """The same for some rows."""
+        cross = DynamicCache()
+        for i, layer in enumerate(self.cross.layers):
+            kept: Any = layer  # a DynamicLayer, which transformers types as any kind of layer
+            cross.update(kept.keys[rows], kept.values[rows], i)
+        return cross
+
+
+class EncoderDecoderTarget:
+    """An encoder-decoder of transformers as a `Target` of chains.
+
+    context limits prompt and text each; None for T5, whose positions have no end.
+    """
+
+    trees = False
+
+    def __init__(self, model: Any):
+        check_attention_model(model, encoder_decoder=True)
+        self.model = model
+        self.encoder = model.get_encoder()
+        self.decoder = model.get_decoder()
+        self._output = model.get_output_embeddings()
+        self.vocab_size = int(self._output.weight.shape[0])
+        self.context: int | None = getattr(model.config, "max_position_embeddings", None)
+        self._first = _first_token(model)
+        self._try_out()
+
+    @property
+    def device(self) -> torch.device:
+        return self._output.weight.device
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[EncodedCache, list[NDArray[np.int64]]]:
+        """ValueError for a prompt that is empty or longer than the encoder's positions."""
+        for i, prompt in enumerate(prompts):
+            if not len(prompt) or (self.context is not None and len(prompt) > self.context):
+                raise ValueError(f"prompt {i}: expected 1 to {self.context or 'any number of'} tokens for the encoder, got {len(prompt)}")
+        encoded, inside = self._encode(prompts)
+        first = torch.full((len(prompts), 1), self._first, device=self.device)
+        cross = DynamicCache()
+        # The decoder itself makes the prompts' keys and values, in a pass whose other results are dropped.
+        self.decoder(
+            input_ids=first,
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=inside,
+            past_key_values=EncoderDecoderCache(DynamicCache(), cross),
+            use_cache=True,
+        )
+        cross.batch_repeat_interleave(copies)
+        cache = EncodedCache(len(prompts) * copies, length, encoded.repeat_interleave(copies, 0), inside.repeat_interleave(copies, 0), cross)
+        return cache, [np.array([self._first], np.int64) for _ in prompts]
+
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        if not isinstance(cache, EncodedCache):
+            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}; the encoder's states are kept in it")
+        if block.ancestors is not None:
+            raise ValueError("expected a chain, got a tree, which encoder-decoders cannot read; draft one path")
+        starts = block.start.tolist()
+        if len(set(starts)) == 1:
+            return self._pass(block, cache, starts[0], None)
+        groups = {start: torch.tensor([row for row, at in enumerate(starts) if at == start], device=self.device) for start in set(starts)}
+        parts = [
+            self._pass(Block.chain(block.ids[rows], block.start[rows], start + block.width), cache, start, rows)
+            for start, rows in groups.items()
+        ]
+        return torch.cat(parts)[torch.cat(list(groups.values())).argsort()]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        if _scales_output(self.model.config):
+            hidden = hidden * self.model.config.d_model**-0.5
+        logits = self._output(hidden)
+        bias = getattr(self.model, "final_logits_bias", None)  # BART
+        return logits if bias is None else logits + bias[0]
+
+    def _encode(self, prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+        """The encoder's hidden states [P, S, width] of the prompts, padded behind, and where they are no padding, bool [P, S]."""
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        inside = torch.arange(int(lengths.max()), device=self.device) < lengths[:, None]
+        ids = torch.zeros(inside.shape, dtype=torch.int64, device=self.device)
+        ids[inside] = torch.from_numpy(np.concatenate(prompts).astype(np.int64)).to(self.device)
+        return self.encoder(input_ids=ids, attention_mask=inside).last_hidden_state, inside
+
+    def _pass(self, block: Block, cache: EncodedCache, start: int, rows: Tensor | None) -> Tensor:
+        """Hidden states of rows that all hold `start` tokens: all rows of the cache, or some."""
+        cache.begin(block, rows)
+        every = slice(None) if rows is None else rows
+        return self.decoder(
+            input_ids=block.ids,
+            attention_mask=attention_mask(block.seen(), self.decoder.config._attn_implementation, self.model.dtype),
+            encoder_hidden_states=cache.encoded[every],
+            encoder_attention_mask=cache.inside[every],
+            past_key_values=EncoderDecoderCache(SlotLayers(cache, start), cache.cross if rows is None else cache.cross_of(rows)),
+            use_cache=True,
+        ).last_hidden_state
+
+    @torch.no_grad()
+    def _try_out(self) -> None:
+        with trying_out(self.model):
+            got, expected = self._probe()
+        check_logits(self.model, got, expected)
+
+    def _probe(self) -> tuple[Tensor, Tensor]:
+        """Logits [6, V] of three tokens read behind 4 and 2 others, for prompts of 5 and 3 tokens, and the model's own."""
+        prompts = [np.arange(length) * 7 % self.vocab_size for length in (5, 3)]
+        text = torch.arange(7, device=self.device) * 5 % self.vocab_size
+        text[0] = self._first
+        expected = [
+            self.model(input_ids=torch.from_numpy(prompt)[None].to(self.device), decoder_input_ids=text[None], use_cache=False).logits[0, start : start + 3]
+            for prompt, start in zip(prompts, (4, 2))
+        ]
+        cache, _ = self.open(prompts, 1, 8)
+        self.read(Block.chain(text[None, :4].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 4), cache)
+        start = torch.tensor([4, 2], device=self.device)
+        got = self.read(Block.chain(torch.stack((text[4:7], text[2:5])), start, 7), cache)
+        return self.logits(got).flatten(0, 1), torch.cat(expected)
+
+
+def _first_token(model: Any) -> int:
+    for config in (model.config, getattr(model, "generation_config", None)):
+        token = getattr(config, "decoder_start_token_id", None)
+        if token is not None:
+            return int(token)
+    raise ValueError(f"{type(model).__name__}: expected decoder_start_token_id in the configuration, got none; set it to what the decoder's text starts with")
+
+
+def _scales_output(config: Any) -> bool:
+    """Whether hidden states are scaled for output weights that are the embedding's: T5 says so, UMT5 always does."""
+    return bool(getattr(config, "scale_decoder_outputs", config.model_type == "umt5"))

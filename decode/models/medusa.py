@@ -1,0 +1,122 @@
+"""Medusa heads: residual blocks on the target's last hidden state, one stack for each token further ahead.
+
+Cai et al. 2024 (arXiv 2401.10774), section 2.1.1: head k is softmax(W2 (SiLU(W1 h + b) + h)), for the token k + 1
+positions ahead of the one that gave h. W2 is the head's own, or the backbone's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor, nn
+
+from rescore.lm.atomic import replacing
+
+from .heads import Memoryless
+from .medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
+
+
+class ResidualBlock(nn.Module):
+    """x + SiLU(W x + b), the identity before training."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.silu(self.linear(x))
+
+
+class MedusaHeads(nn.Module, Memoryless):
+    """T heads of `layers` residual blocks each, as `Heads`.
+
+    output  logits [..., V] of hidden states [..., width]: the backbone's (`target.logits`), shared by all heads; it is
+            no part of the module. With None each head has a linear layer of its own for `vocab_size` tokens
+    Parameters are named as in the public checkpoints, behind "heads.": <head>.<layer>.linear.{weight,bias} and, where
+    heads have their own last layer, <head>.<layers>.weight.
+    """
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        width: int,
+        layers: int = 1,
+        output: Callable[[Tensor], Tensor] | None = None,
+        vocab_size: int | None = None,
+    ):
+        super().__init__()
+        if (output is None) == (vocab_size is None):
+            raise ValueError("expected either output, the backbone's, or vocab_size for last layers of the heads' own; got both or neither")
+        self.form = MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size)
+        self.slots = heads
+        self.output = output
+        self.heads = nn.ModuleList(nn.Sequential(*self._stack()) for _ in range(heads))
+
+    def _stack(self) -> list[nn.Module]:
+        stack: list[nn.Module] = [ResidualBlock(self.form.width) for _ in range(self.form.layers)]
+        if self.form.vocab_size is not None:
+            stack.append(nn.Linear(self.form.width, self.form.vocab_size, bias=False))
+        return stack
+
+    @property
+    def _stacks(self) -> list[nn.Sequential]:
+        return [cast(nn.Sequential, head) for head in self.heads]
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """What each head's residual blocks make of hidden states [..., width]: [..., T, width]."""
+        return torch.stack([stack[: self.form.layers](hidden) for stack in self._stacks], dim=-2)
+
+    def of_hidden(self, hidden: Tensor) -> Tensor:
+        """Logits [..., T, V] from hidden states [..., width]."""
+        mixed = self.states(hidden)
+        if self.output is not None:
+            return self.output(mixed)
+        return torch.stack([stack[-1](mixed[..., t, :]) for t, stack in enumerate(self._stacks)], dim=-2)
+
+    def save(self, folder: str | Path, base_model: str = "") -> None:
+        """Write the public form into `folder`: medusa_lm_head.safetensors and config.json; `base_model` names the backbone."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _refuse_other_config(folder / CONFIG)
+        tensors = {name.removeprefix("heads."): tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        with replacing(folder / WEIGHTS) as file:
+            file.write(safetensors_bytes(tensors))
+        config = {"medusa_num_heads": self.form.heads, "medusa_num_layers": self.form.layers, "base_model_name_or_path": base_model}
+        with replacing(folder / CONFIG) as file:
+            file.write(json.dumps(config, indent=2).encode())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        width: int,
+        vocab_size: int,
+        output: Callable[[Tensor], Tensor],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> MedusaHeads:
+        """The heads of a public checkpoint (see `read_medusa`) for a backbone of this width and V, in evaluation mode.
+
+        `output` is used where the heads have no last layer of their own.
+        """
+        form, tensors = read_medusa(path, width=width, vocab_size=vocab_size)
+        own = form.vocab_size is not None
+        heads = cls(heads=form.heads, width=width, layers=form.layers, output=None if own else output, vocab_size=form.vocab_size)
+        heads.load_state_dict({f"heads.{name}": tensor for name, tensor in tensors.items()})
+        return heads.to(device=device, dtype=dtype).eval()
+
+
+def _refuse_other_config(path: Path) -> None:
+    """A folder of something else, a backbone above all, would lose its config.json."""
+    if path.exists() and "medusa_num_heads" not in path.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(f"{path}: expected no file, or that of Medusa heads, got another's; save the heads in a folder of their own")

@@ -1,0 +1,60 @@
+"""Which Hugging Face models can be read in blocks: said by name where it is known, tried out where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ATTENTION = ("sdpa", "eager")
+_WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
+"""The largest relative error of logits that rounding explains; a wrong mask or position costs far more."""
+_WRONG_OF_SHORT_FLOATS = 0.1
+
+
+def check_attention_model(model: Any, encoder_decoder: bool) -> None:
+    """ValueError unless the model is a language model on one device whose only memory is keys and values that we can mask."""
+    name = type(model).__name__
+    if not hasattr(model, "get_output_embeddings") or not hasattr(model, "config"):
+        raise TypeError(f"expected a Hugging Face model, got {name}")
+    if bool(getattr(model.config, "is_encoder_decoder", False)) != encoder_decoder:
+        kind, other = ("an encoder-decoder", "CausalLMTarget") if encoder_decoder else ("a decoder alone", "EncoderDecoderTarget")
+        raise ValueError(f"{name}: expected {kind}, got a model of the other kind; use {other}")
+    if not model.can_generate() or model.get_output_embeddings() is None:
+        raise ValueError(f"{name}: expected a language model that generates, got one without a head for the next token; open it with AutoModelForCausalLM")
+    if getattr(model, "_is_stateful", False):
+        raise ValueError(f"{name}: expected attention alone, got a model with recurrent state, which cannot be taken back when a draft is rejected")
+    implementation = model.config._attn_implementation
+    if implementation not in ATTENTION:
+        raise ValueError(f"{name}: expected attention that takes a mask per token ({' or '.join(ATTENTION)}), got {implementation!r}; call model.set_attn_implementation('sdpa')")
+    if model.training:
+        raise ValueError(f"{name}: expected evaluation mode, got a model in training, whose dropout is random; call model.eval()")
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) != 1 or devices == ["meta"]:
+        raise ValueError(f"{name}: expected all weights on one device, got {', '.join(devices)}; open it without device_map or offloading")
+
+
+@contextmanager
+def trying_out(model: Any) -> Iterator[None]:
+    """ValueError for whatever a family's code makes of arguments that it does not know."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{type(model).__name__}: expected a family that takes positions, masks and a cache, got {type(error).__name__}: {error}") from error
+
+
+def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
+    """ValueError unless logits [n, V] read in blocks are the model's own, but for rounding."""
+    got, expected = got.float(), expected.float()
+    spread = (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1).clamp(min=1e-9)
+    error = float(((got - expected).norm(dim=-1) / spread).max())
+    if not error <= _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS):
+        raise ValueError(
+            f"{type(model).__name__}: expected the model's own logits when it is read in blocks, got others (relative error {error:.2g}); "
+            "the family does not take masks and positions as given, or does more than its output layer to hidden states"
+        )

@@ -1,0 +1,119 @@
+"""Recursive rejection: the drafted children of a node are tested one after the other, each against what is left of the target.
+
+When: trees and p drafts at temperature > 0 whose siblings are samples of a known q, or, without q, any drafts.
+Source: Miao et al. 2024, "SpecInfer" (multi-step speculative sampling, independent siblings); Jeon et al. 2024, "Recursive
+Speculative Decoding", and Chen et al. 2024, "Sequoia" (siblings without replacement).
+
+A child x drawn from q is accepted with min(1, p(x) / q(x)), else p becomes max(p - q, 0), normalised, and the next child is
+tested. Each test alone is lossless for the p that it is given, hence so are all of them. How siblings were drawn decides q:
+
+    independent  all from the node's q; a token drawn again is tested again (it has no mass left and fails)
+    distinct     without replacement: q loses each tested token and is renormalised
+    fixed        chosen by any rule that does not look at the target's random numbers: q is a point at the child, so it is accepted
+                 with p(x), else p(x) becomes 0. Exact given the tree, and it accepts as often as `matching.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from rescore.lattice.tree import ROOT, TokenTree
+
+from .checked import Array, ids, numbers, probabilities, shaped
+from .residual import residual
+from .sample import sample
+from .verdict import Verdict
+
+GUARANTEE = "the emitted tokens have the target's distribution"
+
+Siblings = Literal["independent", "distinct", "fixed"]
+
+
+def rejections(p: Array, q: Array | None, tokens: Iterable[int], siblings: Siblings, node: int = ROOT) -> Iterator[tuple[float, Array]]:
+    """For each drawn child: the probability that it is accepted once those before it failed, and the target float64 [V] left if it fails.
+
+    p, q float64 [V] after `node` (named in errors), q None for fixed siblings; tokens in the order of their draws, repeats included.
+    """
+    for token in tokens:
+        drawn = _only(p, token) if q is None else q
+        s = float(drawn[token])
+        if s == 0:
+            raise ValueError(
+                f"child {token} of node {node}: expected a token that the drafter could have drawn there, got q = 0"
+                + (" once its earlier siblings are taken out" if siblings == "distinct" else "")
+            )
+        acceptance = min(1.0, float(p[token]) / s)
+        p = residual(p, drawn)
+        if siblings == "distinct":
+            q = _without(drawn, token)
+        yield acceptance, p
+
+
+def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array, *, siblings: Siblings, q: Array | None = None, draws: Any = None) -> Verdict:
+    """Accepted nodes of a tree of n nodes and the next token.
+
+    p [1+n, V] target and q [1+n, V] drafter after the certain token and after each node, numpy or torch floats, rows of sum 1 (rows of
+    q at leaves are not read; q is None for fixed siblings); draws int [m]: the nodes in the order in which they were drawn, every
+    node at least once, once more for every draw that repeated it (None: 0..n-1). What was drawn below any draw of a node is the
+    node's: the tests of the node do not depend on it, so all of it are independent samples there.
+    uniforms [m+1] in [0, 1): one per draw for its test, the last for the next token.
+    """
+    _check_siblings(siblings, q)
+    shaped("p", p, tree.size + 1)
+    if q is not None:
+        shaped("q", q, tree.size + 1, like=p)
+    order = list(range(tree.size)) if draws is None else _checked_draws(draws, tree.size)
+    *tests, last = numbers("uniforms", uniforms, len(order) + 1, "one per draw and one for the next token")
+
+    children: dict[int, list[int]] = {}  # the draws of each parent, as indices into order
+    for draw, node in enumerate(order):
+        children.setdefault(int(tree.parents[node]), []).append(draw)
+    path: list[int] = []
+    node = ROOT
+    while True:
+        p_row = _row("p", p, node)
+        below = children.get(node, [])
+        q_row = _row("q", q, node) if below and q is not None else None
+        tokens = [int(tree.tokens[order[draw]]) for draw in below]
+        for draw, (acceptance, left) in zip(below, rejections(p_row, q_row, tokens, siblings, node)):
+            if tests[draw] < acceptance:
+                node = order[draw]
+                path.append(node)
+                break
+            p_row = left
+        else:
+            return Verdict(accepted=tuple(path), token=int(sample(p_row, last)))
+
+
+def _row(name: str, rows: Array, node: int) -> Array:
+    return probabilities(name, rows[1 + node : 2 + node], first=1 + node)[0]
+
+
+def _only(like: Array, token: int) -> Array:
+    point = like * 0.0
+    point[token] = 1.0
+    return point
+
+
+def _without(q: Array, token: int) -> Array:
+    rest = q * 1.0  # a copy
+    rest[token] = 0.0
+    mass = float(rest.sum())
+    return rest / mass if mass > 0 else rest
+
+
+def _check_siblings(siblings: str, q: Array | None) -> None:
+    if siblings not in ("independent", "distinct", "fixed"):
+        raise ValueError(f"siblings: expected 'independent', 'distinct' or 'fixed', got {siblings!r}")
+    if (q is None) != (siblings == "fixed"):
+        got = "none" if q is None else "one"
+        raise ValueError(f"q: expected {'none for fixed siblings' if siblings == 'fixed' else f'[1 + n, V] for {siblings} siblings'}, got {got}")
+
+
+def _checked_draws(draws: Any, size: int) -> list[int]:
+    order = ids("draws", draws, size, "a node")
+    missing = set(range(size)).difference(order)
+    if missing:
+        raise ValueError(f"draws: expected every node at least once, got none of node {min(missing)}")
+    return order

@@ -1,0 +1,37 @@
+"""Token verification: every drafted token is tested by itself, up to the first that fails.
+
+When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much from the same input.
+Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et al.
+2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .chain import Chain, Law, tests_and_draw
+from .checked import Array
+from .verdict import Verdict
+
+GUARANTEE = "the emitted tokens have the target's distribution"
+
+
+def law(p: Array, q: Array, draft: Any) -> Law:
+    """h_i = min(1, M(X_i) / S(X_i)), the probability that X_i is accepted once those before it are; residuals of M - S.
+
+    p [g+1, V] target, q [g, V] drafter, rows of sum 1, numpy or torch floats; draft int [g] in [0, V).
+    """
+    chain = Chain.checked(p, q, draft)
+    acceptance = [min(1.0, m / s) for m, s in zip(chain.m, chain.s)]
+    return Law(chain=chain, acceptance=np.array(acceptance), scale=np.ones(chain.size + 1))
+
+
+def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:
+    """Accepted tokens and the next one; p, q, draft as in `law`, uniforms [g+1] in [0, 1), the last draws the token."""
+    found = law(p, q, draft)
+    tests, draw = tests_and_draw(uniforms, found.chain.size)
+    failed = (i for i, (u, h) in enumerate(zip(tests, found.acceptance)) if u >= h)
+    return found.verdict(next(failed, found.chain.size), draw)

@@ -1,0 +1,175 @@
+"""Drawn drafts in the loop: the text has the target's law under every rule; q and draws are what they say."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+torch = pytest.importorskip("torch")
+
+from tiny_blockwise import END, V, text, trained  # noqa: E402
+
+from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
+from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
+from rescore.decode.models.heads import Memoryless  # noqa: E402
+from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
+from rescore.decode.request import Request  # noqa: E402
+from rescore.decode.rules import (  # noqa: E402
+    BlockVerification,
+    GreedyBlockVerification,
+    Matching,
+    RecursiveRejection,
+    TokenVerification,
+)
+from rescore.decode.sampling import Sampling  # noqa: E402
+from rescore.decode.shaping import Shaping, probabilities  # noqa: E402
+from rescore.lm.build import build  # noqa: E402
+
+torch.set_num_threads(1)
+WORDS = 4
+
+
+class Markov:
+    """A target of four words whose next word depends on the last alone."""
+
+    vocab_size, context, trees = WORDS, None, True
+    device = torch.device("cpu")
+
+    def __init__(self):
+        self.table = torch.from_numpy(np.random.default_rng(3).normal(size=(WORDS, WORDS), scale=1.2))
+
+    def open(self, prompts, copies, length):
+        cache = SlotCache(len(prompts) * copies, length)
+        return cache, list(prompts)
+
+    def read(self, block, cache):
+        cache.begin(block)
+        empty = torch.zeros(block.rows, 1, block.width, 1)
+        cache.update(0, empty, empty)
+        return block.ids[..., None].double()
+
+    def logits(self, hidden):
+        return self.table[hidden[..., 0].long()]
+
+
+class Guesses(Memoryless):
+    """Three heads that know the last word but one."""
+
+    slots = 3
+
+    def __init__(self):
+        self.table = torch.from_numpy(np.random.default_rng(4).normal(size=(WORDS, 3, WORDS)))
+
+    def of_hidden(self, hidden):
+        return self.table[hidden[:, 0].long()]
+
+
+BIGRAMS = Rescorer(build([np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, eot=0), alpha=0.7)
+SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
+RULES = {
+    "matching": (Matching(), PathDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
+    "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, nodes=6)),
+    "token": (TokenVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
+    "block": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, local=True)),
+    "block, q of temperature 0.8": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8)),
+    "greedy block": (GreedyBlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
+    "independent siblings": (RecursiveRejection(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
+}
+
+
+def g_test(observed: np.ndarray, expected: np.ndarray) -> float:
+    """The p-value of counts against expected counts of the same total; cells that expect nothing must have nothing."""
+    assert not observed[expected == 0].any()
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    seen = observed > 0
+    g = 2 * (observed[seen] * np.log(observed[seen] / expected[seen])).sum()
+    return float(chi2.sf(g, len(expected) - 1))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_text_has_the_targets_law(name):
+    """All texts of four words, 3,000 times: three passes and more, drafts of three words cut by the end."""
+    rule, drafter = RULES[name]
+    target, count, length = Markov(), 3000, 4
+    out = generate(target, [[1]] * count, drafter, Options(max_tokens=length, shaping=SHAPING, rule=rule))
+    step = probabilities(target.table, SHAPING.sampling).numpy()
+    expected, observed = {}, {}
+    for words in itertools.product(range(WORDS), repeat=length):
+        expected[words] = count * np.prod([step[a, b] for a, b in zip((1, *words), words)])
+        observed[words] = 0
+    for one in out:
+        observed[tuple(one.tokens.tolist())] += 1
+    # Cells that expect little are taken together, by their first three words.
+    cells = {words: words if expected[words] >= 5 else words[:2] for words in expected}
+    names = sorted(set(cells.values()), key=str)
+    place = {name: i for i, name in enumerate(names)}
+    e, o = np.zeros(len(names)), np.zeros(len(names))
+    for words, cell in cells.items():
+        e[place[cell]] += expected[words]
+        o[place[cell]] += observed[words]
+    assert g_test(o, e) > 1e-3
+    accepted = np.mean([sum(one.statistics.accepted) for one in out])
+    assert accepted > 0.5  # drafts were accepted, or the test shows nothing
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_texts_do_not_depend_on_their_company(name):
+    rule, drafter = RULES[name]
+    options = Options(max_tokens=9, shaping=SHAPING, rule=rule)
+    together = generate(Markov(), [[i % WORDS] * (1 + i % 3) for i in range(6)], drafter, options)
+    for i in (1, 4):
+        alone = generate(Markov(), [Request(prompt=[i % WORDS] * (1 + i % 3), sequence=i)], drafter, options)[0]
+        assert alone.tokens.tolist() == together[i].tokens.tolist()
+
+
+SLOTS = Slots(heads=BlockwiseHeads(trained()), top_k=6)
+LM = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+TRAINED = {
+    "matching": (Matching(), TreeDrafter(SLOTS, LM, nodes=12), TreeLayout()),
+    "token": (TokenVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "block": (BlockVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "greedy block": (GreedyBlockVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "independent siblings": (RecursiveRejection(), DrawnDrafter(SLOTS, LM, paths=4), TreeLayout()),
+    "independent siblings as rows": (RecursiveRejection(), DrawnDrafter(SLOTS, LM, paths=4), BatchLayout(4)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_words_of_a_trained_model_have_its_distribution(name):
+    """How often each word comes, against the sum of the target's probabilities along the texts that came."""
+    rule, drafter, layout = TRAINED[name]
+    shaping = Shaping(sampling=Sampling(temperature=1.0, top_p=0.97, seed=5))
+    prompts = [text(4, seed=i).astype(np.int64) for i in range(60)]
+    out = generate(BlockwiseTarget(trained()), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule, layout=layout))
+    observed, expected = np.zeros(V), np.zeros(V)
+    for prompt, one in zip(prompts, out):
+        ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
+        with torch.no_grad():
+            logits = trained().logits(trained()(ids)[0, len(prompt) - 1 : -1], 1)
+        expected += probabilities(logits, shaping.sampling).sum(0).numpy()
+        observed += np.bincount(one.tokens, minlength=V)
+    assert g_test(observed, expected) > 1e-3
+    assert sum(sum(one.statistics.accepted) for one in out) > 60 * 6
+
+
+def test_drawn_drafts_and_their_rules_belong_together():
+    drawn, fixed = DrawnDrafter(Slots(heads=Guesses(), top_k=3)), PathDrafter(Slots(heads=Guesses(), top_k=3))
+    with pytest.raises(ValueError, match="drafter: expected drafts that are drawn from q, which BlockVerification verifies, got PathDrafter, whose drafts are deterministic"):
+        generate(Markov(), [[1]], fixed, Options(shaping=SHAPING, rule=BlockVerification()))
+    with pytest.raises(ValueError, match="drafter: expected drafts that are deterministic, which Matching verifies, got DrawnDrafter, whose drafts are drawn"):
+        generate(Markov(), [[1]], drawn, Options(shaping=SHAPING, rule=Matching()))
+    with pytest.raises(ValueError, match="draft: expected one chain, which token and block verification test, got a tree with branches"):
+        generate(Markov(), [[1]], DrawnDrafter(Slots(heads=Guesses(), top_k=3), paths=9), Options(shaping=SHAPING, rule=BlockVerification()))
+
+
+def test_the_default_rule_goes_with_the_drafter():
+    slots, options = Slots(heads=Guesses(), top_k=3), Options(shaping=SHAPING)
+    for drafter, rule in ((PathDrafter(slots), Matching), (DrawnDrafter(slots), BlockVerification), (DrawnDrafter(slots, paths=2), RecursiveRejection)):
+        assert isinstance(options.rule_for(drafter), rule)
