@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from blocks import chain, path_tokens, tree_block  # noqa: E402
 from tiny_blockwise import V, untrained  # noqa: E402
 
-from rescore.decode.models.block import Block  # noqa: E402
 from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
 from rescore.lattice.tree import TokenTree  # noqa: E402
 
@@ -28,25 +28,8 @@ def model():
     return untrained()
 
 
-def chain(ids, starts) -> Block:
-    ids = torch.as_tensor(ids)
-    return Block.chain(ids, torch.tensor(starts), max(starts) + ids.shape[1])
-
-
 def close(got, expected) -> None:
     torch.testing.assert_close(got, expected, atol=3e-5, rtol=0)
-
-
-def tree_block(tree: TokenTree, token: int, starts: list[int]) -> Block:
-    """The same tree behind `token` in every row."""
-    n = tree.size
-    ancestors = torch.zeros(n + 1, n + 1, dtype=torch.bool)
-    ancestors[:, 0] = True
-    ancestors[1:, 1:] = torch.from_numpy(tree.ancestor_mask())
-    rows = len(starts)
-    ids = torch.tensor([token, *tree.tokens.tolist()]).expand(rows, -1)
-    depths = torch.tensor([0, *tree.depths.tolist()]).expand(rows, -1)
-    return Block(ids=ids, start=torch.tensor(starts), depths=depths, ancestors=ancestors.expand(rows, -1, -1), end=max(starts) + n + 1)
 
 
 @pytest.mark.parametrize("sizes", [[12], [1] * 12, [5, 1, 4, 2]])
@@ -77,10 +60,7 @@ def test_every_node_of_a_tree_sees_its_own_path(model):
     got = model.read(tree_block(tree, 9, starts), cache)
     for row, start in enumerate(starts):
         for node in range(tree.size):
-            path = [node]
-            while tree.parents[path[0]] >= 0:
-                path.insert(0, int(tree.parents[path[0]]))
-            ids = [*text[row, :start].tolist(), 9, *tree.tokens[path].tolist()]
+            ids = [*text[row, :start].tolist(), 9, *path_tokens(tree, node)]
             close(got[row, 1 + node], model(torch.tensor([ids]))[0, -1])
 
 

@@ -115,8 +115,10 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
 
 def _context(config: Any) -> int | None:
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        return rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None) or config.max_position_embeddings
+    # One set of parameters, or one for each kind of layer.
+    long = [one for one in (rope, *rope.values()) if isinstance(one, dict) and one.get("rope_type") == "longrope"]
+    if long:
+        return min(int(one["original_max_position_embeddings"]) for one in long)
     return getattr(config, "max_position_embeddings", None)
 
 

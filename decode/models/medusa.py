@@ -58,7 +58,7 @@ class MedusaHeads(nn.Module, Memoryless):
             raise ValueError("expected either output, the backbone's, or vocab_size for last layers of the heads' own; got both or neither")
         self.form = MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size)
         self.slots = heads
-        self.output = output
+        self._output = (output,)  # in a tuple, since a module would become part of this one
         self.heads = nn.ModuleList(nn.Sequential(*self._stack()) for _ in range(heads))
 
     def _stack(self) -> list[nn.Module]:
@@ -78,8 +78,9 @@ class MedusaHeads(nn.Module, Memoryless):
     def of_hidden(self, hidden: Tensor) -> Tensor:
         """Logits [..., T, V] from hidden states [..., width]."""
         mixed = self.states(hidden)
-        if self.output is not None:
-            return self.output(mixed)
+        (output,) = self._output
+        if output is not None:
+            return output(mixed)
         return torch.stack([stack[-1](mixed[..., t, :]) for t, stack in enumerate(self._stacks)], dim=-2)
 
     def save(self, folder: str | Path, base_model: str = "") -> None:

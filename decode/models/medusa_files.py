@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from .checkpoint import read_json, tensor_files
+
 CONFIG = "config.json"
 WEIGHTS = "medusa_lm_head.safetensors"
 _PICKLE = "medusa_lm_head.pt"
-_MODEL = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
 _INSIDE_MODEL = re.compile(r"(?:.*\.)?medusa_head\.(\d+\..+)", re.ASCII)
 _BLOCK = re.compile(r"(\d{1,4})\.(\d{1,4})\.linear\.(?:weight|bias)", re.ASCII)
 _LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
@@ -81,37 +80,14 @@ def _files(path: Path) -> list[Path]:
     for name in (WEIGHTS, _PICKLE):
         if (path / name).exists():
             return [path / name]
-    if (path / _INDEX).exists():
-        return _shards(path)
-    if (path / _MODEL).exists():
-        return [path / _MODEL]
-    raise ValueError(f"{path}: expected {WEIGHTS}, {_PICKLE} or {_MODEL} in the folder, got none of them")
-
-
-def _shards(folder: Path) -> list[Path]:
-    """The files of a sharded model that hold heads; names that lead out of the folder are refused."""
-    index = _json(folder / _INDEX).get("weight_map")
-    if not isinstance(index, dict):
-        raise ValueError(f"{folder / _INDEX}: expected an object 'weight_map', got {type(index).__name__}")
-    names = {str(file) for tensor, file in index.items() if _INSIDE_MODEL.fullmatch(tensor)}
-    for name in names:
-        if Path(name).name != name or Path(name).suffix != ".safetensors":
-            raise ValueError(f"{folder / _INDEX}: expected names of safetensors files in this folder, got {name!r}")
-    return [folder / name for name in sorted(names)]
+    inside = {file for name, file in tensor_files(path).items() if _INSIDE_MODEL.fullmatch(name)}
+    if not inside:
+        raise ValueError(f"{path}: expected {WEIGHTS}, {_PICKLE} or a model in safetensors with tensors 'medusa_head.0...', got none of them")
+    return sorted(inside)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    return _json(folder / CONFIG) if (folder / CONFIG).exists() else {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
+    return read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
 
 
 def _safe(path: Path) -> dict[str, Tensor]:

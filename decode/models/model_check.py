@@ -27,6 +27,8 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
         raise ValueError(f"{name}: expected a language model that generates, got one without a head for the next token; open it with AutoModelForCausalLM")
     if getattr(model, "_is_stateful", False):
         raise ValueError(f"{name}: expected attention alone, got a model with recurrent state, which cannot be taken back when a draft is rejected")
+    if getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False):
+        raise ValueError(f"{name}: expected positions that can be given, got ALiBi, which counts the slots of a cache; trees and ragged rows would be read wrongly")
     implementation = model.config._attn_implementation
     if implementation not in ATTENTION:
         raise ValueError(f"{name}: expected attention that takes a mask per token ({' or '.join(ATTENTION)}), got {implementation!r}; call model.set_attn_implementation('sdpa')")

@@ -1,0 +1,150 @@
+"""Multi-token prediction: a chain of small modules behind the target, as DeepSeek-V3 and its kin publish them.
+
+DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2. Module k reads, at place i of the text, what module k - 1 made of place i
+(module 0 is the target, its last hidden state) and the embedding of token i + k, attends to its own earlier places,
+and gives logits of token i + k + 1 through the target's output layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .block import Block
+from .causal_lm import CausalLMTarget
+from .checkpoint import tensor_files
+from .heads import Step
+from .slot_cache import SlotCache
+from .slot_layers import SlotLayers, attention_mask
+
+_FIRST_SLOTS = 256
+
+
+class MtpHeads:
+    """The T modules of an MTP model as `Heads`.
+
+    Slot t is fed with the best tokens of the slots before it, as in training it was fed with the true ones: unlike Medusa's,
+    these heads see one draft, the greedy one, and their lattice is conditioned on it.
+    """
+
+    def __init__(self, target: CausalLMTarget, modules: Any):
+        self.target = target
+        self.modules = modules
+        self.slots = len(modules.layers)
+        self._kinds = _attention_kinds(type(target.model).__name__, modules.config, self.slots)
+        # forward_layer asks this for its masks; transformers' own serve one request, whose drafts are never padded.
+        modules.create_masks_for_mtp_layer = self._masks
+
+    @classmethod
+    def of_checkpoint(cls, target: CausalLMTarget) -> MtpHeads:
+        """The modules stored in the folder that the target's model was opened from; ValueError if there are none."""
+        from transformers.modeling_layers import MtpModel
+
+        folder = target.model.config.name_or_path
+        if not Path(folder).is_dir() or not stores_mtp(target.model):
+            raise ValueError(f"{folder or type(target.model).__name__}: expected a folder whose safetensors hold the modules of multi-token prediction, got none")
+        try:
+            modules = MtpModel.from_pretrained(target.model, device_map={"": target.device})
+        except (RuntimeError, ValueError, OSError, KeyError) as error:
+            raise ValueError(f"{folder}: expected complete modules of multi-token prediction, got {error}") from error
+        return cls(target, modules.eval())
+
+    def open(self, requests: int) -> MtpSession:
+        return MtpSession(self, requests)
+
+    def _masks(self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor) -> dict[str, Tensor]:
+        window = self.modules.config.sliding_window if self._kinds[layer_idx] == "sliding_attention" else None
+        seen = mtp_cache.block.seen(window)
+        return {"attention_mask": attention_mask(seen, self.modules.config._attn_implementation, inputs_embeds.dtype)}
+
+
+class BlockLayers(SlotLayers):
+    """The cache of a pass, with the block that it reads."""
+
+    def __init__(self, cache: SlotCache, block: Block):
+        super().__init__(cache)
+        self.block = block
+
+
+class MtpSession:
+    """MTP modules at work on the requests of one call.
+
+    Place i of module k depends on token i + k, so the last k - 1 places of a step were read with drafted tokens. Every
+    step reads the last T - 1 places again, with the tokens that the text has there now; for that their hidden states are kept.
+    """
+
+    def __init__(self, heads: MtpHeads, requests: int):
+        self._heads = heads
+        self._cache = SlotCache(requests, _FIRST_SLOTS)
+        self._read = [0] * requests
+        self._kept: list[Tensor] = []
+
+    @torch.no_grad()
+    def logits(self, step: Step) -> Tensor:
+        """Logits [B, T, V]; ValueError if the step's hidden states do not go on from those of the step before."""
+        self._check(step)
+        known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
+        starts = [len(history) - 1 - len(states) for history, states in zip(step.histories, known)]
+        lengths = torch.tensor([len(states) for states in known], device=self._heads.target.device)
+        hidden = torch.nn.utils.rnn.pad_sequence(known, batch_first=True)
+        ids = _padded([history[start + 1 :] for history, start in zip(step.histories, starts)], hidden.device)
+        block = Block.chain(ids, torch.tensor(starts, device=ids.device), max(starts) + ids.shape[1])
+        logits = self._chain(block, hidden, lengths - 1)
+        self._read = [len(history) - 1 for history in step.histories]
+        self._kept = [states[max(0, len(states) - self._heads.slots + 1) :] for states in known]
+        return logits
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._cache.select(rows)
+        self._read = [self._read[row] for row in rows]
+        self._kept = [self._kept[row] for row in rows] if self._kept else []
+
+    def _chain(self, block: Block, hidden: Tensor, last: Tensor) -> Tensor:
+        """Every module's logits [B, T, V] at columns `last` [B], each module fed with the best token of the one before."""
+        row = torch.arange(block.rows, device=last.device)
+        ids, logits = block.ids, []
+        self._cache.begin(block)
+        for k in range(self._heads.slots):
+            hidden = self._heads.modules.forward_layer(
+                k, hidden, block.positions + 1 + k, BlockLayers(self._cache, block), input_ids=ids, use_cache=True
+            )
+            logits.append(self._heads.target.logits(hidden[row, last]))
+            ids = ids.roll(-1, dims=1)
+            ids[row, last] = logits[-1].argmax(dim=-1)
+        return torch.stack(logits, dim=1)
+
+    def _check(self, step: Step) -> None:
+        for i, (history, fresh, read) in enumerate(zip(step.histories, step.fresh, self._read)):
+            expected = len(history) - 1 - read
+            if len(fresh) != expected or not expected:
+                raise ValueError(f"request {i}: expected the hidden states of the {expected} tokens read since the step before, at least one, got {len(fresh)}")
+
+
+def _padded(rows: Sequence[NDArray[np.int32]], device: torch.device) -> Tensor:
+    """int64 [B, L], padded behind."""
+    tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True).to(device)
+
+
+def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
+    """The kind of attention of each module, ValueError if one is neither full nor sliding."""
+    kinds = list(getattr(config, "layer_types", None) or ["full_attention"] * modules)
+    if strange := set(kinds) - {"full_attention", "sliding_attention"}:
+        raise ValueError(f"{model}: expected modules of full or sliding attention, got {', '.join(sorted(strange))}; their state cannot be taken back")
+    return kinds
+
+
+def stores_mtp(model: Any) -> bool:
+    """Whether the folder that a model was opened from holds weights of MTP modules."""
+    from transformers.modeling_layers import MtpModel
+
+    if not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None) or not model._keys_to_ignore_on_load_unexpected:
+        return False
+    pattern = MtpModel.get_mtp_weights_regex(model)
+    return any(pattern.search(name) for name in tensor_files(Path(model.config.name_or_path)))

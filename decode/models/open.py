@@ -1,0 +1,186 @@
+"""A model from a path: ours or one of Hugging Face, with its heads, without anything being fetched or run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.lm.tokenizer import TextTokenizer
+
+from .blockwise_target import BlockwiseHeads, BlockwiseTarget
+from .checkpoint import read_json
+from .heads import Heads
+from .medusa import MedusaHeads
+from .medusa_files import holds_medusa
+from .target import Target
+
+MTP = "mtp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenModel:
+    """A model that is ready to decode.
+
+    target       what verifies
+    heads        what proposes, None where nothing was found
+    tokenizer    the tokenizer.json beside the model, None without one
+    end_of_text  ids that end a text, in [0, V); empty where neither configuration nor tokenizer names one
+    vocab_size   V
+    kind         "blockwise" (ours), "causal-lm" or "encoder-decoder"
+    """
+
+    target: Target
+    heads: Heads | None
+    tokenizer: Path | None
+    end_of_text: tuple[int, ...]
+    vocab_size: int
+    kind: str
+
+
+def open_model(
+    path: str | Path,
+    *,
+    heads: str | Path | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> OpenModel:
+    """The model at `path`: our model.safetensors, a folder with it, or a folder of Hugging Face.
+
+    heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model; None
+            takes what the folder holds: our own heads, Medusa's, MTP's, or none
+    dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
+    device  None is the CPU
+
+    Nothing is downloaded, no code of a checkpoint is run, and weights are read from safetensors alone. ValueError or
+    FileNotFoundError says what is missing and what to do.
+    """
+    path, device = Path(path), torch.device(device or "cpu")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name")
+    if path.is_dir() and (path / "config.json").exists():
+        return _hugging_face(path, heads, dtype, device)
+    return _blockwise(path / "model.safetensors" if path.is_dir() else path, heads, dtype, device)
+
+
+def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
+    if not file.exists():
+        raise FileNotFoundError(f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither")
+    if heads == MTP:
+        raise ValueError(f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, whose own heads need no name")
+    model = BlockwiseTransformer.load(file, dtype or torch.float32).to(device)
+    target = BlockwiseTarget(model)
+    found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
+    if heads is not None:
+        found = _medusa(heads, target, model.config.width, model.embedding.weight)
+    tokenizer = _tokenizer(file.parent)
+    return OpenModel(
+        target=target,
+        heads=found,
+        tokenizer=tokenizer,
+        end_of_text=_end_of_text((), tokenizer, target.vocab_size),
+        vocab_size=target.vocab_size,
+        kind="blockwise",
+    )
+
+
+def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
+    try:
+        from .causal_lm import CausalLMTarget
+        from .encoder_decoder import EncoderDecoderTarget
+    except ImportError as error:
+        raise ValueError(f"{folder}: {error}") from None
+    model = _load(folder, dtype).to(device)
+    encoder_decoder = bool(model.config.is_encoder_decoder)
+    target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)
+    tokenizer = _tokenizer(folder)
+    return OpenModel(
+        target=target,
+        heads=_found_heads(folder, heads, target, model),
+        tokenizer=tokenizer,
+        end_of_text=_end_of_text(_configured_ends(model), tokenizer, target.vocab_size),
+        vocab_size=target.vocab_size,
+        kind="encoder-decoder" if encoder_decoder else "causal-lm",
+    )
+
+
+def _load(folder: Path, dtype: torch.dtype | None) -> Any:
+    """The model with all of its weights: transformers would fill missing ones at random and say so in a log."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    _check_config(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        loaded: Any = kind.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype or "auto",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # transformers and the checks of its configurations raise of many kinds
+        raise ValueError(f"{folder}: expected a language model of Hugging Face with weights in safetensors, got {type(error).__name__}: {error}") from error
+    model, info = loaded
+    for what in ("missing_keys", "mismatched_keys"):
+        if wrong := sorted(map(str, info[what])):
+            raise ValueError(f"{folder}: expected weights for all of {type(model).__name__}, got {len(wrong)} {what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind")
+    return model.eval()
+
+
+def _check_config(folder: Path) -> None:
+    config = read_json(folder / "config.json")
+    if "model_type" not in config:
+        remedy = "it holds Medusa heads alone: open their backbone, and give this folder as heads" if "medusa_num_heads" in config else "it is no model's"
+        raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
+
+
+def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
+    from .causal_lm import CausalLMTarget
+    from .mtp import MtpHeads, stores_mtp
+
+    causal = isinstance(target, CausalLMTarget)
+    if heads is None:
+        heads = folder if holds_medusa(folder) else MTP if causal and stores_mtp(model) else None
+    if heads is None:
+        return None
+    if heads != MTP:
+        return _medusa(heads, target, model.config.get_text_config().hidden_size, model.get_output_embeddings().weight)
+    if not causal:
+        raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got {type(model).__name__}")
+    return MtpHeads.of_checkpoint(target)
+
+
+def _medusa(path: str | Path, target: Target, width: int, weight: torch.Tensor) -> MedusaHeads:
+    """Heads in the dtype and on the device of the output layer's `weight`."""
+    return MedusaHeads.load(path, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=weight.dtype, device=weight.device)
+
+
+def _tokenizer(folder: Path) -> Path | None:
+    path = folder / "tokenizer.json"
+    return path if path.exists() else None
+
+
+def _configured_ends(model: Any) -> tuple[int, ...]:
+    for config in (getattr(model, "generation_config", None), model.config):
+        ends = getattr(config, "eos_token_id", None)
+        if ends is not None:
+            return tuple(ends) if isinstance(ends, Iterable) else (ends,)
+    return ()
+
+
+def _end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: int) -> tuple[int, ...]:
+    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer names."""
+    ends = tuple(end for end in configured if 0 <= end < vocab_size)
+    if ends or tokenizer is None:
+        return ends
+    return (TextTokenizer.open(tokenizer).eot,)

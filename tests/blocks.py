@@ -1,0 +1,35 @@
+"""Blocks of chains and trees, as tests read them."""
+
+from __future__ import annotations
+
+import torch
+
+from rescore.decode.models.block import Block
+from rescore.lattice.tree import TokenTree
+
+
+def chain(ids, starts) -> Block:
+    """Rows `ids` [R, L], row r behind starts[r] tokens."""
+    ids = torch.as_tensor(ids)
+    return Block.chain(ids, torch.tensor(starts), max(starts) + ids.shape[1])
+
+
+def tree_block(tree: TokenTree, token: int, starts: list[int]) -> Block:
+    """The same tree behind `token` in every row."""
+    n = tree.size
+    ancestors = torch.zeros(n + 1, n + 1, dtype=torch.bool)
+    ancestors[:, 0] = True
+    ancestors[1:, 1:] = torch.from_numpy(tree.ancestor_mask())
+    rows = len(starts)
+    ids = torch.tensor([token, *tree.tokens.tolist()]).expand(rows, -1)
+    depths = torch.tensor([0, *tree.depths.tolist()]).expand(rows, -1)
+    return Block(ids=ids, start=torch.tensor(starts), depths=depths, ancestors=ancestors.expand(rows, -1, -1), end=max(starts) + n + 1)
+
+
+def path_tokens(tree: TokenTree, node: int) -> list[int]:
+    """Tokens from the root's child to `node`."""
+    tokens: list[int] = []
+    while node >= 0:
+        tokens.insert(0, int(tree.tokens[node]))
+        node = int(tree.parents[node])
+    return tokens
