@@ -83,7 +83,7 @@ def forced(target: Target, heads: Heads, batch: Sequence[Prompt], options: Conti
     """One pass over prompts and references: a causal model predicts at every position at once."""
     references = [cut(prompt.reference[: options.max_tokens], options.end_of_text) for prompt in batch]
     cache, firsts = target.open([prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(p.tokens) + len(r) for p, r in zip(batch, references)))
-    texts = [np.concatenate((first, reference)) for first, reference in zip(firsts, references)]
+    texts = [np.concatenate((first, reference)).astype(np.int64) for first, reference in zip(firsts, references)]
     ids, _ = padded([text[:-1] for text in texts], target.device)
     hidden = target.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64, device=ids.device), ids.shape[1]), cache)
     for prompt, first, text, reference, states in zip(batch, firsts, texts, references, hidden):

@@ -58,9 +58,9 @@ def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> Dum
         heads=heads,
         top_k=options.top_k,
         kind=options.kind,
-        temperature=sampling and float(sampling.temperature),
-        top_p=sampling and float(sampling.top_p),
-        seed=sampling and sampling.seed,
+        temperature=float(sampling.temperature) if sampling else None,
+        top_p=float(sampling.top_p) if sampling else None,
+        seed=sampling.seed if sampling else None,
         end_of_text=options.end_of_text,
         provenance=source.provenance,
     )

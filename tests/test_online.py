@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer  # noqa: E402
 
-from rescore.decode.cli import main  # noqa: E402
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
+from rescore.decode.cli import main  # noqa: E402
 from rescore.decode.draft import Rescorer  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
 from rescore.decode.generate import Options, generate  # noqa: E402
