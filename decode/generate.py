@@ -24,7 +24,7 @@ from .layout import BatchLayout, TreeLayout
 from .models.block import Block
 from .models.heads import Step
 from .models.target import Target
-from .request import Finish, Generation, Request, Running
+from .request import Finish, Generation, Request, Running, Statistics
 from .rules import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier, View
 from .shaping import Shaping
 from .stopping import Stopping
@@ -71,16 +71,18 @@ class Options:
 class Chunk:
     """What one pass added to one request's text.
 
-    request   its place in the call
-    tokens    int32 [n], n >= 1
-    accepted  how many of them, the first ones, were drafted
-    finish    why the text ended, None while it goes on
+    request     its place in the call
+    tokens      int32 [n], n >= 1
+    accepted    how many of them, the first ones, were drafted
+    finish      why the text ended, None while it goes on
+    statistics  what the text has cost; the last chunk's have everything
     """
 
     request: int
     tokens: NDArray[np.int32]
     accepted: int
     finish: Finish | None
+    statistics: Statistics
 
 
 def generate(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()) -> list[Generation]:
@@ -201,7 +203,7 @@ class _Call:
         """What the verdict adds to a text, no more than it has room for and nothing behind its end."""
         tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
         taken = one.take(tokens, self.options.stopping)
-        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=min(verdict.length, taken), finish=one.finish)
+        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=min(verdict.length, taken), finish=one.finish, statistics=one.statistics)
 
     def _drop_finished(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> tuple[list[Running], Tensor, list[Tensor]]:
         going = [row for row, one in enumerate(active) if one.finish is None]
