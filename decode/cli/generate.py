@@ -14,7 +14,7 @@ text, above 0 a text drawn from its distribution (docs/verification.md).
 
 The text goes to standard output as it comes; on a terminal, tokens that were
 accepted together have one colour and the tokens that each pass adds by itself
-have none. Several prompts are decoded as a batch, and shown one after the other.
+have none. Several prompts are decoded as a batch and shown one by one.
 
 drafters  tree      the N most probable prefixes of the heads' lattice,
                     rescored by --lm
