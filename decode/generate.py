@@ -75,7 +75,7 @@ class Chunk:
     tokens      int32 [n], n >= 1
     accepted    how many of them, the first ones, were drafted
     finish      why the text ended, None while it goes on
-    statistics  what the text has cost; the last chunk's have everything
+    statistics  what the text has cost so far; it is updated as the text goes on
     """
 
     request: int
@@ -136,14 +136,10 @@ class _Call:
         """The prompts' pass: it verifies nothing and gives the first certain tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
-        lengths = [len(one.history) for one in active]
-        ids = torch.zeros(len(active), max(lengths), dtype=torch.int64)
-        for row, one in enumerate(active):
-            ids[row, : lengths[row]] = torch.from_numpy(one.history.astype(np.int64))
-        ids = ids.repeat_interleave(copies, dim=0).to(self.target.device)
-        block = Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64, device=ids.device), ids.shape[1])
-        states = self.target.read(block, self.cache)[::copies]
-        fresh = [states[row, :length] for row, length in enumerate(lengths)]
+        held = self.cache.held[::copies]
+        unread = [one.history[start:] for one, start in zip(active, held)]
+        states = self.target.read(_block_of(unread, held, copies, self.target.device), self.cache)[::copies]
+        fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
         hidden = torch.stack([rows[-1] for rows in fresh])
         nothing = [Draft(tree=EMPTY) for _ in active]
         verdicts = self._verdicts(active, nothing, self.target.logits(hidden)[:, None])
@@ -191,7 +187,7 @@ class _Call:
                     history=one.history,
                     logits=logits[row],
                     best=best[row],
-                    shaping=self.options.shaping,
+                    shaping=one.shaping,
                     seeds=one.seeds[len(one.tokens) :],
                     random=one.random,
                 )
@@ -202,8 +198,9 @@ class _Call:
     def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
         """What the verdict adds to a text, no more than it has room for and nothing behind its end."""
         tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
-        taken = one.take(tokens, self.options.stopping)
-        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=min(verdict.length, taken), finish=one.finish, statistics=one.statistics)
+        taken = one.take(tokens)
+        accepted = min(verdict.length, taken)
+        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=accepted, finish=one.finish, statistics=one.statistics)
 
     def _drop_finished(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> tuple[list[Running], Tensor, list[Tensor]]:
         going = [row for row, one in enumerate(active) if one.finish is None]
@@ -219,6 +216,15 @@ class _Call:
         for one in active:
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
+
+
+def _block_of(texts: Sequence[NDArray[np.int32]], starts: Sequence[int], copies: int, device: torch.device) -> Block:
+    """Texts of different lengths, each behind starts[b] tokens, `copies` rows of each."""
+    ids = torch.zeros(len(texts), max(len(text) for text in texts), dtype=torch.int64)
+    for row, text in zip(ids, texts):
+        row[: len(text)] = torch.from_numpy(text.astype(np.int64))
+    start = torch.tensor(starts).repeat_interleave(copies).to(device)
+    return Block.chain(ids.repeat_interleave(copies, dim=0).to(device), start, max(starts) + ids.shape[1])
 
 
 EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))
@@ -240,7 +246,8 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     # The upper half of the counter keeps these numbers apart from the positions' own.
     key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
-    return Running(index, first, most, seeds, random)
+    shaping, stopping = options.shaping.with_processors(request.processors), options.stopping.with_criterion(request.criterion)
+    return Running(index, first, most, seeds, random, shaping, stopping)
 
 
 def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .shaping import Processor, Shaping
 from .stopping import Stopping
 
 
@@ -29,12 +30,16 @@ class Request:
     max_tokens  None: that of the options
     sequence    which of the seed's sequences of random numbers it draws with; None: its place in the call
     seeds       uint64, one for each position, instead of those (for example a dump's)
+    processors  run behind those of the options' shaping
+    criterion   ends the text, besides what the options' stopping does
     """
 
     prompt: ArrayLike
     max_tokens: int | None = None
     sequence: int | None = None
     seeds: NDArray[np.uint64] | None = None
+    processors: tuple[Processor, ...] = ()
+    criterion: Callable[[NDArray[np.int32]], bool] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,10 +82,24 @@ class Generation:
 
 
 class Running:
-    """A request under way. `history` is the text that the target's decoder reads, `tokens` what was generated of it."""
+    """A request under way. `history` is the text that the target's decoder reads, `tokens` what was generated of it.
 
-    def __init__(self, index: int, first: NDArray[np.int64], max_tokens: int, seeds: NDArray[np.uint64], random: np.random.Generator):
+    shaping, stopping: those of the options with the request's own.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        first: NDArray[np.int64],
+        max_tokens: int,
+        seeds: NDArray[np.uint64],
+        random: np.random.Generator,
+        shaping: Shaping,
+        stopping: Stopping,
+    ):
         self.index = index
+        self.shaping = shaping
+        self.stopping = stopping
         self.seeds = seeds
         self.random = random
         self.max_tokens = max_tokens
@@ -104,17 +123,18 @@ class Running:
         """Tokens that may still come."""
         return self.max_tokens - (self._length - self._start)
 
-    def take(self, tokens: Sequence[int], stopping: Stopping) -> int:
+    def take(self, tokens: Sequence[int]) -> int:
         """Append tokens up to the first that ends the text, which sets `finish`; how many were taken."""
         for count, token in enumerate(tokens, 1):
             self._text[self._length] = token
             self._length += 1
-            self.finish = self._ended(token, stopping)
+            self.finish = self._ended(token)
             if self.finish:
                 return count
         return len(tokens)
 
-    def _ended(self, token: int, stopping: Stopping) -> Finish | None:
+    def _ended(self, token: int) -> Finish | None:
+        stopping = self.stopping
         if token in stopping.tokens:
             return Finish.STOP_TOKEN
         if stopping.strings and stopping.string_in(self.tokens):

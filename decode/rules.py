@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -162,8 +163,8 @@ class _GreedyBlock:
         p, q, draft, uniforms = view.chain()
         target = Modified.along(self.stack, p, draft)
         verdict = greedy_block.verify(target.p, q, draft, uniforms)
-        if len(draft):
-            self.stack = target.after(verdict, q, view.law.after)
+        # Also of an empty draft, which has no law: what earlier blocks left moves on.
+        self.stack = target.after(verdict, q, lambda text: view.law.after(text))
         return verdict
 
 
@@ -184,10 +185,10 @@ class RecursiveRejection:
 
     def verify(self, view: View) -> Verdict:
         tree = view.draft.tree
-        nodes = range(-1, tree.size)
-        drawn = self.drawn and tree.size > 0
-        order = view.draft.draws if drawn else None
-        uniforms = view.random.random((len(order) if order is not None else tree.size) + 1)
-        q = view.law.rows(nodes) if drawn else None
-        siblings = self.siblings if drawn else "fixed"
-        return recursive.verify(view.probabilities(nodes), tree, uniforms, siblings=siblings, q=q, draws=order)
+        p = view.probabilities(range(-1, tree.size))
+        if not self.drawn or not tree.size:
+            return recursive.verify(p, tree, view.random.random(tree.size + 1), siblings="fixed")
+        q, inner = torch.zeros_like(p), sorted(set(tree.parents.tolist()))
+        q[[1 + node for node in inner]] = view.law.rows(inner)
+        draws = view.draft.draws
+        return recursive.verify(p, tree, view.random.random(len(draws) + 1), siblings=self.siblings, q=q, draws=draws)

@@ -6,7 +6,7 @@ All of it happens before verification, so that what is verified is the distribut
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,6 +35,10 @@ class Shaping:
     def __post_init__(self) -> None:
         if not self.repetition_penalty > 0:
             raise ValueError(f"repetition_penalty: expected a number above 0 (1 is none), got {self.repetition_penalty!r}")
+
+    def with_processors(self, processors: tuple[Processor, ...]) -> Shaping:
+        """This shaping with more processors behind its own."""
+        return replace(self, processors=(*self.processors, *processors)) if processors else self
 
     @property
     def reads_text(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,13 @@ class Stopping:
             raise ValueError("stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's")
         if not all(self.strings):
             raise ValueError("stop strings: expected text, got an empty string, which every text contains")
+
+    def with_criterion(self, criterion: Callable[[NDArray[np.int32]], bool] | None) -> Stopping:
+        """This, and one more criterion, asked after its own."""
+        own = self.criterion
+        if own is None or criterion is None:
+            return self if criterion is None else replace(self, criterion=criterion)
+        return replace(self, criterion=lambda text: own(text) or criterion(text))
 
     def string_in(self, tokens: NDArray[np.int32]) -> bool:
         """Whether a stop string occurs in the text of `tokens`, the last of which is new: looked for where it could have been completed.

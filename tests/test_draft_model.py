@@ -15,6 +15,7 @@ from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.generate import Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.models.heads import Step  # noqa: E402
+from rescore.decode.rules import BlockVerification, GreedyBlockVerification, TokenVerification  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
 from rescore.decode.shaping import Shaping, probabilities  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
@@ -72,7 +73,7 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
             assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)] and draft.draws == tuple(range(len(tokens)))
             assert len(tokens) == min(4, room)
             uniforms = np.random.default_rng([round, b]).random(len(tokens))
-            rows = draft.law.rows([-1, *range(len(tokens) - 1)]).numpy()
+            rows = draft.law.rows(range(-1, len(tokens) - 1)).numpy()
             assert rows.dtype == np.float64
             for i, token in enumerate(tokens):
                 q = law_by_hand([*one.tolist(), *tokens[:i]], shaping)
@@ -93,7 +94,8 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
         for b in (2, 0):
             for tokens in ([5], [5, 6, 7], [int(drafts[b].tree.tokens[0]), 20]):
                 np.testing.assert_allclose(drafts[b].law.after(tokens).numpy(), law_by_hand([*texts[b].tolist(), *tokens], shaping), atol=2e-5)
-            assert drafts[b].law.after([1, 2, 3, 4]) is None
+            with pytest.raises(ValueError, match="tokens: expected fewer than the 4 that were drafted, got 4"):
+                drafts[b].law.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
             later = [later[2], later[0]]
@@ -119,7 +121,7 @@ def test_no_room_gives_no_draft_and_takes_no_number():
     asked = step(texts, [0, 0])
     drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
     assert [draft.tree.size for draft in drafts] == [0, 0]
-    assert drafts[0].law.rows([]).shape == (0, V) and drafts[0].law.after([]) is None
+    assert drafts[0].law.rows([]).shape == (0, V)
     assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
 
 
@@ -149,6 +151,15 @@ def test_a_draft_model_that_is_the_target_is_always_right(gamma):
         assert other.statistics.passes == 1 + -(-(n - 1) // (gamma + 1))
 
 
+@pytest.mark.parametrize("rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification()], ids=lambda rule: type(rule).__name__)
+def test_its_drawn_drafts_are_always_right_too(rule):
+    drafter = DraftModelDrafter(BlockwiseTarget(trained()), gamma=3, vocab_size=V, drawn=True)
+    shaping = Shaping(sampling=Sampling(temperature=0.8, top_p=0.9, seed=2), repetition_penalty=1.2)
+    for one in generate(BlockwiseTarget(trained()), PROMPTS, drafter, Options(max_tokens=30, shaping=shaping, rule=rule)):
+        # What is left for the last pass may be less than gamma.
+        assert one.statistics.accepted[:-1] == [3] * (len(one.statistics.accepted) - 1) and len(one.tokens) == 30
+
+
 def test_messages():
     for gamma in (0, True, 2.0):
         with pytest.raises(ValueError, match="gamma: expected a positive integer, got .*; no drafter at all decodes plainly"):
@@ -156,5 +167,5 @@ def test_messages():
     texts = histories()
     draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
     for node in (-2, 1):
-        with pytest.raises(ValueError, match=rf"nodes: expected -1..0, behind which a token was drawn, got {node}"):
+        with pytest.raises(ValueError, match=f"nodes: expected -1..0, behind which a token was drawn, got {node}"):
             draft.law.rows([node])

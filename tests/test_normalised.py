@@ -97,7 +97,7 @@ def test_worked_example(worked):
     local = Rescorer(lm).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
     assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
     page = (ROOT / "docs" / "normalised-lattice.md").read_text(encoding="utf-8")
-    for figure in (mass, *rows[0], rows[1, 1], local[0, 0], local[1, 1]):
+    for figure in (mass, after_lionel, after_cristiano, rows[0, 0], rows[1, 1], rows[2, 0], local[0, 0], local[1, 1], rows[[0, 1, 2], [0, 1, 0]].prod()):
         assert f"{figure:.4f}" in page
 
 

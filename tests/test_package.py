@@ -36,6 +36,8 @@ def test_api_needs_no_torch():
 
 def test_every_public_name_is_there():
     for name in rescore.__all__:
+        if name == "Drafting":
+            pytest.importorskip("transformers")
         assert getattr(rescore, name).__doc__, name
     with pytest.raises(AttributeError, match="module 'rescore' has no attribute 'nothing'"):
         getattr(rescore, "nothing")  # noqa: B009

@@ -11,6 +11,8 @@ Engines, each on one thread:
     epsilon     pywrapfst       the same from Python
     p paths     C++ OpenFst     composition, p best paths, whose strings repeat
     n nodes     ours, tree      Rescorer.tree and .trees, 16, 64 and 128 nodes
+    n samples   ours, global    Rescorer.normalise, the weights pushed, and 1 and p drafts sampled from it
+    n samples   ours, local     the same with local=True
 
 What is timed: ours, the public call, from arrays to arrays, the look-up of the history included; OpenFst, composition
 and search alone, the lattice being an FST already and the strings not yet read. The clock is the thread's own, and a
@@ -190,7 +192,27 @@ def time_ours(work: Work) -> tuple[list[Timing], list[list[String]], list[list[S
         whole = [lambda n=n: work.rescorer.trees(work.batch, work.histories, n)]
         timings.append(Timing(engine="ours, tree, one batch", answer=f"{n} nodes", microseconds=least_times(whole, work.rounds) / len(every)))
     check_trees(work)
+    timings += time_normalised(work)
     return timings, answers["exact"], answers["epsilon"]
+
+
+def time_normalised(work: Work) -> list[Timing]:
+    """Normalising and sampling, globally and locally, after a look at whether the best strings have the ln q that they should."""
+    drafts = work.rescorer.paths(work.batch, work.histories, work.paths)
+    pushed = work.rescorer.normalise(work.batch, work.histories)
+    expected = np.where(np.isfinite(drafts.cost), -drafts.cost.astype(np.float64) - pushed.log_mass[:, None], 0)
+    if not np.allclose(np.where(np.isfinite(drafts.cost), pushed.logq(drafts.tokens), 0), expected, rtol=0, atol=1e-4):
+        raise SystemExit("ln q of the best strings is not what their costs say")
+    timings, every = [], range(len(work.lattices))
+    for local, engine in ((False, "ours, global"), (True, "ours, local")):
+        for samples in sorted({1, work.paths}):
+            uniforms = np.random.default_rng(0).random((len(every), samples, work.batch.slots))
+            single = [lambda i=i, u=uniforms, g=local: work.rescorer.normalise(work.lattices[i], work.histories[i], local=g).sample(u[i]) for i in every]
+            whole = [lambda u=uniforms, g=local: work.rescorer.normalise(work.batch, work.histories, local=g).sample(u)]
+            answer = f"{samples} samples" if samples > 1 else "1 sample"
+            timings.append(Timing(engine=f"{engine}, a call each", answer=answer, microseconds=least_times(single, work.rounds)))
+            timings.append(Timing(engine=f"{engine}, one batch", answer=answer, microseconds=least_times(whole, work.rounds) / len(every)))
+    return timings
 
 
 def time_openfst(search: Callable[[str], Answers], exact: list[list[String]], epsilon: list[list[String]]) -> list[Timing]:

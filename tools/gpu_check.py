@@ -46,7 +46,7 @@ def logit_difference(model: Path, dump: Dump) -> tuple[float, float]:
 def train(folder: Path, tokens: Path, hidden_gpu: bool) -> dict:
     """The last line of the curve of a short training."""
     command = [sys.executable, str(Path(__file__).with_name("train_bpd.py")), str(folder), "--train", f"demo={tokens}", "--valid", f"demo={tokens}",
-               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS)]
+               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS), "--bf16"]
     environment = {"CUDA_VISIBLE_DEVICES": ""} if hidden_gpu else {}
     subprocess.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], check=True, stdout=subprocess.DEVNULL)
     return json.loads((folder / "curve.jsonl").read_text().splitlines()[-1])

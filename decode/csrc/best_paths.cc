@@ -12,7 +12,7 @@ uint32_t PathSearch::intern(const States& states, const Models& models, Semantic
   Fixed weight = kImpossible;
   if (semantics == Semantics::kEpsilon && models.size() == 1 && states[0] != kRoot) {
     const Automaton& lm = *models.lm[0];
-    const Automaton::Context context = caches_[0].at(lm, states[0]);
+    const Automaton::Context context = contexts_.at(lm, states[0]);
     target = intern({context.backoff}, models, semantics, t);
     // An epsilon arc after the last token is weighted as in the last slot.
     weight = to_fixed(models.weight(0, std::min(t, length_ - 1)) * static_cast<double>(context.backoff_cost));
@@ -37,7 +37,7 @@ void PathSearch::expand_node(uint32_t node, int t, const Models& models, const S
     const Automaton& lm = *models.lm[0];
     const uint64_t found =
         states[0] == kRoot ? lm.match_root(slot.tokens.data(), slot.all(), 0, arc.data(), cost.data())
-                           : lm.match(caches_[0].at(lm, states[0]), slot.tokens.data(), slot.all(), 0, arc.data(), cost.data());
+                           : lm.match(contexts_.at(lm, states[0]), slot.tokens.data(), slot.all(), 0, arc.data(), cost.data());
     reached = 0;
     for (uint64_t left = found; left; left &= left - 1) {
       const int i = __builtin_ctzll(left);
@@ -60,6 +60,7 @@ void PathSearch::forward(const Models& models, const Sausage& sausage, const Sta
   epsilon_target_.clear();
   epsilon_weight_.clear();
   for (int j = 0; j < models.size(); ++j) caches_[j].clear();
+  contexts_.clear();
   layers_.begin();
   intern(start, models, semantics, 0);
   for (int t = 0; t < length_; ++t) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "best_first.h"
+#include "context_cache.h"
 #include "layers.h"
 
 namespace rescore {
@@ -48,6 +49,7 @@ class PathSearch {
   int width_ = 0;
   std::array<Slot, kMaxSlots> slots_;
   Caches caches_;
+  ContextCache contexts_;  // under epsilon semantics
   Layers layers_;
   // Node n's transition on rank k is at n * width_ + k.
   std::vector<uint32_t> target_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "automaton.h"
-#include "context_cache.h"
+#include "match_cache.h"
 #include "sausage.h"
 
 namespace rescore {
@@ -49,18 +49,7 @@ struct Models {
 };
 
 // One for each model.
-using Caches = std::array<ContextCache, kMaxModels>;
-
-// A slot's candidates in ascending order of token, as the automata want them.
-struct Slot {
-  int count;
-  std::array<uint32_t, kMaxCandidates> tokens;
-  std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
-
-  Slot() : count(0) {}
-  uint64_t all() const { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
-  Slot(const Sausage& sausage, int t);
-};
+using Caches = std::array<MatchCache, kMaxModels>;
 
 // What each candidate of a slot costs from given states, and the arcs that it takes, by rank. The states after it
 // are looked up where they are needed: a search goes on from few of the candidates.

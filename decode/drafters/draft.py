@@ -21,8 +21,8 @@ class Law(Protocol):
     def rows(self, nodes: Sequence[int]) -> Tensor:
         """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the certain token."""
 
-    def after(self, tokens: Sequence[int]) -> Tensor | None:
-        """q(. | tokens behind the certain one), float64 [V], drafted or not; None where it would draft nothing."""
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """q(. | tokens behind the certain one), float64 [V], for prefixes that it could draft, drafted or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

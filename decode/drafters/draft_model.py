@@ -39,17 +39,17 @@ class DraftModelDrafter:
         self.model = model
         self.gamma = gamma
         self.vocab_size = vocab_size
-        self.drawn = drawn
+        self.drawn = int(drawn)
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DraftModelSession:
         reader = Reader(self.model, prompts, ahead=self.gamma - 1, vocab_size=self.vocab_size)
-        return DraftModelSession(reader, self.gamma, self.drawn, shaping)
+        return DraftModelSession(reader, self.gamma, drawn=bool(self.drawn), shaping=shaping)
 
 
 class DraftModelSession:
     """A small model at work on the requests of one call."""
 
-    def __init__(self, reader: Reader, gamma: int, drawn: bool, shaping: Shaping):
+    def __init__(self, reader: Reader, gamma: int, *, drawn: bool, shaping: Shaping):
         self.reader = reader
         self.gamma = gamma
         self.drawn = drawn
@@ -143,11 +143,11 @@ class ChainLaw:
                 raise ValueError(f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}")
         return self.q[[node + 1 for node in nodes]]
 
-    def after(self, tokens: Sequence[int]) -> Tensor | None:
-        """q(. | tokens behind the certain one), float64 [V]; None behind g tokens."""
+    def after(self, tokens: Sequence[int]) -> Tensor:
+        """q(. | tokens behind the certain one), float64 [V], for fewer than g tokens, drafted or not."""
         drafted = tuple(int(token) for token in tokens)
         if len(drafted) >= len(self.drafted):
-            return None
+            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}")
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)

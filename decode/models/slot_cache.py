@@ -19,6 +19,7 @@ class SlotCache:
     """Keys and values [rows, attention heads, slots, head width] of every layer, made when a layer first stores.
 
     rows of a batch differ in length; slots are added when they run out.
+    held: how many tokens of each row were there already when a target opened it.
     """
 
     def __init__(self, rows: int, slots: int):
@@ -26,6 +27,7 @@ class SlotCache:
             raise ValueError(f"expected at least one row and one slot, got {rows} and {slots}")
         self.rows = rows
         self.slots = slots
+        self.held = [0] * rows
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._end = 0

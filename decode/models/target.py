@@ -33,7 +33,8 @@ class Target(Protocol):
         """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read first.
 
         length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
-        reads the prompt here, it is what its decoder starts with.
+        reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it (`SlotCache.held`);
+        at least its last token is left to be read.
         """
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
