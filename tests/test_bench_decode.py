@@ -16,7 +16,6 @@ from tiny_blockwise import END, V, text, trained, write_prompts  # noqa: E402
 from rescore.decode import bench  # noqa: E402
 from rescore.decode.cli.actions import drafting  # noqa: E402
 from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.replay import ReplayOptions  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
