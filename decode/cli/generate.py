@@ -14,7 +14,7 @@ text, above 0 a text drawn from its distribution (docs/verification.md).
 
 The text goes to standard output as it comes; on a terminal, tokens that were
 accepted together have one colour and the tokens that each pass adds by itself
-have none. Several prompts are decoded as a batch, and shown one after the other.
+have none. Several prompts are decoded as a batch and shown one by one.
 
 drafters  tree      the N most probable prefixes of the heads' lattice,
                     rescored by --lm
@@ -45,7 +45,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
     model_arguments.add_model(parser)
     drafting_arguments.add_drafting(parser)
-    parser.add_argument("--drafter", choices=drafting_arguments.DRAFTERS,
+    parser.add_argument("--drafter", choices=drafting_arguments.DRAFTERS, metavar="NAME",
                         help="default: neural or draft if such a model is given, else tree (rescored where the model reads no trees), ngram, or none, by what there is")
     parser.add_argument("--layout", choices=("tree", "rows"), help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)")
     add_decoding(parser)
