@@ -150,9 +150,9 @@ class BlockwiseTransformer(nn.Module):
         """Logits [..., V] of head `head` (1-based) from hidden states [..., width]."""
         return F.linear(self.heads[head - 1](hidden), self.embedding.weight)
 
-    def all_logits(self, hidden: Tensor) -> Tensor:
-        """Logits [..., h, V] of every head from hidden states [..., width]."""
-        mixed = torch.stack([head(hidden) for head in self.heads], dim=-2)
+    def all_logits(self, hidden: Tensor, first: int = 1) -> Tensor:
+        """Logits [..., h - first + 1, V] of heads `first` (1-based) to h, from hidden states [..., width]."""
+        mixed = torch.stack([head(hidden) for head in list(self.heads)[first - 1 :]], dim=-2)
         return F.linear(mixed, self.embedding.weight)
 
     def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:

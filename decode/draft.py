@@ -84,7 +84,7 @@ class Rescorer:
         self.models: tuple[NGram, ...] = (models,) if isinstance(models, NGram) else tuple(models)
         if len({model.vocab_size for model in self.models}) > 1:
             raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
-        self.alpha = _weights(alpha, len(self.models))
+        self.alpha = checked_alpha(alpha, len(self.models))
         self.threads = threads
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
@@ -144,9 +144,7 @@ class Rescorer:
 
     def _alpha(self, slots: int) -> NDArray[np.float64]:
         if slots not in self._alpha_of_slots:
-            if self.alpha.shape[1] not in (1, slots):
-                raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {self.alpha.shape[1]}")
-            self._alpha_of_slots[slots] = np.ascontiguousarray(np.broadcast_to(self.alpha, (len(self.models), slots)))
+            self._alpha_of_slots[slots] = alpha_of_slots(self.alpha, slots)
         return self._alpha_of_slots[slots]
 
 
@@ -159,8 +157,15 @@ def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: 
     return Trees.of_core(_core.model_tree(model.core, states, slots=slots, nodes=n, threads=threads))
 
 
-def _weights(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
-    """alpha as [J, 1] or [J, T]."""
+def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
+    """[J, T] of what `checked_alpha` gave."""
+    if alpha.shape[1] not in (1, slots):
+        raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {alpha.shape[1]}")
+    return np.ascontiguousarray(np.broadcast_to(alpha, (len(alpha), slots)))
+
+
+def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
+    """alpha as [J, 1] or [J, T]; ValueError unless its weights are finite and at least 0."""
     weights = np.asarray(alpha, np.float64)
     if weights.ndim == 0:
         weights = np.full((models, 1), weights)

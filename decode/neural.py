@@ -8,7 +8,6 @@ search, which may miss the best strings unless the beam holds all prefixes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.draft import Drafts
+from rescore.decode.draft import Drafts, alpha_of_slots, checked_alpha
 from rescore.decode.drafters.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.lattice.sausage import Sausage
@@ -35,7 +34,9 @@ class NeuralRescorer:
             raise ValueError(f"paths: expected a positive integer, got {paths!r}")
         self.model = model
         self.vocab_size = vocab_size
-        self.alpha = _weights(alpha)
+        if np.ndim(alpha) > 1:
+            raise ValueError(f"alpha: expected a number or [T], got shape {list(np.shape(alpha))}")
+        self.alpha = checked_alpha(np.atleast_2d(alpha), 1)
         self.paths = paths
 
     def open(self, prompts: Sequence[NDArray[np.integer]], slots: int) -> Reader:
@@ -50,7 +51,7 @@ class NeuralRescorer:
         histories  the tokens before each lattice, the certain token last
         """
         slots = int(sausages.lengths.max(initial=0))
-        alpha = self._alpha(sausages.slots)
+        alpha = alpha_of_slots(self.alpha, sausages.slots)[0].tolist()
         device = self.model.device
         ids = torch.from_numpy(sausages.ids).to(device, torch.int64)
         beam = _Beam(sausages.batch_size, self.paths, device)
@@ -63,11 +64,6 @@ class NeuralRescorer:
                 cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
             beam.step(candidates, cost.expand(-1, self.paths, -1))
         return beam.drafts(sausages.slots)
-
-    def _alpha(self, slots: int) -> list[float]:
-        if len(self.alpha) not in (1, slots):
-            raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {len(self.alpha)}")
-        return np.broadcast_to(self.alpha, slots).tolist()
 
 
 class _Beam:
@@ -115,14 +111,3 @@ class _Beam:
         tokens = torch.nn.functional.pad(tokens, (0, slots - tokens.shape[2]), value=-1)
         count = (cost < torch.inf).sum(dim=1)
         return Drafts(tokens=tokens.int().cpu().numpy(), cost=cost.float().cpu().numpy(), count=count.int().cpu().numpy())
-
-
-def _weights(alpha: ArrayLike) -> NDArray[np.float64]:
-    """alpha as [1] or [T]."""
-    weights = np.atleast_1d(np.asarray(alpha, np.float64))
-    if weights.ndim != 1:
-        raise ValueError(f"alpha: expected a number or [T], got shape {list(weights.shape)}")
-    for value in weights.tolist():
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"alpha: expected finite weights of at least 0, got {value}")
-    return weights

@@ -76,6 +76,7 @@ def test_equals_the_slow_twin(model):
     np.testing.assert_allclose(hidden.numpy(), expected, atol=2e-5)
     logits = model.all_logits(hidden)
     assert logits.shape == (len(ids), CONFIG.heads, V)
+    torch.testing.assert_close(model.all_logits(hidden, first=3), logits[:, 2:], atol=1e-5, rtol=0)
     for head in range(1, CONFIG.heads + 1):
         np.testing.assert_allclose(logits[-1, head - 1].numpy(), slow_logits(model, expected[-1], head), atol=1e-4)
         torch.testing.assert_close(model.logits(hidden, head), logits[:, head - 1], atol=1e-5, rtol=0)

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 torch = pytest.importorskip("torch")
 
+from g_test import g_test  # noqa: E402
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
@@ -95,15 +95,6 @@ RULES = {
     "greedy block, draft model": (GreedyBlockVerification(), draft_model()),
     "independent siblings, draft model": (RecursiveRejection(), draft_model()),
 }
-
-
-def g_test(observed: np.ndarray, expected: np.ndarray) -> float:
-    """The p-value of counts against expected counts of the same total; cells that expect nothing must have nothing."""
-    assert not observed[expected == 0].any()
-    observed, expected = observed[expected > 0], expected[expected > 0]
-    seen = observed > 0
-    g = 2 * (observed[seen] * np.log(observed[seen] / expected[seen])).sum()
-    return float(chi2.sf(g, len(expected) - 1))
 
 
 @pytest.mark.parametrize("name", RULES)

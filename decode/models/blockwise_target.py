@@ -50,4 +50,4 @@ class BlockwiseHeads(Memoryless):
         self.slots = model.config.heads - 1
 
     def of_hidden(self, hidden: Tensor) -> Tensor:
-        return self.model.all_logits(hidden)[:, 1:]
+        return self.model.all_logits(hidden, first=2)
