@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import numpy as np
 import pytest
 
@@ -329,6 +331,21 @@ def test_others_code_cannot_write_into_the_text():
 
     expected = generate(TARGET, PROMPTS[:2])
     assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [text.tokens.tolist() for text in expected]
+
+
+def test_calls_of_several_threads_share_target_and_drafter():
+    drafter, found = TreeDrafter(SLOTS, WORDS, nodes=20), {}
+
+    def work(number):
+        found[number] = [text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))]
+
+    threads = [Thread(target=work, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plainly = [text.tokens.tolist() for text in generate(TARGET, PROMPTS, None, Options(max_tokens=20))]
+    assert found == {number: plainly[number:] for number in range(5)}
 
 
 def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():

@@ -36,6 +36,15 @@ def test_decoding_page(demo, monkeypatch):
     assert all(one.block_efficiency > 1 for one in names["texts"])
 
 
+def test_page_on_the_normalised_lattice(demo, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/normalised-lattice.md").read_text(encoding="utf-8"), re.S)
+    names: dict = {}
+    exec(code, names)
+    assert names["dense"].shape == (4, names["sausage"].slots, 8192)
+    np.testing.assert_allclose(names["dense"].sum(axis=-1), 1.0)
+
+
 def test_commands_parse(readme):
     """Every `rescore` line is one that the command line takes."""
     lines = re.findall(r"^    rescore (.*)$", readme, re.M)
