@@ -36,7 +36,7 @@ class Measured:
     seconds    wall time of each round over all prompts
     tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft tokens
     drafting   seconds of drafting in all rounds, of `seconds` in all
-    different  texts that are not the plain ones
+    different  texts that are not the plain ones; None where drafts are drawn, whose texts have the same law only
     """
 
     name: str
@@ -47,11 +47,11 @@ class Measured:
     drafted: int = 0
     steps: int = 0
     drafting: float = 0.0
-    different: int = 0
+    different: int | None = 0
 
     def to_json(self, plain: Measured) -> dict[str, Any]:
         rates = sorted(self.tokens / seconds for seconds in self.seconds)
-        ratios = [theirs / mine for theirs, mine in zip(plain.seconds, self.seconds)]
+        ratios = [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
         return {
             "drafter": self.name,
             "batch": self.batch,
@@ -83,7 +83,7 @@ def bench(
     everyone = [Contender(name=PLAIN, drafter=None, layout=TreeLayout()), *contenders]
     found = []
     for batch in batches:
-        measured = [Measured(name=one.name, batch=batch) for one in everyone]
+        measured = [Measured(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0) for one in everyone]
         texts: list[list[int]] = []
         for one in everyone:
             generate(target, _requests(prompts[:batch], most=min(options.max_tokens, 3)), one.drafter, replace(options, layout=one.layout))
@@ -120,4 +120,5 @@ def _count(result: Measured, out: Sequence[Generation], texts: Sequence[list[int
         result.passes += one.statistics.passes
         result.steps += len(one.statistics.accepted)
         result.drafted += sum(one.statistics.drafted)
-        result.different += one.tokens.tolist() != text
+        if result.different is not None:
+            result.different += one.tokens.tolist() != text

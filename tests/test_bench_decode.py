@@ -87,6 +87,13 @@ def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
     assert result.out.count("\n") > 5  # the table is shown
 
 
+def test_texts_of_drawn_drafts_may_differ(world, capsys):
+    result = cli.call(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"))
+    found = {row["drafter"]: row["different_texts"] for row in json.loads(result.out)["results"]}
+    assert result.status == 0 and found["draft model, 4"] is None
+    assert all(different == 0 for name, different in found.items() if not name.startswith("draft model"))
+
+
 def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     made = ["dump", "make", "--model", world / "model.safetensors", "--prompts", world / "prompts.jsonl", "--kind", "greedy", "--max-tokens", 4, "-o", tmp_path / "dump"]
     assert cli.call(capsys, *made).status == 0

@@ -66,7 +66,7 @@ def call(args: argparse.Namespace) -> int:
         "results": rows,
     }
     output.report(args, report, *tables(report, output.width()))
-    different = sum(row["different_texts"] for row in rows)
+    different = sum(row["different_texts"] or 0 for row in rows)
     if different:
         print(f"rescore: {different} texts are not those of plain decoding", file=sys.stderr)
     return 1 if different else 0
@@ -140,7 +140,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
             Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
             Column("drafted", [f"{row['drafted_per_pass']:.1f}" for row in rows]),
             Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),
-            Column("differ", [str(row["different_texts"]) for row in rows]),
+            Column("differ", ["-" if row["different_texts"] is None else str(row["different_texts"]) for row in rows]),
         ]
         parts += ["", f"batch {batch}", *column_tables("drafter", [row["drafter"] for row in rows], columns, width=width)]
     return parts
