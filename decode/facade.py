@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rescore.decode.draft import Drafts, Rescorer, Trees, propose_trees
+    from rescore.decode.drafters.draft_model import DraftModelDrafter
+    from rescore.decode.drafters.drawn import DrawnDrafter
+    from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+    from rescore.decode.drafters.neural import NeuralDrafter
+    from rescore.decode.drafters.ngram import NGramDrafter
+    from rescore.decode.generate import Options, generate, stream
     from rescore.decode.huggingface.drafting import Drafting
+    from rescore.decode.layout import BatchLayout, TreeLayout
+    from rescore.decode.models.open import open_model
+    from rescore.decode.neural import NeuralRescorer
     from rescore.decode.normalised import NormalisedLattice, SampledDrafts, dense_rows
+    from rescore.decode.request import Generation, Request
+    from rescore.decode.sampling import Sampling
+    from rescore.decode.shaping import Shaping
+    from rescore.decode.stopping import Stopping
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
     from rescore.lattice.tree import TokenTree
@@ -20,33 +33,71 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BatchLayout": "decode.layout",
+    "DraftModelDrafter": "decode.drafters.draft_model",
     "Drafting": "decode.huggingface.drafting",
     "Drafts": "decode.draft",
+    "DrawnDrafter": "decode.drafters.drawn",
     "Dump": "lattice.dump",
+    "Generation": "decode.request",
     "NGram": "lm.ngram",
+    "NGramDrafter": "decode.drafters.ngram",
+    "NeuralDrafter": "decode.drafters.neural",
+    "NeuralRescorer": "decode.neural",
     "NormalisedLattice": "decode.normalised",
+    "Options": "decode.generate",
+    "PathDrafter": "decode.drafters.lattice",
+    "Request": "decode.request",
     "Rescorer": "decode.draft",
     "SampledDrafts": "decode.normalised",
+    "Sampling": "decode.sampling",
     "Sausage": "lattice.sausage",
+    "Shaping": "decode.shaping",
+    "Slots": "decode.drafters.lattice",
+    "Stopping": "decode.stopping",
     "TokenTree": "lattice.tree",
+    "TreeDrafter": "decode.drafters.lattice",
+    "TreeLayout": "decode.layout",
     "Trees": "decode.draft",
     "dense_rows": "decode.normalised",
+    "generate": "decode.generate",
+    "open_model": "decode.models.open",
     "propose_trees": "decode.draft",
+    "stream": "decode.generate",
 }
 
 __all__ = [
+    "BatchLayout",
+    "DraftModelDrafter",
     "Drafting",
     "Drafts",
+    "DrawnDrafter",
     "Dump",
+    "Generation",
     "NGram",
+    "NGramDrafter",
+    "NeuralDrafter",
+    "NeuralRescorer",
     "NormalisedLattice",
+    "Options",
+    "PathDrafter",
+    "Request",
     "Rescorer",
     "SampledDrafts",
+    "Sampling",
     "Sausage",
+    "Shaping",
+    "Slots",
+    "Stopping",
     "TokenTree",
+    "TreeDrafter",
+    "TreeLayout",
     "Trees",
     "dense_rows",
+    "generate",
+    "open_model",
     "propose_trees",
+    "stream",
 ]
 
 

@@ -61,8 +61,9 @@ def test_reading_in_pieces_equals_reading_at_once(target, sizes):
         close(logits, at_once(target, PROMPTS[row], ids[row]))
 
 
-def test_ragged_rows_and_rejected_drafts_leave_no_trace(target):
-    ids, lengths = texts(target, 9), [6, 3, 6]
+@pytest.mark.parametrize("lengths", [[6, 3, 6], [6, 3, 5], [6, 6, 6]])
+def test_ragged_rows_and_rejected_drafts_leave_no_trace(target, lengths):
+    ids = texts(target, 9)
     cache, _ = target.open(PROMPTS, 1, 12)
     target.read(chain(ids[:, :6], [0, 0, 0]), cache)
     target.read(chain(torch.randint(V, (3, 4)), lengths), cache)

@@ -24,6 +24,18 @@ def test_python_use(readme, demo, monkeypatch):
     assert names["drafts"].tokens.shape == (16, 8) and np.isfinite(names["drafts"].cost).all()
 
 
+def test_decoding_page(demo, monkeypatch):
+    """Its example decodes; what it prints is the plain text of the same model."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(encoding="utf-8"), re.S)
+    names: dict = {}
+    exec(code, names)
+    plain = names["generate"](names["model"].target, [[510, 290, 17], [42, 99]], None, names["options"])
+    assert [one.tokens.tolist() for one in names["texts"]] == [one.tokens.tolist() for one in plain]
+    assert all(one.block_efficiency > 1 for one in names["texts"])
+
+
 def test_commands_parse(readme):
     """Every `rescore` line is one that the command line takes."""
     lines = re.findall(r"^    rescore (.*)$", readme, re.M)
