@@ -68,9 +68,9 @@ class NeuralRescorer:
             logp = logits.float().log_softmax(dim=-1).view(len(ids), self.paths, -1)
             candidates = ids[:, None, t].expand(-1, self.paths, -1)
             cost = torch.from_numpy(sausages.cost[:, None, t]).to(device, torch.float64)
-            if alpha[t]:  # 0 times an impossible candidate's cost would be NaN
-                cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
-            beam.step(candidates, cost.expand(-1, self.paths, -1))
+            cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
+            # What the model cannot read cannot be chosen either, whatever the weight.
+            beam.step(candidates, torch.where(candidates < self.model.vocab_size, cost, torch.inf))
         return beam
 
     def _alpha(self, slots: int) -> list[float]:

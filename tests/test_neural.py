@@ -157,9 +157,24 @@ def test_ties_are_broken_by_rank_first_slot_first(paths):
     assert [tuple(draft) for draft in drafts.tokens[0, : len(expected)].tolist()] == expected
 
 
-def test_a_candidate_that_the_model_cannot_write_is_not_chosen():
+@pytest.mark.parametrize("paths", [2, 5, 8])
+def test_ties_between_prefixes_of_different_costs_are_broken_by_rank(paths):
+    """1 + 5 + 1 and 2 + 1 + 4 are equal; the cheaper prefix is not that of the better ranks."""
+    costs = [[1.0, 2.0], [1.0, 5.0], [1.0, 4.0]]
+    sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], -np.array([costs]))
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
+    history = [np.array([1, 2], np.int32)]
+    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
+    ranks = sorted(itertools.product(range(2), repeat=3), key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path))
+    expected = [[int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)] for path in ranks]
+    # A beam of 5 has dropped none of the 5 best prefixes here, one of 2 goes on from the two best.
+    assert drafts.tokens[0].tolist() == (expected[:paths] if paths > 2 else [[3, 7, 5], [1, 7, 5]])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
     sausages = Sausage.from_topk([[[V, 1]], [[V, V + 1]]], [[[-0.1, -2.0]], [[-0.1, -2.0]]])
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2)
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2, alpha=alpha)
     histories = [np.array([1, 2], np.int32)] * 2
     drafts = rescorer.drafts(rescorer.open(histories, 1), sausages, histories)
     assert drafts.tokens.tolist() == [[[1]], [[-1]]] and drafts.count.tolist() == [1, 0]
