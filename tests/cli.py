@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,27 @@ def interruptible() -> None:
 def start(*argv: Any, **options: Any) -> subprocess.Popen:
     """The command line as a process of its own, its output piped."""
     return subprocess.Popen([*PROGRAM, *map(str, argv)], **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, "COLUMNS": "100"}, "preexec_fn": interruptible, **options})
+
+
+def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:
+    """Status and output of the command line on a terminal of that width."""
+    import fcntl
+    import pty
+    import termios
+
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = start(*words, stdin=side, stdout=side, stderr=side, env={**env, "TERM": "xterm", **environment})
+    os.close(side)
+    text = b""
+    try:
+        while piece := os.read(main, 1 << 16):
+            text += piece
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(main)
+    return process.wait(timeout=120), text.decode()
 
 
 def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any) -> list[dict]:

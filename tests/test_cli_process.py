@@ -44,7 +44,7 @@ def test_imports_of_a_run(world, tmp_path):
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
-VERBS = [["run"], ["oracle"], ["draw"], ["dump", "info"], *(["lm", name] for name in ("build", "prune", "convert", "info", "score"))]
+VERBS = [["generate"], ["run"], ["oracle"], ["draw"], ["dump", "info"], ["dump", "make"], ["bench", "decode"], *(["lm", name] for name in ("build", "prune", "convert", "info", "score"))]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)

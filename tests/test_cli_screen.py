@@ -1,8 +1,6 @@
 """What is printed on screens of several widths, and to files."""
 
-import os
 import re
-import struct
 
 import cli
 import numpy as np
@@ -13,8 +11,7 @@ from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables, columns_width
 from rescore.decode.cli.actions.run_tables import tables
 
-pty = pytest.importorskip("pty")
-fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+pytest.importorskip("pty")
 
 
 def printed(capsys, *parts) -> list[str]:
@@ -90,34 +87,17 @@ def test_side_by_side(capsys):
     assert "mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
 
 
-def on_terminal(width: int, *words) -> tuple[int, str]:
-    """Status and output of the command line on a terminal of that width."""
-    main, side = pty.openpty()
-    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = cli.start(*words, stdin=side, stdout=side, stderr=side, env={**env, "TERM": "xterm"})
-    os.close(side)
-    text = b""
-    try:
-        while piece := os.read(main, 1 << 16):
-            text += piece
-    except OSError:  # how a terminal ends on Linux
-        pass
-    os.close(main)
-    return process.wait(timeout=120), text.decode()
-
-
 def test_on_a_terminal(tmp_path):
     made = cli.make_dump(tmp_path / "dump")
     cli.make_model(tmp_path / "lm.ngram", made)
-    status, text = on_terminal(80, "run", tmp_path / "dump", "--lm", tmp_path / "lm.ngram")
+    status, text = cli.on_terminal(80, "run", tmp_path / "dump", "--lm", tmp_path / "lm.ngram")
     assert status == 0 and "\x1b[1m" in text  # bold
     assert "\x1b[?25l" in text and "98/98" in text  # the progress bar, which hides the cursor
 
 
 def test_the_stages_of_a_build_on_a_terminal(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(400_000, dtype=np.uint32) * 2654435761 % 50_000)
-    status, text = on_terminal(140, "lm", "build", tmp_path / "a.npy", "--vocab-size", 50_000, "--eot", 0, "--max-ngrams", "100k", "-o", tmp_path / "lm.ngram")
+    status, text = cli.on_terminal(140, "lm", "build", tmp_path / "a.npy", "--vocab-size", 50_000, "--eot", 0, "--max-ngrams", "100k", "-o", tmp_path / "lm.ngram")
     assert status == 0, text
     for stage, unit in (("count", "tokens"), ("merge", "windows"), ("estimate", "n-grams"), ("prune", "n-grams"), ("compile", "")):
         assert re.search(rf"{stage} +[^\n]*{unit}", text), stage

@@ -15,6 +15,7 @@ from rescore.decode.drafters.draft import Draft  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
 from rescore.decode.generate import Options, generate, stream  # noqa: E402
 from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.models.block import Block  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
 from rescore.decode.request import Finish, Request  # noqa: E402
 from rescore.decode.rules import Greedy, Matching  # noqa: E402
@@ -186,6 +187,53 @@ def test_requests_have_their_own_lengths_seeds_and_sequences():
     got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
     shaping = options.shaping
     assert got == [plain(PROMPTS[0], 4, shaping, 0, ends=False), plain(PROMPTS[0], 9, shaping, 5, ends=False), plain(PROMPTS[0], 12, shaping, 5, ends=False)]
+
+
+def test_requests_have_their_own_processors_and_criteria():
+    """Behind those of the options; the criterion besides theirs."""
+
+    def favour(ids, scores):
+        return scores + 8.0 * (torch.arange(V) == (ids.shape[1] * 5) % V)
+
+    prompt, options = PROMPTS[2], Options(max_tokens=12, shaping=Shaping(processors=(penalise,)), stopping=Stopping(criterion=lambda text: len(text) == 16))
+    own = Request(prompt=prompt, processors=(favour,))
+    got = generate(TARGET, [prompt, own, Request(prompt=prompt, criterion=lambda text: len(text) == 13)], TreeDrafter(SLOTS, WORDS, nodes=12), options)
+    expected = [plain(prompt, 10, Shaping(processors=processors), ends=False) for processors in ((penalise,), (penalise, favour))]
+    assert [one.tokens.tolist() for one in got] == [*expected, expected[0][:7]] and expected[0] != expected[1]
+    assert all(one.finish == Finish.CRITERION for one in got)
+
+
+class Resumed(BlockwiseTarget):
+    """Opens with all but the last `unread[b]` tokens of prompt b in the cache."""
+
+    unread = (2, 1, 5)
+
+    def open(self, prompts, copies, length):
+        cache, first = super().open(prompts, copies, length)
+        cache.held = [len(prompt) - unread for prompt, unread in zip(prompts, self.unread) for _ in range(copies)]
+        rows = [prompt[:held] for prompt, held in zip(prompts, cache.held[::copies])]
+        ids = torch.tensor([[*row, *[0] * (max(cache.held) - len(row))] for row in rows]).repeat_interleave(copies, dim=0)
+        with torch.no_grad():
+            self.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64), ids.shape[1]), cache)
+        return cache, first
+
+
+@pytest.mark.parametrize("layout, drafter", [(TreeLayout(), TreeDrafter(SLOTS, WORDS, nodes=12)), (BatchLayout(4), PathDrafter(SLOTS, WORDS, paths=4))], ids=["tree", "rows"])
+def test_what_a_cache_holds_of_a_prompt_is_not_read_again(layout, drafter):
+    class Counting(Resumed):
+        widths: list[int] = []
+
+        def read(self, block, cache):
+            self.widths.append(block.width)
+            return super().read(block, cache)
+
+    prompts, options = PROMPTS[2:5], Options(max_tokens=12, layout=layout)
+    target = Counting(trained())
+    got = generate(target, prompts, drafter, options)
+    expected = generate(TARGET, prompts, drafter, options)
+    assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in expected]
+    assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in expected]
+    assert target.widths[1] == 5  # behind what open() read: the longest part that was left
 
 
 def test_statistics_count_what_was_verified():

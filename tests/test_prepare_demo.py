@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-import prepare_demo  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
+
+import prepare_demo  # noqa: E402
 
 SYLLABLES = ("ba", "do", "ki", "lu", "me", "na", "ro", "si")
 

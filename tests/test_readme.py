@@ -47,3 +47,11 @@ def test_commands_parse(readme):
 def test_links_and_pictures_exist(readme):
     for target in re.findall(r"\]\(([^)]+)\)", readme):
         assert (ROOT / target).exists(), target
+
+
+def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
+    pytest.importorskip("transformers", minversion="5.20")
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8"), re.S)
+    exec(code, {})
+    assert "passes for 24 tokens" in capsys.readouterr().out

@@ -10,12 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sample_text  # noqa: E402
-import train_bpd  # noqa: E402
 from tiny_blockwise import CONFIG, END, V, text, trained, untrained, write_prompts, write_tokenizer  # noqa: E402
+from training_runs import curve, run, run_in_two_parts  # noqa: E402
 
+import sample_text  # noqa: E402
 import tied_loss  # noqa: E402
+import train_bpd  # noqa: E402
+import training_loop  # noqa: E402
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from token_files import TokenFile, TokenFiles  # noqa: E402
 
 torch.set_num_threads(1)
@@ -31,11 +34,6 @@ def folder(tmp_path):
     write_prompts(tmp_path / "prompts.jsonl", 40)
     write_tokenizer(tmp_path / "tokenizer.json")
     return tmp_path
-
-
-def run(module, monkeypatch, line: str) -> None:
-    monkeypatch.setattr("sys.argv", [module.__name__, *line.split()])
-    module.main()
 
 
 def train(folder, monkeypatch, out: str, more: str = "") -> None:
@@ -71,7 +69,7 @@ def test_later_heads_predict_the_token_j_ahead():
     model, ids = untrained(), torch.from_numpy(text(40, 3).astype(np.int64)).view(2, 20)
     with torch.no_grad():
         hidden = model(ids)
-        losses = tied_loss.later_losses(model, hidden, ids, torch.tensor([0, 3, 16, 17, 25, 39]))
+        losses = tied_loss.later_losses(model.heads[1:], [model.embedding.weight] * 3, hidden, ids, torch.tensor([0, 3, 16, 17, 25, 39]))
         logits = model.all_logits(hidden).log_softmax(-1)
     for j, loss in zip(range(2, CONFIG.heads + 1), losses):
         places = [(row, i) for row, i in ((0, 0), (0, 3), (0, 16), (0, 17), (1, 5), (1, 19)) if i + j < 20]
@@ -100,7 +98,8 @@ def test_distillation_gradients_are_those_of_the_definition(monkeypatch):
     model = untrained()
     hidden = model(ids).detach()
     positions, reach = tied_loss.own_positions(start, stop, 18)
-    losses = tied_loss.distill(model, hidden, positions, reach, 0.7, measure=True)
+    tables = [model.embedding.weight.detach()] * 3
+    losses = tied_loss.distill(model.heads[1:], tables, lambda x: torch.softmax(model.logits(x, 1).detach() / 0.7, -1), hidden, positions, reach, measure=True)
     got = {name: p.grad for name, p in model.named_parameters()}
     twin = untrained()
     logits, total = twin.all_logits(hidden), 0.0
@@ -133,24 +132,22 @@ def test_windows_depend_on_seed_and_step_alone(folder):
 
 def test_training_lowers_the_loss_and_resumes_exactly(folder, monkeypatch):
     train(folder, monkeypatch, "whole")
-    rows = [json.loads(line) for line in (folder / "whole" / "curve.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [0, 2, 4, 6, 8] and len(rows[0]["loss"]) == 9
+    rows = curve(folder / "whole")
+    assert [row["step"] for row in rows] == [-1, 0, 2, 4, 6, 8] and len(rows[1]["loss"]) == 9
     assert sum(rows[-1]["valid"]["b"]) < sum(rows[0]["valid"]["b"])
-    save, calls = train_bpd.save_state, []
-
-    def save_and_stop(path, step, *rest):
-        save(path, step, *rest)
-        calls.append(step)
-        if step == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(train_bpd, "save_state", save_and_stop)
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, monkeypatch, "parts")
-    train(folder, monkeypatch, "parts")
-    assert calls == [1, 5, 9]
+    assert run_in_two_parts(lambda: train(folder, monkeypatch, "parts"), monkeypatch, stop=5) == [1, 5, 9]
     whole, parts = weights(folder / "whole" / "model.safetensors"), weights(folder / "parts" / "model.safetensors")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert curve(folder / "parts") == rows
+
+
+def test_the_curve_forgets_steps_that_are_run_again(tmp_path):
+    path = tmp_path / "curve.jsonl"
+    path.write_text('{"step": -1}\n{"step": 0}\n{"step": 20}\n{"step": 40}\n{"st')
+    training_loop.cut_curve(path, 21)
+    assert path.read_text() == '{"step": -1}\n{"step": 0}\n{"step": 20}\n'
+    training_loop.cut_curve(path, 0)
+    assert path.read_text() == ""
 
 
 @pytest.mark.parametrize("arithmetic", ["--bf16", "--no-bf16"])
@@ -163,7 +160,7 @@ def test_distillation_changes_the_later_heads_alone_and_lowers_their_loss(folder
     for name in before:
         later = name.startswith("heads.") and not name.startswith("heads.0.")
         assert torch.equal(before[name], after[name]) != later, name
-    rows = [json.loads(line) for line in (folder / "out" / "curve.jsonl").read_text().splitlines()]
+    rows = curve(folder / "out")
     first, last = rows[0]["valid"], rows[-1]["valid"]
     assert rows[0]["step"] == -1 and len(first["own"]) == CONFIG.heads - 1 and len(first["text"]) == CONFIG.heads
     assert sum(last["own"]) < sum(first["own"])
@@ -189,7 +186,7 @@ def test_sampled_tokens_have_the_models_distribution(folder):
     model = trained()
     prompt = np.tile(text(6, 7).astype(np.int64), (2000, 1))
     torch.manual_seed(0)
-    drawn = sample_text.sample(model, prompt, 1, 0.7, END)[:, 0]
+    drawn = sample_text.sample(BlockwiseTarget(model), prompt, 1, 0.7, END)[:, 0]
     with torch.no_grad():
         expected = torch.softmax(model.logits(model(torch.from_numpy(prompt[:1]))[0, -1], 1) / 0.7, -1).numpy()
     np.testing.assert_allclose(np.bincount(drawn, minlength=V) / 2000, expected, atol=0.05)

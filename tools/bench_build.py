@@ -36,10 +36,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from machine import machine
 from process_watch import watch
 from rescore.decode.cli.actions.output import console as terminal
 from rescore.decode.cli.lm_arguments import amount, counts
+from rescore.decode.machine import machine
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 

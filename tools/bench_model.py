@@ -30,9 +30,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from machine import machine
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
+from rescore.decode.machine import machine
 from rescore.lattice.sausage import Sausage
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from machine import machine
 from openfst_search import (
     OPTIMISED,
     Answers,
@@ -53,6 +52,7 @@ from pywrapfst_search import best_distinct, strings_of_fst
 from rescore.decode.cli.actions.output import console as terminal
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
+from rescore.decode.machine import machine
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage

@@ -1,8 +1,9 @@
 """Everything that needs a GPU, in one run of a few minutes: `python tools/gpu_check.py`.
 
 Prints a table: how far the demo model's logits on the GPU are from those on the CPU (fp32), and how many tokens a
-second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it. Exit status 1 if the
-GPU disagrees or there is none.
+second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; then decodes the demo's
+prompts with every drafter, and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the
+GPU disagrees, a text differs, or there is none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.decode.cli import main as rescore
 from rescore.lattice.dump import Dump
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"
@@ -44,15 +46,24 @@ def logit_difference(model: Path, dump: Dump) -> tuple[float, float]:
 def train(folder: Path, tokens: Path, hidden_gpu: bool) -> dict:
     """The last line of the curve of a short training."""
     command = [sys.executable, str(Path(__file__).with_name("train_bpd.py")), str(folder), "--train", f"demo={tokens}", "--valid", f"demo={tokens}",
-               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS)]
+               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS), "--bf16"]
     environment = {"CUDA_VISIBLE_DEVICES": ""} if hidden_gpu else {}
     subprocess.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], check=True, stdout=subprocess.DEVNULL)
     return json.loads((folder / "curve.jsonl").read_text().splitlines()[-1])
 
 
+def decode(demo: Path, shapes: list[str]) -> bool:
+    """Prints the benchmarks of decoding; whether every drafter wrote the plain text."""
+    lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
+    status = rescore(["bench", "decode", "--model", str(demo / "model.safetensors"), "--prompts", str(demo / "sampled"), *lm])
+    timed = [rescore(["bench", "decode", "--replay", str(demo / "sampled"), "--shape", shape, *lm]) for shape in shapes]
+    return status == 0 and not any(timed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, default=DEMO)
+    parser.add_argument("--shape", nargs="*", default=["1.5b", "7b"], help="of random weights to time (default: 1.5b 7b)")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device; nothing was checked", file=sys.stderr)
@@ -72,7 +83,8 @@ def main() -> int:
     table.add_row(f"head 1's loss after {STEPS} bf16 steps, GPU / CPU", f"{losses['gpu']:.3f} / {losses['cpu']:.3f}", "within 0.05")
     table.add_row("tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", "")
     Console().print(table)
-    return 0 if difference <= LOGIT_TOLERANCE and abs(losses["gpu"] - losses["cpu"]) <= 0.05 else 1
+    same = decode(args.demo, args.shape)
+    return 0 if same and difference <= LOGIT_TOLERANCE and abs(losses["gpu"] - losses["cpu"]) <= 0.05 else 1
 
 
 if __name__ == "__main__":

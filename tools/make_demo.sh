@@ -33,7 +33,7 @@ rescore lm build "$work"/train.*.npy --tokenizer "$work/tokenizer.json" --max-ng
 
 # 4. Dumps: of the valid splits to choose alpha, of the test splits to ship.
 cp "$work/tokenizer.json" "$work/distilled/model.safetensors" "$demo/"
-dump() { python "$tools/dump_logits.py" "$demo/model.safetensors" --name "rescore demo, 9 heads" --tokenizer "$demo/tokenizer.json" "$@"; }
+dump() { rescore dump make --model "$demo/model.safetensors" --name "rescore demo, 9 heads" "$@"; }
 for kind in forced sampled; do
   [ -e "$work/valid.$kind" ] || dump --prompts "$work/prompts.valid.jsonl" --kind $kind -o "$work/valid.$kind"
 done

@@ -1,8 +1,10 @@
-"""Continuations that a blockwise model samples from real prompts, as training windows for `train_bpd.py --distill`.
+"""Continuations that a model samples from real prompts, as training windows of its heads.
 
     python tools/sample_text.py model.safetensors --tokenizer tokenizer.json --prompts prompts.train.jsonl \\
         --minutes 10 -o own.npz
 
+The model is a blockwise one (for `train_bpd.py --distill`) or a folder with a causal language model of Hugging Face
+(for `train_heads.py --own`).
 OUT holds `tokens` uint16 or int32 [n, length], each row a prompt's tail followed by its continuation, and `start`,
 `stop` int32 [n]: tokens[i, start[i]:stop[i]] were sampled. A continuation ends after its end-of-text token; the
 rest of its row is end-of-text. Prompts are taken in random order, every task in equal share, those of the smaller tasks
@@ -23,9 +25,9 @@ import torch
 from rich.progress import Progress
 from tokenizers import Tokenizer
 
-from rescore.decode.blockwise import BlockwiseTransformer
 from rescore.decode.models.block import Block
-from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -66,20 +68,19 @@ def batches(prompts: list[list[int]], rows: int, draw: np.random.Generator) -> I
 
 
 @torch.inference_mode()
-def sample(model: BlockwiseTransformer, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
+def sample(model: Target, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
     """Sampled tokens int64 [rows, new]; after a row's end-of-text everything is end-of-text.
 
     Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.sampling` instead.
     """
     rows, length = prompt.shape
-    cache = SlotCache(rows, length + new)
+    cache, _ = model.open(list(prompt), 1, length + new)
     ids, start = torch.from_numpy(prompt), 0
     alive = torch.arange(rows)  # the row of the output that each row of the cache writes
     out = torch.full((rows, new), end)
     for i in range(new):
-        block = Block.chain(ids, torch.full((len(ids),), start), start + ids.shape[1])
-        hidden = model.read(block, cache)[:, -1]
-        probs = torch.softmax(model.logits(hidden, 1).float().div_(temperature), dim=-1)
+        hidden = model.read(Block.chain(ids, torch.full((len(ids),), start), start + ids.shape[1]), cache)[:, -1]
+        probs = torch.softmax(model.logits(hidden).float().div_(temperature), dim=-1)
         cumulative = probs.cumsum_(dim=-1)
         target = torch.rand(len(alive), 1) * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, target, right=True).clamp_(max=probs.shape[-1] - 1)
@@ -108,7 +109,7 @@ def windows(prompt: np.ndarray, tokens: np.ndarray, length: int, end: int) -> tu
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="model.safetensors of a blockwise model, or the folder of a causal language model")
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--temperature", type=float, default=0.7, help="of the sampled distribution (default: 0.7)")
@@ -126,7 +127,7 @@ def main() -> None:
     if args.new_tokens >= args.length:
         parser.error(f"--new-tokens {args.new_tokens}: expected fewer than --length {args.length}")
     end = Tokenizer.from_file(str(args.tokenizer)).token_to_id(END_OF_TEXT)
-    model = BlockwiseTransformer.load(args.model, torch.bfloat16 if args.bf16 else torch.float32)
+    model = open_model(args.model, dtype=torch.bfloat16 if args.bf16 else torch.float32).target
     draw = np.random.default_rng(args.seed)
     torch.manual_seed(args.seed)
     with open(args.prompts, encoding="utf-8") as lines:
@@ -142,7 +143,7 @@ def main() -> None:
                 break
     tokens, start, stop = (np.concatenate(column) for column in zip(*parts))
     temporary = args.output.with_suffix(".tmp.npz")
-    np.savez(temporary, tokens=tokens.astype(np.uint16 if model.config.vocab_size <= 65536 else np.int32), start=start, stop=stop)
+    np.savez(temporary, tokens=tokens.astype(np.uint16 if model.vocab_size <= 65536 else np.int32), start=start, stop=stop)
     os.replace(temporary, args.output)
     seconds = time.monotonic() - began
     print(f"{len(tokens):,} windows, {sampled:,} sampled tokens in {seconds:.0f} s ({sampled / seconds:,.0f} tokens/s): {args.output}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,12 @@ from torch import Tensor
 from rescore.decode.draft import Rescorer
 from rescore.decode.models.heads import Heads, HeadsSession, Step
 from rescore.decode.shaping import Shaping
+from rescore.decode.width import AutoWidth, WidthSession
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
-from .draft import Draft
+from .draft import Draft, DrafterSession
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -72,19 +74,26 @@ class PathDrafter:
 
 
 class TreeDrafter:
-    """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4)."""
+    """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4).
+
+    nodes: n, or an `AutoWidth` that chooses it step by step.
+    """
 
     drawn = 0
 
-    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, nodes: int = 64):
-        if not 1 <= nodes <= 1024:
+    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, nodes: int | AutoWidth = 64):
+        if isinstance(nodes, int) and not 1 <= nodes <= 1024:
             raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
         self.slots, self.rescorer, self.nodes = slots, rescorer or Rescorer(), nodes
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
-        return _Session(self, self.slots.heads.open(len(prompts)))
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
+        heads = self.slots.heads.open(len(prompts))
+        if isinstance(self.nodes, int):
+            return _Session(self, heads)
+        return _AutoSession(self, heads, self.nodes, self.nodes.open(prompts, self.slots.heads.slots))
 
     def trees(self, sausages: Sausage, histories: NDArray[np.int32], room: Sequence[int]) -> list[TokenTree]:
+        assert isinstance(self.nodes, int), "a session of its own chooses other sizes"
         trees = self.rescorer.trees(sausages, histories, self.nodes)
         return [no_deeper(trees[b], most) for b, most in enumerate(room)]
 
@@ -101,6 +110,27 @@ class _Session:
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)
+
+
+class _AutoSession:
+    """Trees of the size that is worth most at each step."""
+
+    def __init__(self, drafter: TreeDrafter, heads: HeadsSession, nodes: AutoWidth, width: WidthSession):
+        self.drafter, self.heads, self.nodes, self.width = drafter, heads, nodes, width
+
+    def propose(self, step: Step) -> list[Draft]:
+        began = time.perf_counter()
+        sausages = self.drafter.slots.sausages(self.heads.logits(step))
+        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
+        trees = self.drafter.rescorer.trees(sausages, histories, self.nodes.most)
+        usable = trees.depths <= np.array(step.room)[:, None]
+        logq = np.where(usable, trees.logq, -np.inf)
+        n = self.width.size(logq, [len(history) for history in step.histories], time.perf_counter() - began)
+        return [Draft(tree=no_deeper(trees[b].head(n), most)) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+        self.width.select(rows)
 
 
 def no_deeper(tree: TokenTree, most: int) -> TokenTree:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import Cache, DynamicCache
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rescore.decode.models.block import Block
@@ -24,16 +24,17 @@ def checked_cache(cache: Any, rows: int) -> int:
     """How many tokens it holds, padding included; ValueError unless it is a DynamicCache that holds them whole."""
     remedy = "give a transformers.DynamicCache(), or leave past_key_values out"
     if type(cache) is not DynamicCache or cache.offloading:
-        kind = "one that offloads" if getattr(cache, "offloading", False) else f"a {type(cache).__name__}"
-        raise ValueError(f"past_key_values: expected a DynamicCache without offloading, got {kind}; {remedy}")
+        got = "one that offloads" if getattr(cache, "offloading", False) else type(cache).__name__
+        raise ValueError(f"past_key_values: expected a DynamicCache without offloading, got {got}; {remedy}")
+    layers: list[Any] = cache.layers
+    for layer in layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            raise ValueError(f"past_key_values: expected layers of keys and values alone, got a {type(layer).__name__}; {remedy}")
     held = cache.get_seq_length()
-    for layer in cache.layers:
-        kind = type(layer)
-        if kind not in (DynamicLayer, DynamicSlidingWindowLayer):
-            raise ValueError(f"past_key_values: expected layers of keys and values alone, got a {kind.__name__}; {remedy}")
+    for layer in layers:
         if held and (layer.keys is None or layer.keys.shape[-2] != held):
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
-            raise ValueError(f"past_key_values: expected all {held} tokens in every layer, got {got} in a {kind.__name__}; {remedy}, made without a config: its layers keep all tokens")
+            raise ValueError(f"past_key_values: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; {remedy}, made without a config: its layers keep all tokens")
         if held and layer.keys.shape[0] != rows:
             raise ValueError(f"past_key_values: expected {rows} rows, those of input_ids and num_return_sequences, got {layer.keys.shape[0]}")
     return held
@@ -69,7 +70,7 @@ class RememberingTarget:
 
     trees = True
 
-    def __init__(self, target: CausalLMTarget, past: Cache | None, pads: Sequence[int]):
+    def __init__(self, target: CausalLMTarget, past: DynamicCache | None, pads: Sequence[int]):
         self.target, self.past, self.pads = target, past, pads
         self.vocab_size, self.context = target.vocab_size, target.context
 
@@ -82,7 +83,8 @@ class RememberingTarget:
         self.cache = RememberedCache(len(prompts), length)
         held = self.past.get_seq_length() if self.past is not None else 0
         if self.past is not None and held:
-            layers = [tuple(_unpadded(states, self.pads) for states in (layer.keys, layer.values)) for layer in self.past.layers]
+            past: list[Any] = self.past.layers
+            layers = [tuple(_unpadded(states, self.pads) for states in (layer.keys, layer.values)) for layer in past]
             _store(self.cache, layers, held)
             self.cache.held = [max(0, held - pad) for pad in self.pads]
         return self.cache, list(prompts)
@@ -106,7 +108,7 @@ class RememberingTarget:
         return logits, [(keys[:, :, :end], values[:, :, :end]) for keys, values in zip(cache.keys, cache.values)]
 
 
-def fill_cache(cache: Cache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
+def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
     """Add to `cache` what `rows` hold beyond its own tokens; rows[b] with pads[b] slots of padding in front are equally long."""
     held = cache.get_seq_length()
     for layer in range(len(rows[0])):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import Cache
+from transformers import DynamicCache
 from transformers.generation import GenerationMode
 
 from .caches import checked_cache
@@ -46,7 +46,7 @@ class Call:
     criteria: list[Any]
     fill: int | None
     sampled: bool
-    cache: Cache | None
+    cache: DynamicCache | None
     scores: bool
     logits: bool
     wrapped: bool
@@ -56,18 +56,18 @@ class Call:
         """What `generate` calls a decoding method with; ValueError for what cannot be done."""
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)
-        pads = _pads(ids, kwargs)
         wrapped = bool(config.return_dict_in_generate)
+        cache = _cache(ids, kwargs, config, wrapped)
         limit = criteria.max_length if criteria.max_length is not None else config.max_length
         return cls(
             ids=ids,
-            pads=pads,
+            pads=_pads(ids, kwargs),
             most=max(1, limit - ids.shape[1]),  # generate decodes a token before it asks for the length
             processors=list(processors),
             criteria=list(criteria),
             fill=_fill(criteria, config),
             sampled=bool(config.do_sample),
-            cache=_cache(ids, kwargs, config, wrapped),
+            cache=cache,
             scores=wrapped and bool(config.output_scores),
             logits=wrapped and bool(config.output_logits),
             wrapped=wrapped,
@@ -111,7 +111,7 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     mask = kwargs.get("attention_mask")
     attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
     if attended.shape != ids.shape:
-        raise ValueError(f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}; give all ids of the text, also those that past_key_values holds")
+        raise ValueError(f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}")
     pads = (~attended).sum(dim=1)
     left = torch.arange(ids.shape[1], device=ids.device) >= pads[:, None]
     for row in range(len(ids)):
@@ -133,13 +133,14 @@ def _fill(criteria: Any, config: Any) -> int | None:
     return int(config._pad_token_tensor)
 
 
-def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> Cache | None:
+def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
     """The cache that is wanted: the user's own, or, to be returned, the one that `generate` has made."""
     cache = kwargs.get("past_key_values")
     if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
         return None
     held = checked_cache(cache, len(ids))
-    given = getattr(config, "_mask_length", ids.shape[1]) if kwargs.get("attention_mask") is None else ids.shape[1]
-    if held and (held >= ids.shape[1] or given != ids.shape[1]):
+    mask = kwargs.get("attention_mask")
+    whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
+    if held and (held >= ids.shape[1] or whole != ids.shape[1]):
         raise ValueError(f"past_key_values: expected input_ids to hold the cache's {held} tokens and at least one more, got {ids.shape[1]}; give all ids of the text")
     return cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from types import FrameType
 from typing import Any
 
 from transformers import GenerationMixin
@@ -20,7 +21,7 @@ DROPPED = ("streamer", "assistant_model", "synced_gpus")
 def dropped_arguments(custom: object) -> dict[str, Any]:
     """Those of DROPPED that the `generate` which calls `custom` was given; empty if it is called by something else."""
     code = inspect.unwrap(GenerationMixin.generate).__code__
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is code and frame.f_locals.get("custom_generate") is custom:
             return {name: frame.f_locals[name] for name in DROPPED if frame.f_locals.get(name) is not None}

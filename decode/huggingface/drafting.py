@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft import Rescorer
-from rescore.decode.drafters.draft import Drafter
+from rescore.decode.drafters.draft import Drafter, DrafterSession
 from rescore.decode.drafters.lattice import Slots, TreeDrafter
 from rescore.decode.generate import Options, stream
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.heads import Heads
+from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.request import Finish, Request, Statistics
 from rescore.decode.rules import Rule
 from rescore.decode.sampling import Sampling
-from rescore.decode.shaping import Shaping
+from rescore.decode.shaping import Processor, Shaping
 
 from .caches import RememberingTarget
 from .call import Call
 from .caller import dropped_arguments
 from .outputs import output_of
-from .row import Row, check_processors
+from .row import WARPERS, Row, check_processors
 from .steps import Steps, Together
 
 
@@ -70,7 +74,6 @@ class Drafting:
         """What `GenerationMixin._sample` returns; called by `generate`."""
         dropped = {"streamer": streamer, "synced_gpus": synced_gpus, **dropped_arguments(self)}
         call = Call.of(model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs)
-        check_processors(call)
         streamer = dropped["streamer"]
         steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
         rows = [Row(call, number) for number in range(call.batch)]
@@ -81,7 +84,8 @@ class Drafting:
 
     def _decode(self, call: Call, model: Any, rows: list[Row], steps: Steps) -> RememberingTarget | None:
         target, drafter = self._open(model)
-        cached = RememberingTarget(target, call.cache, call.pads) if call.cache is not None or call.scores or call.logits else None
+        past = None if _needs_every_state(drafter) else call.cache
+        cached = RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
         together = Together([row.ended for row in rows], [row.start for row in rows])
         requests = []
         for row, prompt in zip(rows, call.prompts()):
@@ -91,6 +95,9 @@ class Drafting:
         # One number of torch's generator gives all of a call's random numbers.
         sampling = Sampling(seed=int(torch.randint(2**63 - 1, ()))) if call.sampled else None
         options = Options(shaping=Shaping(sampling=sampling), rule=self.rule if call.sampled else None)
+        check_processors(call, options.rule_for(drafter))
+        if call.sampled and drafter.drawn:
+            drafter = _Warped(drafter, tuple(processor for processor in call.processors if type(processor) in WARPERS))
         statistics: dict[int, Statistics] = {}
         for chunk in stream(cached or target, requests, drafter, options):
             statistics[chunk.request] = chunk.statistics
@@ -116,5 +123,22 @@ class Drafting:
             return source
         if isinstance(source, (str, PathLike)):
             width = target.config.hidden_size
-            source = MedusaHeads.load(source, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
+            source = MedusaHeads.load(Path(source), width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
         return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes)
+
+
+class _Warped:
+    """Draws its drafts from a q that temperature, top-k and the like have shaped as they shape the target's distribution."""
+
+    def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
+        self.drafter, self.warpers = drafter, warpers
+        self.drawn = drafter.drawn
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
+        return self.drafter.open(prompts, shaping.with_processors(self.warpers))
+
+
+def _needs_every_state(drafter: Any) -> bool:
+    """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds of it."""
+    heads = getattr(getattr(drafter, "slots", None), "heads", None)
+    return heads is not None and not isinstance(heads, Memoryless)

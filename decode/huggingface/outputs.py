@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,12 +26,8 @@ def output_of(call: Call, steps: Steps, rows: Sequence[Row], target: Remembering
     if not call.wrapped:
         return sequences
     raw, processed = _scores(rows, columns) if call.scores or call.logits else ((), ())
-    return GenerateDecoderOnlyOutput(
-        sequences=sequences,
-        scores=processed if call.scores else None,
-        logits=raw if call.logits else None,
-        past_key_values=call.cache,
-    )
+    fields: dict[str, Any] = {"scores": processed if call.scores else None, "logits": raw if call.logits else None}
+    return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), past_key_values=call.cache, **fields)
 
 
 def _read_fill(row: Row, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:

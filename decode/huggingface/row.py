@@ -11,26 +11,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.generation import logits_process, stopping_criteria
 
+from rescore.decode.rules import Greedy, Matching, Rule
+
 from .call import Call
 
-_ROW_BY_ROW = frozenset(
-    getattr(module, name)
-    for module, names in (
-        (
-            logits_process,
-            "EpsilonLogitsWarper EtaLogitsWarper ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
-            "InfNanRemoveLogitsProcessor LogitNormalization MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor MinPLogitsWarper "
-            "NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor "
-            "SuppressTokensLogitsProcessor TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper TopPLogitsWarper TypicalLogitsWarper",
-        ),
-        (stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria"),
+
+def _named(module: Any, names: str) -> frozenset[type]:
+    return frozenset(getattr(module, name) for name in names.split() if hasattr(module, name))
+
+
+WARPERS = _named(
+    logits_process,
+    "EpsilonLogitsWarper EtaLogitsWarper MinPLogitsWarper TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper TopPLogitsWarper TypicalLogitsWarper",
+)
+"""What looks at scores alone."""
+
+_ROW_BY_ROW = (
+    WARPERS
+    | _named(
+        logits_process,
+        "ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor LogitNormalization "
+        "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor RepetitionPenaltyLogitsProcessor "
+        "SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor SuppressTokensLogitsProcessor",
     )
-    for name in names.split()
+    | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 )
 """What is known to treat every row of a batch by itself, so that one row may be asked about alone."""
 
 _OF_ONE_TEXT = (logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor, logits_process.SynthIDTextWatermarkLogitsProcessor)
-"""What remembers the batch of the step before; the rows of ours are not at the same step."""
+"""What remembers the step before."""
 
 
 class Row:
@@ -44,6 +53,7 @@ class Row:
         self.call, self.number = call, number
         self.start = call.ids.shape[1] - call.pads[number]
         self.padded = call.ids[number : number + 1]
+        self._processors = [_of_row(processor, number) for processor in call.processors]
         self.recorded: dict[bytes, tuple[Tensor, Tensor]] = {}
 
     def processors(self) -> tuple[Callable[[Tensor, Tensor], Tensor], ...]:
@@ -55,7 +65,7 @@ class Row:
         """Scores [1, V] of `generate`'s processors, from ids int64 [1, m] without padding and logits [1, V]."""
         text = self._text(ids[:, self.start :])
         scores = given = logits.to(self.padded.device, torch.float32)
-        for processor in self.call.processors:
+        for processor in self._processors:
             scores = self._asked(processor, text, scores)
         if self.call.scores or self.call.logits:
             self.recorded[_key(ids[0, self.start :].cpu().numpy())] = (given, scores)
@@ -93,11 +103,21 @@ class Row:
         return type(part) in _ROW_BY_ROW
 
 
-def check_processors(call: Call) -> None:
-    """ValueError for a processor that only works while all rows take their steps together."""
+def check_processors(call: Call, rule: Rule) -> None:
+    """ValueError for a processor with a memory, unless it is asked about the positions of one text, once each and in order."""
+    if call.batch == 1 and isinstance(rule, (Greedy, Matching)):
+        return
     for processor in call.processors:
-        if call.batch > 1 and isinstance(processor, _OF_ONE_TEXT):
-            raise ValueError(f"logits_processor: {type(processor).__name__} remembers the step before of all rows, expected one row, got {call.batch}; generate them one by one")
+        if isinstance(processor, _OF_ONE_TEXT):
+            got = f"{call.batch} rows" if call.batch > 1 else f"{type(rule).__name__}, which asks about rejected tokens too"
+            raise ValueError(f"logits_processor: {type(processor).__name__} remembers the step before, expected one row whose drafts are matched, got {got}; generate row by row, with drafts that are not drawn")
+
+
+def _of_row(processor: Any, row: int) -> Any:
+    """The repetition penalty knows how much padding each row has; it is told about this one alone."""
+    if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(processor.prompt_ignore_length, Tensor):
+        return processor
+    return logits_process.RepetitionPenaltyLogitsProcessor(processor.penalty, processor.prompt_ignore_length[row : row + 1])
 
 
 def _key(new: NDArray[np.integer]) -> bytes:

@@ -1,0 +1,255 @@
+"""Decoding at the size of a model that is not at hand: times of random weights, acceptance replayed from a dump.
+
+How long a pass takes depends on a model's shape and not on what it has learnt, and how many tokens it brings is in the
+dump. So both are known exactly, each by itself; what is not known is whether a model of that shape would have heads as good, or
+as bad, as the dump's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+
+from .draft import Rescorer, propose_trees
+from .drafters.lattice import Slots
+from .models.block import Block
+from .models.medusa import MedusaHeads
+from .models.target import Target
+from .replay import MODEL_SIZES, TREE_SIZES, ReplayOptions
+from .run import mean_over_tasks, rescore_dump
+
+SAMPLE = 64  # lattices that searches are timed on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Of a Llama: widths, layers, heads of queries and of keys, V."""
+
+    width: int
+    layers: int
+    heads: int
+    key_heads: int
+    hidden: int
+    vocab_size: int
+
+    def random_target(self, device: torch.device, dtype: torch.dtype) -> Target:
+        """A causal language model of this shape with random weights. ValueError without transformers."""
+        try:
+            from transformers import LlamaConfig, LlamaForCausalLM
+        except ImportError:
+            raise ValueError("random weights of a shape need the package transformers: pip install rescore[transformers]") from None
+        from .models.causal_lm import CausalLMTarget
+
+        config = LlamaConfig(
+            hidden_size=self.width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.key_heads,
+            intermediate_size=self.hidden,
+            vocab_size=self.vocab_size,
+            max_position_embeddings=1 << 16,
+        )
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with device:
+                return CausalLMTarget(LlamaForCausalLM(config).eval())
+        finally:
+            torch.set_default_dtype(before)
+
+
+# 1.5b as Qwen2.5-1.5B, 7b as Llama-2-7B.
+SHAPES = {
+    "tiny": Shape(width=32, layers=2, heads=4, key_heads=2, hidden=64, vocab_size=128),
+    "1.5b": Shape(width=1536, layers=28, heads=12, key_heads=2, hidden=8960, vocab_size=151936),
+    "7b": Shape(width=4096, layers=32, heads=32, key_heads=32, hidden=11008, vocab_size=32000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
+
+    search: called with lattices [b, T, K] and histories; None where nothing is searched. heads: whether it needs lattices of heads
+    """
+
+    name: str
+    replayed: str | None
+    rows: int
+    width: int
+    search: Callable[[Sausage, np.ndarray], Any] | None
+    heads: bool = True
+
+
+Search = Callable[[Sausage, np.ndarray], Any]
+
+
+def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way]:
+    """Plain decoding, then every drafter of a replay that a pass can verify."""
+    slots, alone, p = dump.header.heads - 1, Rescorer(threads=rescorer.threads), options.paths
+    yield Way(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
+    yield Way(name="base", replayed="base", rows=1, width=1 + slots, search=None)
+    if rescorer.models:
+        yield Way(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
+    yield Way(name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p))
+    yield Way(name=f"parallel {p}, tree", replayed="parallel_rescored", rows=1, width=1 + merged_size(dump, rescorer, p), search=_paths(rescorer, p))
+    for n in TREE_SIZES:
+        if rescorer.models:
+            yield Way(name=f"tree {n}", replayed=f"tree_{n}", rows=1, width=1 + n, search=_trees(rescorer, n))
+        yield Way(name=f"tree {n}, heads alone", replayed=f"tree_base_{n}", rows=1, width=1 + n, search=_trees(alone, n))
+    for n in MODEL_SIZES if rescorer.models else ():
+        yield Way(name=f"ngram {n}", replayed=f"lm_alone_{n}", rows=1, width=1 + n, search=_alone(rescorer, slots, n), heads=False)
+
+
+def _paths(rescorer: Rescorer, p: int) -> Search:
+    return lambda sausages, histories: rescorer.paths(sausages, histories, p)
+
+
+def _trees(rescorer: Rescorer, n: int) -> Search:
+    return lambda sausages, histories: rescorer.trees(sausages, histories, n)
+
+
+def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
+    return lambda sausages, histories: propose_trees(rescorer.models[0], histories, slots=slots, n=n, threads=rescorer.threads)
+
+
+def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
+    """Nodes of p drafts merged by prefix, the mean of some lattices."""
+    sausages, histories = lattices(dump, rescorer, SAMPLE)
+    drafts = rescorer.paths(sausages, histories, p)
+    return round(np.mean([TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b]]).size for b in range(len(drafts.count))]))
+
+
+def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
+    """Lattices [count, T, K] from all over the dump's first block, and their histories."""
+    block = next(dump.blocks())
+    rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
+    sausages = block.sausages()
+    return Sausage(ids=sausages.ids[rows], cost=sausages.cost[rows]), block.histories(rows, max(1, rescorer.context))
+
+
+class Rig:
+    """A target of some shape with heads as Medusa's, all weights random, and a stopwatch."""
+
+    def __init__(self, target: Target, *, width: int, dtype: torch.dtype, slots: int, top_k: int, length: int, repeats: int):
+        self.target, self.length, self.repeats, self.width = target, length, repeats, width
+        self._heads = MedusaHeads(heads=slots, width=width, output=target.logits).to(target.device, dtype)
+        self._slots = Slots(heads=self._heads, top_k=top_k)
+        self._dtype = dtype
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """The median; the first call does not count."""
+        times = []
+        for _ in range(1 + self.repeats):
+            self._wait()
+            began = time.perf_counter()
+            call()
+            self._wait()
+            times.append(time.perf_counter() - began)
+        return statistics.median(times[1:])
+
+    @torch.inference_mode()
+    def passes(self, rows: int, width: int) -> dict[str, float]:
+        """Seconds of a pass behind `length` tokens: `eager`, and on CUDA as a captured `graph`, in which nothing waits for Python."""
+        cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
+        self.target.read(self._block(rows, 0, self.length), cache)
+        block = self._block(rows, self.length, width)
+
+        def one_pass() -> Tensor:
+            return self.target.logits(self.target.read(block, cache)).argmax(dim=-1)
+
+        found = {"eager": self.seconds(one_pass)}
+        if self.target.device.type == "cuda":
+            found["graph"] = self.seconds(_captured(one_pass))
+        return found
+
+    @torch.inference_mode()
+    def lattice(self, rows: int) -> float:
+        """Seconds from hidden states to lattices."""
+        hidden = torch.randn(rows, self.width, device=self.target.device).to(self._dtype)
+        return self.seconds(lambda: self._slots.sausages(self._heads.of_hidden(hidden)))
+
+    def _block(self, rows: int, start: int, width: int) -> Block:
+        device = self.target.device
+        ids = torch.zeros(rows, width, dtype=torch.int64, device=device)
+        return Block.chain(ids, torch.full((rows,), start, device=device), start + width)
+
+    def _wait(self) -> None:
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+
+
+def _captured(call: Callable[[], Tensor]) -> Callable[[], None]:
+    """The call as a CUDA graph; its shapes and addresses are fixed."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def bench_replay(
+    dump: Dump, rescorer: Rescorer, rig: Rig, options: ReplayOptions, *, batch: int, efficiency: dict[str, float], advance: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """For every way to draft: tokens a pass (replayed), seconds of its parts (measured), and what follows from them.
+
+    batch: texts at once, as if each had the dump's acceptance. efficiency: of `replayed_efficiency`.
+    """
+    lattice = rig.lattice(batch)
+    rows: list[dict[str, Any]] = []
+    sausages, histories = lattices(dump, rescorer, SAMPLE)
+    for way in ways(dump, rescorer, options):
+        passes = rig.passes(way.rows * batch, way.width)
+        search = 0.0 if way.search is None else _search_seconds(way, sausages, histories, batch)
+        drafting = lattice * way.heads + search
+        per_pass = efficiency[way.replayed] if way.replayed else 1.0
+        best = min(passes.values())
+        rows.append({
+            "drafter": way.name,
+            "batch": batch,
+            "tokens_per_pass": per_pass,
+            "verified": (way.width - 1) * way.rows,
+            "pass_ms": {name: 1e3 * value for name, value in passes.items()},
+            "lattice_ms": 1e3 * lattice * way.heads,
+            "search_ms": 1e3 * search,
+            "drafting_share": drafting / (drafting + best),
+            "tokens_per_s": batch * per_pass / (drafting + best),
+        })
+        advance()
+    plain = rows[0]["tokens_per_s"]
+    return [{**row, "times_plain": row["tokens_per_s"] / plain} for row in rows]
+
+
+def _search_seconds(way: Way, sausages: Sausage, histories: np.ndarray, batch: int) -> float:
+    """The median over calls with `batch` lattices each."""
+    assert way.search is not None
+    times = []
+    for start in range(0, SAMPLE, batch):
+        part = np.arange(start, start + batch) % SAMPLE
+        some, before = Sausage(ids=sausages.ids[part], cost=sausages.cost[part]), histories[part]
+        began = time.perf_counter()
+        way.search(some, before)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:
+    """Tokens a pass of every drafter, the mean over the dump's tasks."""
+    result = rescore_dump(dump, rescorer, options)
+    return mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency")

@@ -1,0 +1,151 @@
+"""What `rescore bench decode` does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import RenderableType
+
+from rescore.decode.bench import Contender, bench
+from rescore.decode.cli.actions import bench_replay, output
+from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.drafting import Drafters
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.generate import Options
+from rescore.decode.machine import machine
+from rescore.decode.prompts import read_prompts
+from rescore.decode.sampling import Sampling
+from rescore.decode.shaping import Shaping
+from rescore.decode.stopping import Stopping
+from rescore.lattice.dump import Dump
+
+SIZES = (16, 32, 64)  # of trees, beside auto
+BATCHES = [1, 8]
+PACKAGES = ("rescore", "torch", "transformers", "numpy")
+
+
+def call(args: argparse.Namespace) -> int:
+    if args.json:
+        output.check_place(args.json)
+    torch.set_num_threads(args.threads)
+    if args.replay:
+        return bench_replay.call(args)
+    if args.shape:
+        raise Misuse("--shape: is for --replay; --model says what is decoded")
+    for name in ("model", "prompts"):
+        if getattr(args, name) is None:
+            raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
+    decoder = open_decoder(args)
+    contenders = list(contenders_of(args, decoder))
+    prompts = prompts_of(args, decoder)
+    batches = args.batch or BATCHES
+    sampling = Sampling(temperature=args.temperature) if args.temperature else None
+    options = Options(max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(decoder.ends)))
+    with output.progress_bar() as bar:
+        rounds = bar.add_task("rounds", total=len(batches) * args.repeats * (1 + len(contenders)))
+        found = bench(decoder.model.target, prompts, contenders, options, batches=batches, repeats=args.repeats, advance=lambda: bar.advance(rounds))
+    rows = [one.to_json(measured[0]) for measured in found for one in measured]
+    report = {
+        "machine": facts_of(decoder.model.target.device),
+        "settings": {
+            "model": str(args.model),
+            "lm": [str(path) for path, _ in args.lm],
+            "prompts": len(prompts),
+            "max_tokens": args.max_tokens,
+            "temperature": args.temperature,
+            "repeats": args.repeats,
+            "threads": args.threads,
+        },
+        "results": rows,
+    }
+    output.report(args, report, *tables(report, output.width()))
+    different = sum(row["different_texts"] for row in rows)
+    if different:
+        print(f"rescore: {different} texts are not those of plain decoding", file=sys.stderr)
+    return 1 if different else 0
+
+
+def facts_of(device: torch.device) -> dict[str, object]:
+    """The machine, and the device that passes ran on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    return {**machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
+
+
+def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Contender]:
+    """Every drafter that the model and what was given allow."""
+    drafters, trees = Drafters(args, decoder, args.threads), decoder.model.target.trees
+
+    def one(name: str, kind: str, **options: Any) -> Contender:
+        made = drafters.make(kind, **options)
+        return Contender(name=name, drafter=made.drafter, layout=made.layout)
+
+    if decoder.model.heads:
+        yield one("base", "base")
+        if args.lm:
+            yield one("rescored", "rescored")
+        paths = args.paths or 16
+        yield one(f"parallel {paths}, rows", "parallel", layout="rows")
+        if trees:
+            yield one(f"parallel {paths}, tree", "parallel", layout="tree")
+            for nodes in (*SIZES, "auto"):
+                yield one(f"tree {nodes}", "tree", nodes=nodes)
+        if args.neural:
+            yield one("neural", "neural", paths=1)
+    if args.draft_model:
+        yield one(f"draft model, {args.ahead or 4}", "draft")
+    if len(args.lm) == 1:
+        yield one("ngram 16", "ngram", nodes=16)
+
+
+def prompts_of(args: argparse.Namespace, decoder: Decoder) -> list[NDArray[np.int32]]:
+    """The first prompts of every task, tasks in turn."""
+    if not args.prompts.is_dir():
+        tasks = [[one.tokens for one in rows] for rows in read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit).values()]
+    else:
+        dump = Dump.open(args.prompts, allow_inexact=True)
+        if dump.header.vocab_size != decoder.model.vocab_size:
+            raise ValueError(f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, got a dump of {dump.header.vocab_size}")
+        tasks = [of_dump(dump, task, args.limit) for task in dump.tasks]
+    longest = max(len(prompt) for prompts in tasks for prompt in prompts)
+    context = decoder.model.target.context
+    if context is not None and longest + args.max_tokens > context:
+        raise ValueError(f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less --max-tokens), got {longest}")
+    return [prompts[i] for i in range(args.limit) for prompts in tasks if i < len(prompts)]
+
+
+def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
+    block = next(dump.blocks(task, rows=1 << 20))
+    return [block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32) for s in range(min(limit, block.sequences))]
+
+
+def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
+    facts = report["machine"]
+    settings = report["settings"]
+    parts: list[RenderableType] = [
+        f"{facts['device']}, {facts['cpu']}, {settings['threads']} threads, load {facts['load']}, torch {facts['torch']}",
+        f"{settings['model']}: {settings['prompts']} prompts, {settings['max_tokens']} tokens, {settings['repeats']} rounds",
+    ]
+    for batch in sorted({row["batch"] for row in report["results"]}):
+        rows = [row for row in report["results"] if row["batch"] == batch]
+        columns = [
+            Column("tokens/s", [spread(row["tokens_per_s"], ".1f") for row in rows]),
+            Column("x plain", [spread(row["times_plain"], ".2f") for row in rows]),
+            Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
+            Column("drafted", [f"{row['drafted_per_pass']:.1f}" for row in rows]),
+            Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),
+            Column("differ", [str(row["different_texts"]) for row in rows]),
+        ]
+        parts += ["", f"batch {batch}", *column_tables("drafter", [row["drafter"] for row in rows], columns, width=width)]
+    return parts
+
+
+def spread(value: dict[str, float], form: str) -> str:
+    """The median, and the least and the most."""
+    return f"{value['median']:{form}} ({value['min']:{form}}-{value['max']:{form}})"

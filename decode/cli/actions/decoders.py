@@ -1,0 +1,46 @@
+"""Models that the command line runs, and their tokenizers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import torch
+
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.dump_make import check_tokenizer
+from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.prompt_text import PromptText
+from rescore.lm.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decoder:
+    """A model, its tokenizer twice (for hashes and for prompts), and the ids that end a text, the chief one first."""
+
+    model: OpenModel
+    tokenizer: TextTokenizer
+    text: PromptText
+    ends: tuple[int, ...]
+
+
+def open_decoder(args: argparse.Namespace) -> Decoder:
+    """What --model, --heads, --tokenizer, --end-of-text, --device and --dtype name."""
+    model = open_model(args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=checked_device(args.device))
+    path = args.tokenizer or model.tokenizer
+    if path is None:
+        raise Misuse(f"{args.model}: no tokenizer.json beside it; name one with --tokenizer")
+    tokenizer = TextTokenizer.open(path, args.end_of_text)
+    check_tokenizer(tokenizer, model.vocab_size, str(args.model))
+    ends = (tokenizer.eot,) if args.end_of_text else (*model.end_of_text,) or (tokenizer.eot,)
+    return Decoder(model=model, tokenizer=tokenizer, text=PromptText(tokenizer), ends=ends)
+
+
+def checked_device(name: str | None) -> torch.device:
+    """Misuse if there is no such device here."""
+    try:
+        device = torch.device(name or "cpu")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise Misuse(f"--device {name}: expected a device of this machine, got {' '.join(str(error).split())[:120]}") from None
+    return device

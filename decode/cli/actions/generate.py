@@ -1,0 +1,136 @@
+"""What `rescore generate` does."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.drafting import Drafters, Drafting
+from rescore.decode.cli.actions.totals import Totals
+from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.generate import Chunk, Options, generate, stream
+from rescore.decode.layout import TreeLayout
+from rescore.decode.request import Request
+from rescore.decode.sampling import Sampling
+from rescore.decode.shaping import Shaping
+from rescore.decode.stopping import Stopping
+from rescore.decode.text_stream import TextStream
+
+WARM_UP = 3  # tokens, before times are compared
+
+
+def call(args: argparse.Namespace) -> None:
+    if args.json:
+        output.check_place(args.json)
+    prompts = read_prompts(args.prompts)
+    shaping = shaping_of(args)
+    torch.set_num_threads(args.threads)
+    decoder = open_decoder(args)
+    drafters = Drafters(args, decoder, args.threads)
+    kind = args.drafter or drafters.default()
+    drafters.check_used(kind)
+    drafting = drafters.make(kind, layout=args.layout)
+    stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
+    options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
+    ids = [encoded(decoder, text, i) for i, text in enumerate(prompts)]
+    if args.compare:
+        warm_up(decoder, ids, drafting, options)
+    chunks, said = written(args, decoder, prompts, ids, drafting, options)
+    totals = Totals.of([len(tokens) for tokens, _ in chunks], [chunk.statistics for _, chunk in chunks])
+    report: dict[str, Any] = {
+        "model": str(args.model),
+        "drafter": drafting.name,
+        "guarantee": options.rule_for(drafting.drafter).guarantee,
+        "texts": [{"prompt": prompt, "text": text, "tokens": tokens, "finish": chunk.finish} for prompt, text, (tokens, chunk) in zip(prompts, said, chunks)],
+        **totals.to_json(),
+    }
+    lines = totals.facts()
+    if args.compare:
+        lines += compare(report, decoder, ids, [tokens for tokens, _ in chunks], replace(options, layout=TreeLayout()), totals)
+    if args.json:
+        output.write_json(args.json, report)
+    for name, value in lines if str(args.json) != "-" else ():
+        print(f"{name:9} {value}", file=sys.stderr)
+
+
+def read_prompts(words: list[str]) -> list[str]:
+    if words.count("-") > 1:
+        raise Misuse("-: standard input can be read once only")
+    return [sys.stdin.read() if word == "-" else word for word in words]
+
+
+def shaping_of(args: argparse.Namespace) -> Shaping:
+    """What --temperature and its kin ask for."""
+    drawn = {"top_p": args.top_p, "top_k": args.sample_top_k, "seed": args.seed}
+    given = {name: value for name, value in drawn.items() if value is not None}
+    if args.temperature == 0:
+        if given:
+            option = {"top_k": "sample-top-k"}.get(next(iter(given)), next(iter(given))).replace("_", "-")
+            raise Misuse(f"--{option}: only drawn text looks at it; give --temperature above 0")
+        return Shaping(repetition_penalty=args.repetition_penalty)
+    return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
+
+
+def encoded(decoder: Decoder, text: str, number: int) -> NDArray[np.int32]:
+    try:
+        return decoder.text.encode(text)
+    except ValueError as error:
+        raise ValueError(f"prompt {number + 1}: {error}") from None
+
+
+def written(
+    args: argparse.Namespace, decoder: Decoder, prompts: list[str], ids: list[NDArray[np.int32]], drafting: Drafting, options: Options
+) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
+    """Decodes and shows; of each prompt the tokens, the last chunk and the text that was shown."""
+    texts: list[TextStream[int]] = [TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids]
+    headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
+    tokens: list[list[int]] = [[] for _ in ids]
+    last: dict[int, Chunk] = {}
+    silent = str(args.json) == "-"
+    writer = Typewriter(texts, headings, colour=not silent and wants_colour(sys.stdout, args.no_color), out=io.StringIO() if silent else sys.stdout)
+    with writer:
+        for chunk in stream(decoder.model.target, ids, drafting.drafter, options):
+            tokens[chunk.request] += chunk.tokens.tolist()
+            last[chunk.request] = chunk
+            writer.show(chunk)
+    return [(tokens[i], last[i]) for i in range(len(ids))], writer.said
+
+
+def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: Drafting, options: Options) -> None:
+    """First passes of all kinds take longer: neither side of the comparison is to pay for them."""
+    short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
+    generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))
+    generate(decoder.model.target, short, drafting.drafter, options)
+
+
+def compare(report: dict[str, Any], decoder: Decoder, ids: list[NDArray[np.int32]], tokens: list[list[int]], options: Options, totals: Totals) -> list[tuple[str, str]]:
+    """Decodes plainly, notes it in the report, and tells how both compare."""
+    plain = generate(decoder.model.target, ids, None, options)
+    theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
+    differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
+    report["plain"] = {"texts": [{"tokens": one.tokens.tolist(), "text": decoder.text.decode(one.tokens.tolist())} for one in plain], **theirs.to_json()}
+    report["same_text"] = not differing
+    report["speedup"] = theirs.seconds / max(totals.seconds, 1e-9)
+    lines = [
+        ("plain", f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens a pass, {theirs.seconds:.2f} s, {theirs.tokens_per_s:,.1f} tokens/s"),
+        ("drafted", f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens a pass, {totals.seconds:.2f} s, {totals.tokens_per_s:,.1f} tokens/s: {report['speedup']:.2f} times as fast"),
+        ("same text", "yes" if not differing else f"no, {len(differing)} of {len(plain)} differ"),
+    ]
+    return lines + [line for i in differing[:1] for line in difference(decoder, plain[i].tokens.tolist(), tokens[i], i)]
+
+
+def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: int) -> list[tuple[str, str]]:
+    """Where a text first differs, and how both go on."""
+    at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
+    show = {"plain": plain, "drafted": drafted}
+    return [(name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}") for name, ids in show.items()]

@@ -1,0 +1,85 @@
+"""What texts have cost, as figures and as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rescore.decode.request import Statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the texts of a call.
+
+    passes, tokens  passes of the target that each text took part in, prompts' included, and the tokens that they gave
+    accepted        verifying passes that accepted at least 1, 2, .. draft tokens
+    drafted         draft tokens verified; steps: passes that verified drafts
+    drafting_s, verifying_s  wall time
+    """
+
+    texts: int
+    tokens: int
+    passes: int
+    steps: int
+    accepted: tuple[int, ...]
+    drafted: int
+    drafting_s: float
+    verifying_s: float
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], statistics: Sequence[Statistics]) -> Totals:
+        positions = np.zeros(max((max(one.accepted, default=0) for one in statistics), default=0), np.int64)
+        for one in statistics:
+            by_position = one.accepted_by_position()
+            positions[: len(by_position)] += by_position
+        return cls(
+            texts=len(lengths),
+            tokens=sum(lengths),
+            passes=sum(one.passes for one in statistics),
+            steps=sum(len(one.accepted) for one in statistics),
+            accepted=tuple(positions.tolist()),
+            drafted=sum(sum(one.drafted) for one in statistics),
+            drafting_s=1e-6 * sum(one.drafting_us for one in statistics),
+            verifying_s=1e-6 * sum(one.verifying_us for one in statistics),
+        )
+
+    @property
+    def tokens_per_pass(self) -> float:
+        return self.tokens / max(1, self.passes)
+
+    @property
+    def seconds(self) -> float:
+        return self.drafting_s + self.verifying_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "passes": self.passes,
+            "tokens_per_pass": self.tokens_per_pass,
+            "accepted_by_position": list(self.accepted),
+            "drafted": self.drafted,
+            "drafting_s": self.drafting_s,
+            "verifying_s": self.verifying_s,
+            "tokens_per_s": self.tokens_per_s,
+        }
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Names and values, as they are told behind a text."""
+        steps = max(1, self.steps)
+        rows = [
+            ("tokens", f"{self.tokens:,}" + (f" in {self.texts} texts" if self.texts > 1 else "")),
+            ("passes", f"{self.passes:,}, {self.tokens_per_pass:.2f} tokens a pass"),
+        ]
+        if self.drafted:
+            rows.append(("accepted", " ".join(f"{count / steps:.0%}" for count in self.accepted) or "none"))
+            rows.append(("drafted", f"{self.drafted:,} tokens, {self.drafted / steps:.1f} a pass"))
+        rows.append(("time", f"{self.seconds:.2f} s, {self.tokens_per_s:,.1f} tokens/s; drafting {self.drafting_s:.2f} s, passes {self.verifying_s:.2f} s"))
+        return rows

@@ -1,0 +1,67 @@
+"""`rescore generate`: text from a model, with drafts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rescore.decode.cli import arguments, drafting_arguments, model_arguments
+
+DESCRIPTION = """\
+Continue prompts with a model, verifying several drafted tokens in every pass.
+The text is the model's own, whatever is drafted: at temperature 0 its greedy
+text, above 0 a text drawn from its distribution (docs/verification.md).
+
+The text goes to standard output as it comes; on a terminal, tokens that were
+accepted together have one colour and the tokens that each pass adds by itself
+have none. Several prompts are decoded as a batch and shown one by one.
+
+drafters  tree      the N most probable prefixes of the heads' lattice,
+                    rescored by --lm
+          rescored  the best string of that lattice
+          parallel  its P best strings
+          base      the first candidate of every head
+          neural    P strings of the lattice rescored by a small model
+          drawn     P strings drawn from the lattice (temperature above 0)
+          draft     what a small model writes ahead
+          ngram     a tree of --lm alone, without any head
+          none      plain decoding, a token a pass
+below     passes    of the model, the prompt's included
+          accepted  share of the drafts whose first, second, .. token was kept
+"""
+
+EXAMPLES = """\
+examples:
+  rescore generate --model data/demo/model.safetensors \\
+      --lm data/demo/demo.ngram "Question: Tom has 3 apples"
+  rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
+  rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
+  rescore generate --model MODEL --drafter none --json - "One" "Two"
+"""
+
+
+def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser("generate", parents=[common], help="text from a model, with drafts", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
+    model_arguments.add_model(parser)
+    drafting_arguments.add_drafting(parser)
+    parser.add_argument("--drafter", choices=drafting_arguments.DRAFTERS, metavar="NAME",
+                        help="default: neural or draft if such a model is given, else tree (rescored where the model reads no trees), ngram, or none, by what there is")
+    parser.add_argument("--layout", choices=("tree", "rows"), help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)")
+    add_decoding(parser)
+    parser.add_argument("--compare", action="store_true", help="decode plainly as well, and show passes and times of both")
+    parser.add_argument("--no-color", action="store_true", help="no colours on a terminal, as NO_COLOR in the environment")
+    arguments.add_threads(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(does="generate")
+
+
+def add_decoding(parser: argparse.ArgumentParser) -> None:
+    """--max-tokens, --temperature, --top-p, --sample-top-k, --repetition-penalty, --seed, --stop."""
+    parser.add_argument("--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default: 0)")
+    parser.add_argument("--top-p", type=float, metavar="P", help="draw from the most probable tokens of mass P")
+    parser.add_argument("--sample-top-k", type=arguments.whole(1, 2**31 - 1), metavar="K", help="draw from the K most probable tokens (--top-k is the lattice's)")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="divides the logits of tokens that occurred (default: 1)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of drawn text (default: 0)")
+    parser.add_argument("--stop", action="append", default=[], metavar="STR", help="text that ends a text, itself not shown; may be given several times")
