@@ -181,9 +181,7 @@ class Rig:
         return self.seconds(lambda: self._slots.sausages(self._heads.of_hidden(hidden)))
 
     def _block(self, rows: int, start: int, width: int) -> Block:
-        device = self.target.device
-        ids = torch.zeros(rows, width, dtype=torch.int64, device=device)
-        return Block.chain(ids, torch.full((rows,), start, device=device), start + width)
+        return Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, self.target.device)
 
     def _wait(self) -> None:
         if self.target.device.type == "cuda":

@@ -84,8 +84,7 @@ def forced(target: Target, heads: Heads, batch: Sequence[Prompt], options: Conti
     references = [cut(prompt.reference[: options.max_tokens], options.end_of_text) for prompt in batch]
     cache, firsts = target.open([prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(p.tokens) + len(r) for p, r in zip(batch, references)))
     texts = [np.concatenate((first, reference)).astype(np.int64) for first, reference in zip(firsts, references)]
-    ids, _ = padded([text[:-1] for text in texts], target.device)
-    hidden = target.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64, device=ids.device), ids.shape[1]), cache)
+    hidden = target.read(Block.of_texts([text[:-1] for text in texts], [0] * len(texts), target.device), cache)
     for prompt, first, text, reference, states in zip(batch, firsts, texts, references, hidden):
         rows = _along(target, heads, text, states[: len(text) - 1], len(first), options.top_k)
         yield Continuation(prompt=prompt, tokens=reference.astype(np.int32), rows=rows)
@@ -111,9 +110,8 @@ def generated(target: Target, heads: Heads, batch: Sequence[Prompt], options: Co
     most, sampling = options.max_tokens, options.sampling
     cache, firsts = target.open([prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(prompt.tokens) for prompt in batch) + most)
     seeds = np.stack([(sampling or Sampling()).seeds(prompt.number, most) for prompt in batch])
-    ids, lengths = padded(firsts, target.device)
-    states = target.read(Block.chain(ids, torch.zeros_like(lengths), ids.shape[1]), cache)
-    fresh = [row[:length] for row, length in zip(states, lengths.tolist())]
+    states = target.read(Block.of_texts(firsts, [0] * len(firsts), target.device), cache)
+    fresh = [row[: len(first)] for row, first in zip(states, firsts)]
     texts = [first.astype(np.int32) for first in firsts]
     steps: list[list[Rows]] = [[] for _ in batch]
     alive, session = list(range(len(batch))), heads.open(len(batch))
@@ -133,9 +131,8 @@ def generated(target: Target, heads: Heads, batch: Sequence[Prompt], options: Co
         if len(going) < len(alive):
             alive = [alive[row] for row in going]
             session.select(going)
-        # Rows that have ended read their last token again, where nobody looks.
-        last = torch.tensor([[int(text[-1])] for text in texts], device=ids.device)
-        fresh = list(target.read(Block.chain(last, lengths + i, int(lengths.max()) + i + 1), cache))
+        # Rows that have ended read their last token again.
+        fresh = list(target.read(Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache))
     for prompt, text, first, parts, drawn in zip(batch, texts, firsts, steps, seeds):
         stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         tokens = text[len(first) :]
@@ -150,11 +147,3 @@ def cut(reference: NDArray[np.int32], end: int) -> NDArray[np.int32]:
     """Up to the first end-of-text."""
     found = np.flatnonzero(reference == end)
     return reference[: found[0] + 1] if len(found) else reference
-
-
-def padded(sequences: Sequence[NDArray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids int64 [B, longest], zeros behind the shorter ones, and their lengths int64 [B]."""
-    out = np.zeros((len(sequences), max(len(ids) for ids in sequences)), np.int64)
-    for row, ids in zip(out, sequences):
-        row[: len(ids)] = ids
-    return torch.from_numpy(out).to(device), torch.tensor([len(ids) for ids in sequences], device=device)

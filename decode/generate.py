@@ -136,9 +136,10 @@ class _Call:
         """The prompts' pass: it verifies nothing and gives the first certain tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
-        held = self.cache.held[::copies]
-        unread = [one.history[start:] for one, start in zip(active, held)]
-        states = self.target.read(_block_of(unread, held, copies, self.target.device), self.cache)[::copies]
+        held = self.cache.held
+        unread = [one.history[start:] for one, start in zip(active, held[::copies])]
+        block = Block.of_texts([ids for ids in unread for _ in range(copies)], held, self.target.device)
+        states = self.target.read(block, self.cache)[::copies]
         fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
         hidden = torch.stack([rows[-1] for rows in fresh])
         nothing = [Draft(tree=EMPTY) for _ in active]
@@ -216,15 +217,6 @@ class _Call:
         for one in active:
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
-
-
-def _block_of(texts: Sequence[NDArray[np.int32]], starts: Sequence[int], copies: int, device: torch.device) -> Block:
-    """Texts of different lengths, each behind starts[b] tokens, `copies` rows of each."""
-    ids = torch.zeros(len(texts), max(len(text) for text in texts), dtype=torch.int64)
-    for row, text in zip(ids, texts):
-        row[: len(text)] = torch.from_numpy(text.astype(np.int64))
-    start = torch.tensor(starts).repeat_interleave(copies).to(device)
-    return Block.chain(ids.repeat_interleave(copies, dim=0).to(device), start, max(starts) + ids.shape[1])
 
 
 EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))

@@ -43,11 +43,9 @@ class TreeLayout:
             ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
             depths[row, 1 : 1 + tree.size] = tree.depths
         start, end = torch.tensor(starts, device=device), max(starts) + width
-        if all(is_chain(tree) for tree in trees):
-            block = Block.chain(torch.from_numpy(ids).to(device), start, end)
-        else:
-            ancestors = torch.from_numpy(_ancestors(trees, width)).to(device)
-            block = Block(ids=torch.from_numpy(ids).to(device), start=start, depths=torch.from_numpy(depths).to(device), ancestors=ancestors, end=end)
+        ancestors = None if all(is_chain(tree) for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
+        # Padding has the position of the certain token, which is within the model's context.
+        block = Block(ids=torch.from_numpy(ids).to(device), start=start, depths=torch.from_numpy(depths).to(device), ancestors=ancestors, end=end)
         column = torch.arange(width, device=device).expand(batch, -1)
         return Laid(block=block, row=torch.arange(batch, device=device)[:, None].expand(-1, width), column=column)
 
@@ -66,19 +64,16 @@ class BatchLayout:
 
     def lay(self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device) -> Laid:
         """As `TreeLayout.lay`. ValueError if a tree has more leaves than there are rows."""
-        batch, width = len(trees), 1 + max(int(tree.depths.max(initial=0)) for tree in trees)
-        ids = np.zeros((batch * self.copies, width), np.int64)
-        ids[:, 0] = np.repeat(certain, self.copies)
+        batch, texts = len(trees), [np.array([token]) for token in certain for _ in range(self.copies)]
         row = np.repeat(np.arange(batch)[:, None] * self.copies, 1 + max(tree.size for tree in trees), axis=1)
         column = np.zeros_like(row)
         for b, tree in enumerate(trees):
             for copy, path in enumerate(self._drafts(tree)):
                 here = b * self.copies + copy
-                ids[here, 1 : 1 + len(path)] = tree.tokens[path]
+                texts[here] = np.append(texts[here], tree.tokens[path])
                 row[b, np.add(path, 1)] = here
                 column[b, np.add(path, 1)] = tree.depths[path]
-        start = torch.tensor(np.repeat(starts, self.copies), device=device)
-        block = Block.chain(torch.from_numpy(ids).to(device), start, max(starts) + width)
+        block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
         return Laid(block=block, row=torch.from_numpy(row).to(device), column=torch.from_numpy(column).to(device))
 
     def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:

@@ -57,10 +57,10 @@ class PassCosts:
         prompt = np.zeros(length, np.int64)
         cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
         start = len(firsts[0])
-        target.read(_block(target, rows, 0, start), cache)
+        target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
         tokens, seconds = [], []
         for width in widths:
-            block = _block(target, rows, start, width)
+            block = Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, target.device)
             times = []
             for _ in range(1 + repeats):
                 began = time.perf_counter()
@@ -80,11 +80,6 @@ class PassCosts:
             return inside
         slope = (self.seconds[-1] - self.seconds[-2]) / (self.tokens[-1] - self.tokens[-2])
         return inside + slope * np.maximum(tokens - self.tokens[-1], 0)
-
-
-def _block(target: Target, rows: int, start: int, width: int) -> Block:
-    ids = torch.zeros(rows, width, dtype=torch.int64, device=target.device)
-    return Block.chain(ids, torch.full((rows,), start, device=target.device), start + width)
 
 
 _measured: WeakKeyDictionary[Target, dict[tuple[int, int], PassCosts]] = WeakKeyDictionary()

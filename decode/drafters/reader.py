@@ -133,23 +133,11 @@ class Reader:
 
     def _read(self, texts: list[NDArray[np.int64]], starts: list[int]) -> Tensor:
         """Logits [rows, V] after each text, of which the cache holds the first starts[row] tokens."""
-        widths = [len(text) - start for text, start in zip(texts, starts)]
-        ids = np.zeros((len(texts), max(widths)), np.int64)
-        for row, (text, start) in zip(ids, zip(texts, starts)):
-            row[: len(text) - start] = text[start:]
         device = self.model.device
-        last = torch.tensor(widths, device=device).clamp(min=1) - 1
-        block = Block(
-            ids=torch.from_numpy(ids).to(device),
-            start=torch.tensor(starts, device=device),
-            # A shorter row's padding stays at its last position: it must not lie beyond the context.
-            depths=torch.arange(ids.shape[1], device=device).minimum(last[:, None]),
-            ancestors=None,
-            end=max(starts) + ids.shape[1],
-        )
+        block = Block.of_texts([text[start:] for text, start in zip(texts, starts)], starts, device)
         hidden = self.model.read(block, self._cache)
         self._held = texts
-        return self._fitted(self.model.logits(hidden[torch.arange(len(texts), device=device), last]))
+        return self._fitted(self.model.logits(hidden[torch.arange(len(texts), device=device), block.depths[:, -1]]))
 
     def _fitted(self, logits: Tensor) -> Tensor:
         missing = self.vocab_size - logits.shape[-1]

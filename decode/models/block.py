@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -31,6 +34,25 @@ class Block:
     def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:
         """Rows of text: column i follows column i - 1."""
         return cls(ids=ids, start=start, depths=torch.arange(ids.shape[1], device=ids.device).expand(ids.shape), ancestors=None, end=end)
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[NDArray[np.integer]], starts: Sequence[int], device: torch.device) -> Block:
+        """Rows of text of different lengths, texts[r] behind starts[r] tokens.
+
+        The padding of a shorter row stays at the position of its last token: it must not lie beyond a model's context.
+        """
+        lengths = np.array([[len(text)] for text in texts])
+        columns = np.arange(lengths.max())
+        ids = np.zeros((len(texts), len(columns)), np.int64)
+        for row, text in zip(ids, texts):
+            row[: len(text)] = text
+        return cls(
+            ids=torch.from_numpy(ids).to(device),
+            start=torch.tensor(starts, device=device),
+            depths=torch.from_numpy(np.minimum(columns, np.maximum(lengths, 1) - 1)).to(device),
+            ancestors=None,
+            end=max(starts) + len(columns),
+        )
 
     @property
     def rows(self) -> int:

@@ -101,10 +101,7 @@ class EncoderDecoderTarget:
         if len(set(starts)) == 1:
             return self._pass(block, cache, starts[0], None)
         groups = {start: torch.tensor([row for row, at in enumerate(starts) if at == start], device=self.device) for start in set(starts)}
-        parts = [
-            self._pass(Block.chain(block.ids[rows], block.start[rows], start + block.width), cache, start, rows)
-            for start, rows in groups.items()
-        ]
+        parts = [self._pass_of_group(block, cache, start, rows) for start, rows in groups.items()]
         return torch.cat(parts)[torch.cat(list(groups.values())).argsort()]
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -121,6 +118,12 @@ class EncoderDecoderTarget:
         ids = torch.zeros(inside.shape, dtype=torch.int64, device=self.device)
         ids[inside] = torch.from_numpy(np.concatenate(prompts).astype(np.int64)).to(self.device)
         return self.encoder(input_ids=ids, attention_mask=inside).last_hidden_state, inside
+
+    def _pass_of_group(self, block: Block, cache: EncodedCache, start: int, rows: Tensor) -> Tensor:
+        """Hidden states [R, L, width] of some rows, zero where they would be beyond the context: no row has text there."""
+        width = block.width if self.context is None else min(block.width, self.context - start)
+        hidden = self._pass(Block.chain(block.ids[rows, :width], block.start[rows], start + width), cache, start, rows)
+        return torch.nn.functional.pad(hidden, (0, 0, 0, block.width - width))
 
     def _pass(self, block: Block, cache: EncodedCache, start: int, rows: Tensor | None) -> Tensor:
         """Hidden states of rows that all hold `start` tokens: all rows of the cache, or some."""

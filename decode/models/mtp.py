@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .block import Block
@@ -91,11 +89,9 @@ class MtpSession:
         self._check(step)
         known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
         starts = [len(history) - 1 - len(states) for history, states in zip(step.histories, known)]
-        lengths = torch.tensor([len(states) for states in known], device=self._heads.target.device)
         hidden = torch.nn.utils.rnn.pad_sequence(known, batch_first=True)
-        ids = _padded([history[start + 1 :] for history, start in zip(step.histories, starts)], hidden.device)
-        block = Block.chain(ids, torch.tensor(starts, device=ids.device), max(starts) + ids.shape[1])
-        logits = self._chain(block, hidden, lengths - 1)
+        block = Block.of_texts([history[start + 1 :] for history, start in zip(step.histories, starts)], starts, hidden.device)
+        logits = self._chain(block, hidden)
         self._read = [len(history) - 1 for history in step.histories]
         self._kept = [states[max(0, len(states) - self._heads.slots + 1) :] for states in known]
         return logits
@@ -105,9 +101,9 @@ class MtpSession:
         self._read = [self._read[row] for row in rows]
         self._kept = [self._kept[row] for row in rows] if self._kept else []
 
-    def _chain(self, block: Block, hidden: Tensor, last: Tensor) -> Tensor:
-        """Every module's logits [B, T, V] at columns `last` [B], each module fed with the best token of the one before."""
-        row = torch.arange(block.rows, device=last.device)
+    def _chain(self, block: Block, hidden: Tensor) -> Tensor:
+        """Every module's logits [B, T, V] at each row's last token, each module fed with the best token of the one before."""
+        row, last = torch.arange(block.rows, device=block.ids.device), block.depths[:, -1]
         ids, logits = block.ids, []
         self._cache.begin(block)
         for k in range(self._heads.slots):
@@ -124,12 +120,6 @@ class MtpSession:
             expected = len(history) - 1 - read
             if len(fresh) != expected or not expected:
                 raise ValueError(f"request {i}: expected the hidden states of the {expected} tokens read since the step before, at least one, got {len(fresh)}")
-
-
-def _padded(rows: Sequence[NDArray[np.int32]], device: torch.device) -> Tensor:
-    """int64 [B, L], padded behind."""
-    tensors = [torch.from_numpy(np.asarray(row, np.int64)) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True).to(device)
 
 
 def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
