@@ -16,11 +16,14 @@ pytest.importorskip("tokenizers")
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
 from rescore.decode.cli.actions import generate as action  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
+from rescore.decode.generate import Chunk, Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
+from rescore.decode.request import Finish, Statistics  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
 from rescore.decode.shaping import Shaping  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.decode.text_stream import TextStream  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -166,21 +169,26 @@ def test_colours_on_a_terminal(world):
     assert coloured.startswith(" w")  # the prompt's pass gives a certain token, plain
     runs = re.findall(r"\x1b\[(36|32)m((?: w\d+)\x1b\[0m)", coloured)
     assert {colour for colour, _ in runs} == {"36", "32"}
-    for more, environment in ((["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})):
-        status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", *more), **environment)
-        assert status == 0 and "\x1b" not in shown and shown.startswith(spelt(plain()[0]))
+    status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", "--no-color"))
+    assert status == 0 and "\x1b" not in shown and shown.startswith(spelt(plain()[0]))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_when_there_are_colours(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert wants_colour(Terminal(), False) and not wants_colour(Terminal(), True) and not wants_colour(io.StringIO(), False)
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not wants_colour(Terminal(), False)
 
 
 def test_terminals_are_not_steered_by_texts():
-    from rescore.decode.cli.actions.typewriter import Typewriter
-    from rescore.decode.generate import Chunk
-    from rescore.decode.request import Finish, Statistics
-    from rescore.decode.text_stream import TextStream
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     out = Terminal()
     with Typewriter([TextStream(lambda ids: "\x1b[2Jx\ty\n" * len(ids))], [""], colour=True, out=out) as writer:
         for finish in (None, Finish.LENGTH):
