@@ -17,9 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.lattice.tree import TokenTree
-
-from .drafters.draft import Draft, Drafter, DrafterSession
+from .drafters.draft import EMPTY, Draft, Drafter, DrafterSession
 from .layout import BatchLayout, TreeLayout
 from .models.block import Block
 from .models.heads import Step
@@ -225,9 +223,6 @@ def _block_of(texts: Sequence[NDArray[np.int32]], starts: Sequence[int], copies:
         row[: len(text)] = torch.from_numpy(text.astype(np.int64))
     start = torch.tensor(starts).repeat_interleave(copies).to(device)
     return Block.chain(ids.repeat_interleave(copies, dim=0).to(device), start, max(starts) + ids.shape[1])
-
-
-EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))
 
 
 def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:
