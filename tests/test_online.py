@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from check_online import compare, decode_again  # noqa: E402
 from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer  # noqa: E402
 
+from check_online import compare, decode_again  # noqa: E402
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.cli import main  # noqa: E402
 from rescore.decode.draft import Rescorer  # noqa: E402

@@ -22,7 +22,6 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from small_models import FAMILIES, Small, small
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.drafters.draft import Drafter
@@ -34,6 +33,7 @@ from rescore.decode.layout import BatchLayout, TreeLayout
 from rescore.decode.neural import NeuralRescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
+from small_models import FAMILIES, Small, small
 
 PATHS, NODES, BATCH = 8, 24, 5
 
