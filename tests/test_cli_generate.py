@@ -85,6 +85,7 @@ DRAFTERS = {
     "parallel rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
     "base": [],
     "neural": ["--neural", "MODEL", "--paths", 2],
+    "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
     "draft": ["--draft-model", "MODEL", "--ahead", 3],
     "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
     "none": [],
@@ -241,3 +242,33 @@ def test_models_without_heads(world, capsys, tmp_path):
     assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
     assert cli.figures(capsys, *call)["drafter"] == "none"
     assert cli.figures(capsys, *call, "--lm", world / "lm.ngram")["drafter"] == "ngram"
+
+
+def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from rescore.decode.models.medusa import MedusaHeads
+    from rescore.lattice.dump import Dump
+
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                      max_position_embeddings=96, eos_token_id=END, bos_token_id=None, pad_token_id=END, initializer_range=0.3)  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "llama")
+    (tmp_path / "llama" / "tokenizer.json").write_bytes((world / "tokenizer.json").read_bytes())
+    MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
+    call = ["generate", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--max-tokens", 20, "--threads", 1, *PROMPTS]
+    report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
+    assert report["drafter"] == "tree" and report["same_text"]
+    for prompt, one in zip(PROMPTS, report["texts"]):
+        inputs = torch.from_numpy(ids(prompt))[None]
+        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[0, inputs.shape[1] :].tolist()
+        assert one["tokens"] == out
+    lines = "".join(json.dumps({"task": "t", "prompt": prompt}) + "\n" for prompt in PROMPTS)
+    (tmp_path / "prompts.jsonl").write_text(lines)
+    made = ["dump", "make", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--kind", "greedy", "--prompts", tmp_path / "prompts.jsonl"]
+    assert cli.call(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump").status == 0
+    dump = Dump.open(tmp_path / "dump", verify=True)
+    (block,) = dump.blocks()
+    assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [one["tokens"] for one in report["texts"]]
+    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
+    assert dump.header.provenance["heads"]["path"] == "medusa"
