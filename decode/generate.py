@@ -22,8 +22,8 @@ from .layout import BatchLayout, TreeLayout
 from .models.block import Block
 from .models.heads import Step
 from .models.target import Target
-from .request import Finish, Generation, Request, Running, Statistics
-from .rules import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier, View
+from .request import Finish, Generation, Request, Running, Statistics, check_max_tokens
+from .rules import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier, View, best_tokens
 from .shaping import Shaping
 from .stopping import Stopping
 from .verify.verdict import Verdict
@@ -47,8 +47,7 @@ class Options:
     layout: TreeLayout | BatchLayout = field(default_factory=TreeLayout)
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or self.max_tokens < 1:
-            raise ValueError(f"max_tokens: expected a positive integer, got {self.max_tokens!r}")
+        check_max_tokens(self.max_tokens)
         if isinstance(self.rule, Greedy) and self.shaping.sampling is not None:
             raise ValueError("rule: greedy matching ignores the sampling that was asked for; leave one of them out")
         if self.rule is not None and not isinstance(self.rule, Greedy) and self.shaping.sampling is None:
@@ -102,8 +101,10 @@ def stream(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Draf
 class _Call:
     """One call's requests, the rows of those under way, and the loop."""
 
+    @torch.inference_mode()
     def __init__(self, target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None, options: Options):
         self.target, self.options = target, options
+        rule = options.rule_for(drafter)
         requests = [one if isinstance(one, Request) else Request(prompt=one) for one in prompts]
         self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
         if not self.prompts:
@@ -112,7 +113,7 @@ class _Call:
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [_running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))]
         self.session: DrafterSession | None = drafter.open(self.prompts, options.shaping) if drafter else None
-        rule = options.rule_for(drafter)
+        self.drawn = rule.drawn
         self.verifiers: list[Verifier] = [rule.open() for _ in requests]
 
     @torch.inference_mode()
@@ -158,7 +159,7 @@ class _Call:
             random=[one.random for one in active],
         )
         drafts = self.session.propose(step)
-        _check_drafts(drafts, active, self.target.vocab_size)
+        _check_drafts(drafts, active, self.target.vocab_size, self.drawn)
         return drafts
 
     def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[Tensor, list[Tensor], list[Chunk]]:
@@ -178,7 +179,8 @@ class _Call:
 
     def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
-        best = logits.argmax(dim=-1).cpu().numpy()
+        looked_up = logits if self.options.shaping.sampling is None else logits[:, :0]  # drawing has no use for it
+        best = best_tokens(looked_up).cpu().numpy()
         return [
             self.verifiers[one.index].verify(
                 View(
@@ -246,7 +248,7 @@ def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[n
     return ids.astype(np.int64)
 
 
-def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size: int) -> None:
+def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size: int, drawn: bool) -> None:
     if len(drafts) != len(active):
         raise ValueError(f"drafter: expected one draft for each of {len(active)} requests, got {len(drafts)}")
     for draft, one in zip(drafts, active):
@@ -255,3 +257,5 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
             raise ValueError(f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); was another vocabulary used?")
         if tree.depths.max(initial=0) > one.room:
             raise ValueError(f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, got depth {tree.depths.max()}")
+        if drawn and tree.size and draft.law is None:
+            raise ValueError(f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; a drafter of deterministic drafts says drawn = 0")

@@ -41,6 +41,15 @@ class Request:
     processors: tuple[Processor, ...] = ()
     criterion: Callable[[NDArray[np.int32]], bool] | None = None
 
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            check_max_tokens(self.max_tokens)
+
+
+def check_max_tokens(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"max_tokens: expected a positive integer, got {value!r}")
+
 
 @dataclass(slots=True, kw_only=True)
 class Statistics:
@@ -111,8 +120,10 @@ class Running:
 
     @property
     def history(self) -> NDArray[np.int32]:
-        """int32 [n], a view."""
-        return self._text[: self._length]
+        """int32 [n], a view that cannot be written through: drafters, processors and criteria are others' code."""
+        view = self._text[: self._length]
+        view.flags.writeable = False
+        return view
 
     @property
     def tokens(self) -> NDArray[np.int32]:

@@ -28,7 +28,7 @@ class View:
     draft    what was verified
     history  int32 [n], the text up to the certain token
     logits   [1 + n, V] of the next token, row 0 after the certain token, row 1 + i after node i
-    best     [1 + n], their argmax
+    best     int64 [1 + n], `best_tokens` of them; of none where text is drawn
     seeds    uint64, one for each token that the text may still have; empty for greedy decoding
     random   the request's own numbers, for rules that need more than one a position
     """
@@ -94,9 +94,21 @@ class Greedy:
         return self
 
     def verify(self, view: View) -> Verdict:
-        if view.shaping.reads_text:
-            return greedy.follow(view.draft.tree, lambda node: int(view.scores([node])[0].argmax()))
-        return greedy.follow(view.draft.tree, lambda node: int(view.best[1 + node]))
+        return greedy.follow(view.draft.tree, lambda node: _best(view, node))
+
+
+def best_tokens(scores: Tensor) -> Tensor:
+    """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf leaves none."""
+    best = scores.argmax(dim=-1)
+    return torch.where(scores.gather(-1, best[..., None])[..., 0].isfinite(), best, -1)
+
+
+def _best(view: View, node: int) -> int:
+    token = int(best_tokens(view.scores([node]))) if view.shaping.reads_text else int(view.best[1 + node])
+    if token < 0:
+        position = len(view.history) + (int(view.draft.tree.depths[node]) if node >= 0 else 0)
+        raise ValueError(f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, +inf or only -inf; are the weights whole and their dtype wide enough, and what do processors do?")
+    return token
 
 
 class Matching:

@@ -31,13 +31,13 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature > 0):
+        if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(
                 f"temperature: expected a finite number above 0, got {self.temperature!r}; for temperature 0 decode greedily"
             )
         if not (_is_integer(self.top_k) and self.top_k >= 0):
             raise ValueError(f"top_k: expected an integer of at least 0 (0 keeps all tokens), got {self.top_k!r}")
-        if not (_is_number(self.top_p) and 0 < self.top_p <= 1):
+        if not (is_number(self.top_p) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p: expected a number in (0, 1], got {self.top_p!r}")
         if not (_is_integer(self.seed) and 0 <= self.seed < 2**64):
             raise ValueError(f"seed: expected an integer in [0, 2^64), got {self.seed!r}")
@@ -60,8 +60,9 @@ class Sampling:
         z = _as_float64(logits)
         if np.isnan(z).any() or (z == np.inf).any() or not np.isfinite(z).any(axis=-1).all():
             raise ValueError("logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf")
-        z = z / self.temperature
-        probs = np.exp(z - z.max(axis=-1, keepdims=True))
+        # Differences first: divided by a temperature near 0, logits themselves would be infinite.
+        with np.errstate(over="ignore"):  # -inf is meant
+            probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
         if 0 < self.top_k < probs.shape[-1]:
             probs = _keep(probs, np.arange(probs.shape[-1]) < self.top_k)
         if self.top_p < 1:
@@ -97,7 +98,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     return _is_integer(value) or isinstance(value, (float, np.floating))
 
 

@@ -132,6 +132,7 @@ def test_merged_paths_are_counted_as_a_tree(world):
     "more, message",
     [
         (["--model", "m"], "--prompts: expected one, or --replay for timing without a trained model"),
+        (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
         (["--shape", "7b"], "--shape: is for --replay; --model says what is decoded"),
         (["--replay", "d", "--model", "m"], "--model: not used with --replay, whose weights are random"),
     ],

@@ -161,6 +161,12 @@ def test_interrupted_text_stays(world, capsys, monkeypatch):
     assert result.err == "rescore: interrupted; nothing was left half-written\n"
 
 
+def test_standard_output_may_be_closed(world, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdout", None)
+    assert cli.main([str(word) for word in words(world, "--json", tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["texts"][0]["text"] == spelt(plain()[0])
+
+
 def test_colours_on_a_terminal(world):
     pytest.importorskip("pty")
     status, shown = cli.on_terminal(100, *words(world, "--drafter", "base"))
@@ -211,6 +217,14 @@ def test_terminals_are_not_steered_by_texts():
         (["--top-p", "0.5"], "--top-p: only drawn text looks at it; give --temperature above 0"),
         (["--sample-top-k", "5"], "--sample-top-k: only drawn text looks at it"),
         (["--nodes", "0"], "argument --nodes: expected 1 to 1024, got 0"),
+        (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
+        (["--temperature", "nan"], "argument --temperature: expected a finite number of at least 0, got 'nan'"),
+        (["--temperature", "warm"], "argument --temperature: expected a finite number of at least 0, got 'warm'"),
+        (["--top-p", "0"], "argument --top-p: expected a finite number above 0 and at most 1, got '0'"),
+        (["--top-p", "2"], "argument --top-p: expected a finite number above 0 and at most 1, got '2'"),
+        (["--repetition-penalty", "inf"], "argument --repetition-penalty: expected a finite number above 0, got 'inf'"),
+        (["--seed=-4"], "argument --seed: expected 0 to 18446744073709551615, got -4"),
+        (["--stop", ""], "argument --stop: expected text, got none"),
     ],
 )
 def test_misuse(world, capsys, more, message):
@@ -220,7 +234,6 @@ def test_misuse(world, capsys, more, message):
 
 def test_bad_data(world, capsys, tmp_path):
     assert "prompt 1: expected text of at least one token, got ''" in cli.refusal(capsys, *words(world, prompts=[""]))
-    assert "temperature: expected a finite number above 0, got -1.0" in cli.refusal(capsys, *words(world, "--temperature=-1"))
     assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(capsys, *words(world, "--max-tokens", 95))
     build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")
     assert f"{tmp_path}/lm.ngram: n-gram model: expected a vocabulary of {V}, got {V + 1}" in cli.refusal(capsys, *words(world, "--lm", tmp_path / "lm.ngram"))

@@ -191,6 +191,6 @@ def test_models_and_tokenizers_are_checked(folder, capsys):
 
 def test_options_are_checked(folder, capsys):
     assert "--limit: expected 1 to" in cli.refusal(capsys, *words(folder, "forced", "--limit 0"), status=2)
-    assert "temperature: expected a finite number above 0, got 0.0; for temperature 0 decode greedily" in cli.refusal(capsys, *words(folder, "sampled", "--temperature 0"))
+    assert "--temperature: expected a finite number above 0, got '0'" in cli.refusal(capsys, *words(folder, "sampled", "--temperature 0"), status=2)
     assert "--seed: only sampled text is drawn, got --kind greedy" in cli.refusal(capsys, *words(folder, "greedy", "--seed 3"), status=2)
     assert "--device nowhere: expected a device of this machine" in cli.refusal(capsys, *words(folder, "greedy", "--device nowhere"), status=2)

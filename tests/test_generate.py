@@ -277,5 +277,74 @@ def test_arguments_and_drafts_are_checked():
         Stopping(strings=("a",))
     with pytest.raises(ValueError, match="stop strings: expected text, got an empty string"):
         Stopping(strings=("",), decode=spell)
-    with pytest.raises(ValueError, match="repetition_penalty: expected a number above 0"):
-        Shaping(repetition_penalty=0)
+    for penalty in (0, float("inf"), float("nan"), "2"):
+        with pytest.raises(ValueError, match=r"repetition_penalty: expected a finite number above 0 \(1 is none\), got"):
+            Shaping(repetition_penalty=penalty)
+    for most in (0, -3, 2.5, True):
+        with pytest.raises(ValueError, match=f"max_tokens: expected a positive integer, got {most}"):
+            Request(prompt=[1], max_tokens=most)
+    with pytest.raises(ValueError, match="request 0: expected a drawn draft with its law, by which it is verified, got none"):
+        generate(TARGET, [[1]], Lawless(lambda history: [[1]]), Options(shaping=Shaping(sampling=SAMPLING)))
+
+
+class Lawless(Scripted):
+    drawn = 1
+
+
+class Broken(BlockwiseTarget):
+    """Whose logits of the token behind every 5 are all `value`."""
+
+    def __init__(self, value: float):
+        super().__init__(trained())
+        self.value = value
+
+    def read(self, block, cache):
+        hidden = super().read(block, cache)
+        return torch.where((block.ids == 5)[..., None], torch.nan, hidden)
+
+    def logits(self, hidden):
+        return torch.where(hidden.isnan().any(-1, keepdim=True), self.value, super().logits(hidden.nan_to_num()))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("shaping", [GREEDY, Shaping(repetition_penalty=1.2), Shaping(sampling=SAMPLING)])
+def test_logits_that_are_no_numbers_are_named_where_the_text_comes_to_them(value, shaping):
+    target, options = Broken(value), Options(max_tokens=4, shaping=shaping)
+    with pytest.raises(ValueError, match="logits.*: expected numbers or -inf, at least one number"):
+        generate(target, [[3, 5]], None, options)
+    if shaping is GREEDY:
+        with pytest.raises(ValueError, match="logits of position 2: expected numbers"):
+            generate(target, [[3, 5]], None, options)
+    # Behind a draft that is rejected nobody looks.
+    expected = generate(TARGET, [[3]], None, options)[0].tokens.tolist()
+    assert 5 not in expected
+    assert generate(target, [[3]], Scripted(lambda history: [[5, 5]]), options)[0].tokens.tolist() == expected
+
+
+def test_others_code_cannot_write_into_the_text():
+    def overwrite(history):
+        with pytest.raises(ValueError, match="read-only"):
+            history[:] = 0
+        return [[1]]
+
+    expected = generate(TARGET, PROMPTS[:2])
+    assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [text.tokens.tolist() for text in expected]
+
+
+def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():
+    def fails(history):
+        if len(history) > 8:
+            raise KeyError("no idea")
+        return [[1, 2]]
+
+    drafter, texts = TreeDrafter(SLOTS, WORDS, nodes=20), []
+    running = stream(TARGET, PROMPTS[:2], drafter)
+    next(running)
+    failing = stream(TARGET, PROMPTS[:2], Scripted(fails))
+    with pytest.raises(KeyError, match="no idea"):
+        list(failing)
+    assert list(failing) == []
+    # The same drafter in another call meanwhile, and the first call abandoned and closed.
+    texts = [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], drafter)]
+    running.close()
+    assert texts == [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2])]

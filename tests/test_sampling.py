@@ -99,6 +99,23 @@ def test_torch_and_numpy_agree():
     assert sampling.draw(logits.bfloat16(), seeds).dtype == np.int32
 
 
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5, 1e-9])
+@pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
+def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
+    torch = pytest.importorskip("torch")
+    from rescore.decode.shaping import probabilities
+
+    logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
+    logits[0, 0] = -torch.inf
+    sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
+    np.testing.assert_allclose(probabilities(logits, sampling).numpy(), sampling.distribution(logits), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("temperature", "expected"), [(5e-324, [0, 1, 0]), (1e-300, [0, 1, 0]), (1e308, [0.5, 0.5, 0])])
+def test_temperatures_near_the_ends_of_float64(temperature, expected):
+    assert Sampling(temperature=temperature).distribution(np.array([1.0, 3.0, -np.inf])).tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from pathlib import Path
 from typing import Any, NoReturn
@@ -59,6 +60,31 @@ def whole(low: int, high: int):
         return value
 
     return parse
+
+
+def real(low: float, high: float = math.inf, *, above: bool = False):
+    """A parser of finite numbers from low, or `above` it, to high."""
+    expected = f"a finite number {'above' if above else 'of at least'} {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (low < value if above else low <= value) or not math.isfinite(value) or value > high:
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r:.80}")
+        return value
+
+    return parse
+
+
+def something(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected text, got none")
+    return text
+
+
+seed = whole(0, 2**64 - 1)
 
 
 def alpha(text: str) -> list[float]:

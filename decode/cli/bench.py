@@ -48,7 +48,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE|DUMP", help="JSON lines with prompt (or text), or a dump, whose prompts are taken")
     parser.add_argument("--limit", type=arguments.whole(1, 2**40), default=4, metavar="N", help="prompts per task (default: 4)")
     parser.add_argument("--max-tokens", type=arguments.whole(2, 2**20), default=48, metavar="N", help="of each text (default: 48)")
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default: 0)")
+    parser.add_argument("--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)")
     parser.add_argument("--batch", type=arguments.whole(1, 4096), action="append", metavar="B", help="texts at once; may be given several times (default: 1 and 8)")
     parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="rounds (default: 3)")
     parser.add_argument("--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens a pass brings")

@@ -59,9 +59,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 def add_decoding(parser: argparse.ArgumentParser) -> None:
     """--max-tokens, --temperature, --top-p, --sample-top-k, --repetition-penalty, --seed, --stop."""
     parser.add_argument("--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)")
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default: 0)")
-    parser.add_argument("--top-p", type=float, metavar="P", help="draw from the most probable tokens of mass P")
+    parser.add_argument("--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)")
+    parser.add_argument("--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="draw from the most probable tokens of mass P")
     parser.add_argument("--sample-top-k", type=arguments.whole(1, 2**31 - 1), metavar="K", help="draw from the K most probable tokens (--top-k is the lattice's)")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="divides the logits of tokens that occurred (default: 1)")
-    parser.add_argument("--seed", type=int, metavar="N", help="of drawn text (default: 0)")
-    parser.add_argument("--stop", action="append", default=[], metavar="STR", help="text that ends a text, itself not shown; may be given several times")
+    parser.add_argument("--repetition-penalty", type=arguments.real(0, above=True), default=1.0, metavar="R", help="divides the logits of tokens that occurred (default: 1)")
+    parser.add_argument("--seed", type=arguments.seed, metavar="N", help="of drawn text (default: 0)")
+    parser.add_argument("--stop", action="append", default=[], type=arguments.something, metavar="STR", help="text that ends a text, itself not shown; may be given several times")

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rescore.decode.models.heads import Step
 from rescore.decode.models.target import Target
-from rescore.decode.shaping import Shaping, draw
+from rescore.decode.shaping import Shaping
+from rescore.decode.verify.sample import sample
 from rescore.lattice.tree import TokenTree
 
 from .draft import Draft
@@ -68,7 +69,7 @@ class DraftModelSession:
             scores = self._scores(logits, step.histories, tokens)
             if self.drawn:
                 laws.append(self.shaping.probabilities(scores))
-                tokens.append(draw(laws[-1], uniforms[:, i]))
+                tokens.append(sample(laws[-1], uniforms[:, i]))
             else:
                 tokens.append(scores.argmax(dim=-1))
         return self._drafts(step, _columns(tokens, len(lengths)), laws, lengths)

@@ -96,8 +96,9 @@ def written(
     headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
     tokens: list[list[int]] = [[] for _ in ids]
     last: dict[int, Chunk] = {}
-    silent = str(args.json) == "-"
-    writer = Typewriter(texts, headings, colour=not silent and wants_colour(sys.stdout, args.no_color), out=io.StringIO() if silent else sys.stdout)
+    # Standard output may be JSON's, or closed.
+    out = io.StringIO() if str(args.json) == "-" or sys.stdout is None else sys.stdout
+    writer = Typewriter(texts, headings, colour=wants_colour(out, args.no_color), out=out)
     with writer:
         for chunk in stream(decoder.model.target, ids, drafting.drafter, options):
             tokens[chunk.request] += chunk.tokens.tolist()

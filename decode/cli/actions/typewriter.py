@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
@@ -28,8 +27,8 @@ class Typewriter:
     texts: the stream of each request. headings: shown in front of each text, unless there is but one.
     """
 
-    def __init__(self, texts: Sequence[TextStream[int]], headings: Sequence[str], *, colour: bool, out: TextIO | None = None):
-        self.out = out or sys.stdout
+    def __init__(self, texts: Sequence[TextStream[int]], headings: Sequence[str], *, colour: bool, out: TextIO):
+        self.out = out
         self.texts, self.headings, self.colour = texts, headings, colour
         self.said = [""] * len(texts)  # the whole of each text
         self._waiting = [""] * len(texts)
