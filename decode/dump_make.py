@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,3 @@ def provenance(model: Path, prompts: Path, *, max_tokens: int, limit: int | None
     if heads is not None:
         told["heads"] = heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
     return told
-
-
-def first_of(ids: Sequence[int], fallback: int) -> int:
-    """The id that ends a text in dump.json, which holds one: the model's first, or the tokenizer's."""
-    return ids[0] if ids else fallback

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rescore.decode.sampling import Sampling
     from rescore.decode.shaping import Shaping
     from rescore.decode.stopping import Stopping
+    from rescore.decode.width import AutoWidth
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
     from rescore.lattice.tree import TokenTree
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AutoWidth": "decode.width",
     "BatchLayout": "decode.layout",
     "DraftModelDrafter": "decode.drafters.draft_model",
     "Drafting": "decode.huggingface.drafting",
@@ -67,6 +69,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AutoWidth",
     "BatchLayout",
     "DraftModelDrafter",
     "Drafting",

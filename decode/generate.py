@@ -17,9 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.lattice.tree import TokenTree
-
-from .drafters.draft import Draft, Drafter, DrafterSession
+from .drafters.draft import EMPTY, Draft, Drafter, DrafterSession
 from .layout import BatchLayout, TreeLayout
 from .models.block import Block
 from .models.heads import Step
@@ -219,9 +217,6 @@ class _Call:
         for one in active:
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
-
-
-EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))
 
 
 def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:

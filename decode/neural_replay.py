@@ -1,4 +1,4 @@
-"""Replaying a dump with a small neural rescorer: the passes that its drafts would have needed, exactly.
+"""Replaying a dump with a small neural rescorer: the passes that its trees would have needed, exactly.
 
 A neural model is far too slow to rescore every row as `replay.py` does, so only the rows that decoding would visit are:
 all sequences of a block go on side by side, each from the row that follows what it accepted.
@@ -13,25 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.neural import NeuralRescorer
-from rescore.decode.replay import accepted_of_drafts
 from rescore.lattice.block import Block
+from rescore.lattice.tree import accepted_by_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NeuralReplay:
-    """What the drafts of a block's visited rows are worth.
+    """What the trees of a block's visited rows are worth (`NeuralRescorer.trees`; with one path a tree is its greedy draft).
 
-    visited   int64 [steps], the rows whose drafts are verified, ascending
-    accepted  int32 [n], tokens of the truth that each visited row's drafts get accepted; 0 elsewhere
-    verified  int32 [n], draft tokens that its pass verifies; 0 elsewhere
-    best      int32 [n, T], its best draft; padding -1, also elsewhere
+    visited   int64 [steps], the rows whose trees are verified, ascending
+    accepted  int32 [n], tokens of the truth that each visited row's tree gets accepted; 0 elsewhere
+    verified  int32 [n], nodes that its pass verifies; 0 elsewhere
     seconds   wall time of rescoring, the reading of prompts included
     """
 
     visited: NDArray[np.int64]
     accepted: NDArray[np.int32]
     verified: NDArray[np.int32]
-    best: NDArray[np.int32]
     seconds: float
 
 
@@ -41,7 +39,6 @@ def neural_replay(block: Block, rescorer: NeuralRescorer, *, top_k: int | None =
     rows: how many rows of the model's cache are at work together, `rescorer.paths` of them for a sequence.
     """
     accepted, verified = (np.zeros(block.rows, np.int32) for _ in range(2))
-    best = np.full((block.rows, block.slots), -1, np.int32)
     began = time.perf_counter()
     visited = []
     batch = max(1, rows // rescorer.paths)
@@ -55,11 +52,11 @@ def neural_replay(block: Block, rescorer: NeuralRescorer, *, top_k: int | None =
             if len(going) < len(at):
                 reader.select(going.tolist())
                 at, ends = at[going], ends[going]
-            drafts = rescorer.drafts(reader, block.sausages(at, top_k), [block.history(row, block.rows + len(block.prompt_tokens)) for row in at.tolist()])
-            accepted[at] = accepted_of_drafts(drafts.tokens, block.truth(at))
-            verified[at] = drafts.count * np.int32(block.slots)
-            best[at] = drafts.tokens[:, 0]
+            histories = [block.history(row, block.rows + len(block.prompt_tokens)) for row in at.tolist()]
+            trees = rescorer.trees(reader, block.sausages(at, top_k), histories)
+            accepted[at] = accepted_by_size(trees.tokens, trees.parents, block.truth(at))[:, -1]
+            verified[at] = trees.count
             visited.append(at)
             at = at + accepted[at] + 1
     seconds = time.perf_counter() - began
-    return NeuralReplay(visited=np.sort(np.concatenate(visited)) if visited else np.zeros(0, np.int64), accepted=accepted, verified=verified, best=best, seconds=seconds)
+    return NeuralReplay(visited=np.sort(np.concatenate(visited)) if visited else np.zeros(0, np.int64), accepted=accepted, verified=verified, seconds=seconds)

@@ -76,9 +76,9 @@ class Sampling:
     def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
         """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's number.
 
-        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move the
-        borders of the cumulative distribution by at most d / temperature, so two passes that agree to 1e-6 draw
-        different tokens about once in a million positions.
+        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move each
+        border of the cumulative distribution by at most d / temperature, and two passes draw different tokens with the
+        probability of all these moves together: for the demo's 8,192 tokens, float32 and temperature 1 about 4e-4.
         """
         seeds = np.asarray(seeds)
         if seeds.dtype != np.uint64:

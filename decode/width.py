@@ -2,7 +2,7 @@
 
 A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each is
 expected to bring under q: one certain token a request, and the sum of exp(logq) of the nodes. The step takes the size with the most
-tokens a second. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
+tokens a second; where no size beats a plain pass, the steps that follow are not drafted, for a while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
 REPEATS = 3
 MOST = WIDTHS[-1] - 1
 HALF_LIFE = 32  # steps after which what was accepted counts half
+LONGEST_REST = 16  # steps without drafts until they are tried again
 PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
 
 
@@ -125,6 +126,7 @@ class WidthSession:
         self._expected = np.zeros(requests)  # of each request's last tree
         self._lengths = np.zeros(requests, np.int64)  # of its history then; 0 before the first
         self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
+        self._rest, self._longest_rest = 0, 1  # steps that will not be drafted; how many after the next step that is not worth it
 
     @property
     def ratio(self) -> float:
@@ -138,9 +140,26 @@ class WidthSession:
         """
         self._learn(np.asarray(lengths, np.int64))
         q = np.exp(logq.astype(np.float64))
-        n = best_size(len(q) + self.ratio * np.append(0.0, np.cumsum(q.sum(axis=0))), drafting + self.costs.at(len(q) * np.arange(1, q.shape[1] + 2)))
+        tokens = len(q) + self.ratio * np.append(0.0, np.cumsum(q.sum(axis=0)))
+        seconds = drafting + self.costs.at(len(q) * np.arange(1, q.shape[1] + 2))
+        n = best_size(tokens, seconds)
         self._expected = q[:, :n].sum(axis=1)
+        self._plan_rest(tokens[n] / seconds[n] < len(q) / (seconds[0] - drafting))
         return n
+
+    def rests(self, lengths: Sequence[int]) -> bool:
+        """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked instead of `size`."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._learn(np.asarray(lengths, np.int64))
+        self._expected = np.zeros(len(lengths))
+        return True
+
+    def _plan_rest(self, wanted: bool) -> None:
+        """Rests twice as long as the last time, as long as drafts are not worth their time."""
+        self._rest = self._longest_rest if wanted else 0
+        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if wanted else 1
 
     def select(self, rows: Sequence[int]) -> None:
         self._expected, self._lengths = self._expected[list(rows)], self._lengths[list(rows)]

@@ -41,7 +41,7 @@ def call(capsys, *argv: Any) -> Result:
 def figures(capsys, *argv: Any) -> dict:
     """What --json - prints, which must be all."""
     result = call(capsys, *argv, "--json", "-")
-    assert (result.status, result.err) == (0, "")
+    assert (result.status, result.err) == (0, ""), result
     return json.loads(result.out)
 
 

@@ -16,11 +16,14 @@ pytest.importorskip("tokenizers")
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
 from rescore.decode.cli.actions import generate as action  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
+from rescore.decode.generate import Chunk, Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
+from rescore.decode.request import Finish, Statistics  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
 from rescore.decode.shaping import Shaping  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.decode.text_stream import TextStream  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -82,6 +85,7 @@ DRAFTERS = {
     "parallel rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
     "base": [],
     "neural": ["--neural", "MODEL", "--paths", 2],
+    "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
     "draft": ["--draft-model", "MODEL", "--ahead", 3],
     "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
     "none": [],
@@ -172,21 +176,26 @@ def test_colours_on_a_terminal(world):
     assert coloured.startswith(" w")  # the prompt's pass gives a certain token, plain
     runs = re.findall(r"\x1b\[(36|32)m((?: w\d+)\x1b\[0m)", coloured)
     assert {colour for colour, _ in runs} == {"36", "32"}
-    for more, environment in ((["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})):
-        status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", *more), **environment)
-        assert status == 0 and "\x1b" not in shown and shown.startswith(spelt(plain()[0]))
+    status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", "--no-color"))
+    assert status == 0 and "\x1b" not in shown and shown.startswith(spelt(plain()[0]))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_when_there_are_colours(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert wants_colour(Terminal(), False) and not wants_colour(Terminal(), True) and not wants_colour(io.StringIO(), False)
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not wants_colour(Terminal(), False)
 
 
 def test_terminals_are_not_steered_by_texts():
-    from rescore.decode.cli.actions.typewriter import Typewriter
-    from rescore.decode.generate import Chunk
-    from rescore.decode.request import Finish, Statistics
-    from rescore.decode.text_stream import TextStream
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     out = Terminal()
     with Typewriter([TextStream(lambda ids: "\x1b[2Jx\ty\n" * len(ids))], [""], colour=True, out=out) as writer:
         for finish in (None, Finish.LENGTH):
@@ -246,3 +255,33 @@ def test_models_without_heads(world, capsys, tmp_path):
     assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
     assert cli.figures(capsys, *call)["drafter"] == "none"
     assert cli.figures(capsys, *call, "--lm", world / "lm.ngram")["drafter"] == "ngram"
+
+
+def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from rescore.decode.models.medusa import MedusaHeads
+    from rescore.lattice.dump import Dump
+
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                      max_position_embeddings=96, eos_token_id=END, bos_token_id=None, pad_token_id=END, initializer_range=0.3)  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "llama")
+    (tmp_path / "llama" / "tokenizer.json").write_bytes((world / "tokenizer.json").read_bytes())
+    MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
+    call = ["generate", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--max-tokens", 20, "--threads", 1, *PROMPTS]
+    report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
+    assert report["drafter"] == "tree" and report["same_text"]
+    for prompt, one in zip(PROMPTS, report["texts"]):
+        inputs = torch.from_numpy(ids(prompt))[None]
+        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[0, inputs.shape[1] :].tolist()
+        assert one["tokens"] == out
+    lines = "".join(json.dumps({"task": "t", "prompt": prompt}) + "\n" for prompt in PROMPTS)
+    (tmp_path / "prompts.jsonl").write_text(lines)
+    made = ["dump", "make", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--kind", "greedy", "--prompts", tmp_path / "prompts.jsonl"]
+    assert cli.call(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump").status == 0
+    dump = Dump.open(tmp_path / "dump", verify=True)
+    (block,) = dump.blocks()
+    assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [one["tokens"] for one in report["texts"]]
+    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
+    assert dump.header.provenance["heads"]["path"] == "medusa"

@@ -67,12 +67,14 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
     work = session([one[:-1] for one in texts], shaping)
     for round in range(3):
         rooms = [4, 2, 7]
-        drafts = work.propose(step(texts, rooms, seed=round))
+        asked = step(texts, rooms, seed=round)
+        drafts = work.propose(asked)
         for b, (draft, one, room) in enumerate(zip(drafts, texts, rooms)):
             tokens = draft.tree.tokens.tolist()
             assert draft.tree.parents.tolist() == [-1, 0, 1, 2][: len(tokens)] and draft.draws == tuple(range(len(tokens)))
             assert len(tokens) == min(4, room)
-            uniforms = np.random.default_rng([round, b]).random(len(tokens))
+            uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
+            assert asked.random[b].random() == uniforms[-1]
             rows = draft.law.rows(range(-1, len(tokens) - 1)).numpy()
             assert rows.dtype == np.float64
             for i, token in enumerate(tokens):

@@ -21,6 +21,7 @@ from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarg
 from rescore.decode.neural import NeuralRescorer  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lattice.tree import TokenTree  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
@@ -54,6 +55,14 @@ def all_strings(sausage: Sausage, history, alpha) -> list[tuple[float, list[int]
     return sorted(found)
 
 
+def paths_of(tree: TokenTree) -> list[tuple[int, ...]]:
+    """The tokens from the root to every node."""
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
+
+
 @st.composite
 def lattices(draw, slots: int = 3, width: int = 3):
     """A batch of ragged lattices, each with the tokens before it."""
@@ -84,10 +93,12 @@ def test_one_path_is_the_greedy_choice_of_algorithm_2(case, alpha):
     sausages, histories = padded_to(case[0], 3), case[1]
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha)
     drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     assert drafts.tokens.shape == (len(histories), 1, 3) and drafts.tokens.dtype == np.int32
     for b, history in enumerate(histories):
         expected = greedy_by_hand(sausages[b], history, alpha)
         assert drafts.tokens[b, 0].tolist() == expected + [-1] * (3 - len(expected))
+        assert trees[b].tokens.tolist() == expected and trees[b].parents.tolist() == list(range(-1, len(expected) - 1))
         cost = {tuple(tokens): cost for cost, tokens in all_strings(sausages[b], history, alpha)}
         assert drafts.cost[b, 0] == pytest.approx(cost[tuple(expected)], abs=1e-4)
 
@@ -98,6 +109,7 @@ def test_a_beam_that_holds_everything_finds_all_strings_in_order(case, alpha):
     sausages, histories = padded_to(case[0], 3), case[1]
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=alpha, paths=27)
     drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     for b, history in enumerate(histories):
         strings = all_strings(sausages[b], history, alpha)
         assert drafts.count[b] == len(strings)
@@ -106,6 +118,7 @@ def test_a_beam_that_holds_everything_finds_all_strings_in_order(case, alpha):
         cost = {tuple(tokens): cost for cost, tokens in strings}
         got = [tuple(token for token in draft if token >= 0) for draft in drafts.tokens[b, : len(strings)].tolist()]
         assert set(got) == set(cost)
+        assert sorted(paths_of(trees[b])) == sorted({path[:n] for path in cost for n in range(1, len(path) + 1)})
         np.testing.assert_allclose([cost[draft] for draft in got], drafts.cost[b, : len(strings)], atol=1e-4)
 
 
@@ -116,16 +129,20 @@ def test_a_narrow_beam_keeps_the_best_prefixes_of_each_slot():
     histories = [text(5 + b, seed=b).astype(np.int32) for b in range(4)]
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.7, paths=3)
     drafts = rescorer.drafts(rescorer.open(histories, 3), sausages, histories)
+    trees = rescorer.trees(rescorer.open(histories, 3), sausages, histories)
     for b, history in enumerate(histories):
         beam: list[tuple[float, list[int]]] = [(0.0, [])]
+        held: list[tuple[int, ...]] = []
         for t in range(3):
             beam = sorted(
                 (cost + float(c) + 0.7 * cost_after([*history, *tokens])[token], [*tokens, int(token)])
                 for cost, tokens in beam
                 for token, c in zip(sausages.ids[b, t], sausages.cost[b, t])
             )[:3]
+            held += [tuple(tokens) for _, tokens in beam]
         assert drafts.tokens[b].tolist() == [tokens for _, tokens in beam]
         np.testing.assert_allclose(drafts.cost[b], [cost for cost, _ in beam], atol=1e-4)
+        assert sorted(paths_of(trees[b])) == sorted(held) and trees.count[b] == 9
 
 
 @pytest.mark.parametrize("paths", [1, 3, 16])
@@ -140,12 +157,32 @@ def test_ties_are_broken_by_rank_first_slot_first(paths):
     assert [tuple(draft) for draft in drafts.tokens[0, : len(expected)].tolist()] == expected
 
 
-def test_a_candidate_that_the_model_cannot_write_is_not_chosen():
+@pytest.mark.parametrize("paths", [2, 5, 8])
+def test_ties_between_prefixes_of_different_costs_are_broken_by_rank(paths):
+    """1 + 5 + 1 and 2 + 1 + 4 are equal; the cheaper prefix is not that of the better ranks."""
+    costs = [[1.0, 2.0], [1.0, 5.0], [1.0, 4.0]]
+    sausages = Sausage.from_topk([[[3, 1], [7, 2], [5, 4]]], -np.array([costs]))
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
+    history = [np.array([1, 2], np.int32)]
+    drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
+    ranks = sorted(itertools.product(range(2), repeat=3), key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path))
+    expected = [[int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)] for path in ranks]
+    # A beam of 5 has dropped none of the 5 best prefixes here, one of 2 goes on from the two best.
+    assert drafts.tokens[0].tolist() == (expected[:paths] if paths > 2 else [[3, 7, 5], [1, 7, 5]])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_candidate_that_the_model_cannot_write_is_not_chosen(alpha):
     sausages = Sausage.from_topk([[[V, 1]], [[V, V + 1]]], [[[-0.1, -2.0]], [[-0.1, -2.0]]])
-    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2)
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V + 2, alpha=alpha)
     histories = [np.array([1, 2], np.int32)] * 2
     drafts = rescorer.drafts(rescorer.open(histories, 1), sausages, histories)
     assert drafts.tokens.tolist() == [[[1]], [[-1]]] and drafts.count.tolist() == [1, 0]
+    assert rescorer.trees(rescorer.open(histories, 1), sausages, histories).count.tolist() == [1, 0]
+    nothing = Sausage(ids=np.full((2, 1, 2), -1, np.int32), cost=np.full((2, 1, 2), np.inf, np.float32))
+    trees = rescorer.trees(rescorer.open(histories, 1), nothing, histories)
+    assert trees.count.tolist() == [0, 0] and trees[1].size == 0
+    assert rescorer.drafts(rescorer.open(histories, 1), nothing, histories).tokens.tolist() == [[[-1]], [[-1]]]
 
 
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]

@@ -15,7 +15,7 @@ from tiny_blockwise import CONFIG, untrained  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.neural import NeuralRescorer  # noqa: E402
 from rescore.decode.neural_replay import neural_replay  # noqa: E402
-from rescore.decode.replay import accepted_of_drafts, visited_rows  # noqa: E402
+from rescore.decode.replay import visited_rows  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
 torch.set_num_threads(1)
@@ -43,14 +43,14 @@ def test_visited_rows_are_worth_what_they_are_in_a_replay_of_all(dump, paths, to
     for block in dump.blocks():
         got = neural_replay(block, rescorer, top_k=top_k, rows=rows)
         histories = [block.history(row, 1000) for row in range(block.rows)]
-        drafts = rescorer.drafts(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
-        accepted = accepted_of_drafts(drafts.tokens, block.truth())
+        trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
+        accepted = np.array([trees[row].accepted(truth) for row, truth in enumerate(block.truth())])
         visited = visited_rows(accepted, block.offsets)
         np.testing.assert_array_equal(got.visited, visited)
         elsewhere = np.setdiff1d(np.arange(block.rows), visited)
-        for name, everywhere in (("accepted", accepted), ("verified", drafts.count * dumps.H - drafts.count), ("best", drafts.tokens[:, 0])):
+        for name, everywhere in (("accepted", accepted), ("verified", trees.count)):
             np.testing.assert_array_equal(getattr(got, name)[visited], everywhere[visited])
-            assert (getattr(got, name)[elsewhere] == (-1 if name == "best" else 0)).all()
+            assert (getattr(got, name)[elsewhere] == 0).all()
         steps += len(visited)
         gained += int(got.accepted.sum())
     assert steps and gained

@@ -1,6 +1,7 @@
 """What the README shows works as it stands."""
 
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_commands_parse(readme):
     lines = re.findall(r"^    rescore (.*)$", readme, re.M)
     assert len(lines) >= 4
     for line in lines:
-        assert parser().parse_args(line.split()).verb == line.split()[0]
+        assert parser().parse_args(shlex.split(line)).verb == line.split()[0]
 
 
 def test_links_and_pictures_exist(readme):

@@ -110,6 +110,21 @@ def test_rows_that_change_places_are_copied_as_they_were(model):
     close(got, model(torch.cat((ids[[1, 0, 2]], torch.tensor([[1], [2], [3]])), dim=1))[:, 6:])
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_touch_their_own_slots_alone(seed):
+    random = np.random.default_rng(seed)
+    cache = SlotCache(4, 6)
+    cache.keys, cache.values = [torch.rand(4, 2, 6, 3)], [torch.rand(4, 2, 6, 3)]
+    sources, starts = random.integers(0, 4, 4).tolist(), random.integers(0, 7, 4).tolist()
+    stops = [int(random.integers(start, 7)) for start in starts]
+    expected = [store.clone() for store in (cache.keys[0], cache.values[0])]
+    for before, after in zip((cache.keys[0], cache.values[0]), expected):
+        for row in range(4):
+            after[row, :, starts[row] : stops[row]] = before[sources[row], :, starts[row] : stops[row]]
+    cache.copy(sources, starts, stops)
+    assert torch.equal(cache.keys[0], expected[0]) and torch.equal(cache.values[0], expected[1])
+
+
 def test_a_window_hides_what_lies_further_back():
     block = chain([[1, 2, 3]], [4])
     assert block.seen(window=3)[0, 0].int().tolist() == [[0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]

@@ -77,6 +77,18 @@ def test_what_is_accepted_beyond_expectation_makes_them_larger():
     assert session.size(np.log(np.array([[0.5]], np.float32)), lengths) == 1  # 1 + 0.5 ratio > 2
 
 
+def test_steps_rest_while_plain_passes_bring_more():
+    """Drafting for 30 ms is worth it for no tree: 1 token in 10 ms against 2.25 in 46. Rests are of 1, 2, 4, 8, 16, 16 steps."""
+    session = WidthSession(COSTS, 1)
+    drafted = []
+    for step in range(70):
+        if not session.rests([10 + step]):
+            session.size(LOGQ, [10 + step], 0.03)
+            drafted.append(step)
+    assert np.diff(drafted).tolist() == [2, 3, 5, 9, 17, 17]
+    assert session.size(LOGQ, [80], 0.0) >= 0 and not session.rests([81])  # drafts cost nothing any more
+
+
 def test_times_that_fall_are_noise():
     costs = PassCosts.of_times([1, 2, 4], [0.03, 0.01, 0.02])
     assert costs.seconds.tolist() == [0.01, 0.01, 0.02]

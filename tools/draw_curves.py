@@ -35,13 +35,12 @@ def pictures() -> dict[str, str]:
     models = [
         Line(name="small Llama, 5.3M", colour="after-1", points=small("llama")),
         Line(name="32M preset, 6.9M", colour="true-frame", points=small("lm32m")),
-        Line(name="61M preset, 24.6M", colour="after-2", points=small("lm61m")),
         Line(name="demo's head 1, 9.2M", colour="before", points=losses(ROOT / "data" / "demo" / "curve.jsonl", 8192)),
     ]
     heads = [Line(name=f"head {j}", colour="after-1" if j % 2 else "after-2", points=own_losses(j)) for j in range(2, 10)]
     return {
         "training-models.svg": chart("Validation loss, mean of five sets, nats per token", "million tokens seen", models, logarithmic=True),
-        "training-heads.svg": chart("Cross entropy of the small Llama's heads on its own continuations", "million tokens of windows seen", heads),
+        "training-heads.svg": chart("Cross entropy of the small Llama's heads on its own continuations", "million tokens of text seen", heads),
     }
 
 
@@ -72,9 +71,9 @@ def mean(valid: dict[str, list[float]]) -> float:
 
 
 def own_losses(head: int) -> list[tuple[float, float]]:
-    """Million tokens of windows seen, and the head's loss on the model's own windows."""
-    tokens = per_step("llama-heads")
-    return [((row["step"] + 1) * tokens / 1e6, row["valid"]["own"][head - 2]) for row in validations(CURVES / "llama-heads" / "curve.jsonl")]
+    """Million tokens of text seen, and the head's loss on the model's own windows."""
+    tokens = per_step("llama_heads")
+    return [((row["step"] + 1) * tokens / 1e6, row["valid"]["own"][head - 2]) for row in validations(CURVES / "llama_heads" / "curve.jsonl")]
 
 
 def chart(title: str, x_title: str, lines: list[Line], logarithmic: bool = False) -> str:

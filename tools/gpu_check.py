@@ -1,8 +1,8 @@
 """Everything that needs a GPU, in one run of a few minutes: `python tools/gpu_check.py`.
 
 Prints a table: how far the demo model's logits on the GPU are from those on the CPU (fp32), and how many tokens a
-second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; then decodes the demo's
-prompts with every drafter, and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the
+second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; runs tests/test_cuda.py;
+then decodes the demo's prompts with every drafter, and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the
 GPU disagrees, a text differs, or there is none.
 """
 
@@ -83,7 +83,8 @@ def main() -> int:
     table.add_row(f"head 1's loss after {STEPS} bf16 steps, GPU / CPU", f"{losses['gpu']:.3f} / {losses['cpu']:.3f}", "within 0.05")
     table.add_row("tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", "")
     Console().print(table)
-    same = decode(args.demo, args.shape)
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", str(Path(__file__).parents[1] / "tests" / "test_cuda.py")]).returncode == 0
+    same = decode(args.demo, args.shape) and tested
     return 0 if same and difference <= LOGIT_TOLERANCE and abs(losses["gpu"] - losses["cpu"]) <= 0.05 else 1
 
 

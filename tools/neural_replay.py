@@ -2,11 +2,12 @@
 
     python tools/neural_replay.py DUMP [DUMP ..] --model MODEL [--lm LM] [--neural-alpha A ..] [--beam P ..] [--json FILE]
 
-MODEL is a folder of a Hugging Face causal model, or a checkpoint of a blockwise model, whose head 1 is used. Columns:
+MODEL is a folder of a Hugging Face causal model, or a blockwise model, whose head 1 is used. Columns:
 
     base, oracle         the heads' best draft, and the most that any choice of candidates allows
     rescored, parallel   the best draft and the p best with the n-gram model, exact search (Kim et al., section 7.2)
-    neural A             slot by slot with the neural model at weight A, greedy (section 7.1); "x P": the drafts of a beam of P
+    neural A             slot by slot with the neural model at weight A, greedy (section 7.1); "x P": the tree of all
+                         prefixes that a beam of P holds
 
 Every weight and beam is a replay of its own, of the rows that decoding would visit; the last lines give its milliseconds for
 a lattice. Choose weights on valid splits, never on those that are reported.
@@ -25,12 +26,11 @@ import torch
 from rich.progress import Progress
 from rich.table import Table
 
-from rescore.decode.blockwise import BlockwiseTransformer
 from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
 from rescore.decode.measures import Tally, headroom_recovered
-from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.neural import NeuralRescorer
 from rescore.decode.neural_replay import neural_replay
@@ -45,7 +45,7 @@ SHOWN = {"base": "base", "rescored": "rescored", "parallel_rescored": "parallel"
 def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
-    model = open_target(args.model, args.device)
+    model = open_model(args.model, dtype=torch.float32, device=args.device).target
     lm = NGram.open(args.lm) if args.lm else None
     rescorer = Rescorer(lm or (), alpha=args.alpha, threads=args.threads)
     report = []
@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("dumps", nargs="+", type=Path)
     parser.add_argument("--model", type=Path, required=True, help="the neural rescorer")
     parser.add_argument("--neural-alpha", type=float, nargs="+", default=[1.0], help="its weights (default: 1)")
-    parser.add_argument("--beam", type=int, nargs="+", default=[1], help="its drafts for a lattice (default: 1, greedy)")
+    parser.add_argument("--beam", type=int, nargs="+", default=[1], help="the width of its beam (default: 1, greedy)")
     parser.add_argument("--lm", type=Path, help="an n-gram model to compare with")
     parser.add_argument("--alpha", type=float, default=DEFAULT_ALPHA, help=f"its weight (default: {DEFAULT_ALPHA})")
     parser.add_argument("--paths", type=int, default=16, help="its drafts in `parallel` (default: 16)")
@@ -76,17 +76,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
-
-
-def open_target(path: Path, device: str) -> Target:
-    """A blockwise checkpoint (a file) or a folder of a Hugging Face causal model."""
-    if path.is_file():
-        return BlockwiseTarget(BlockwiseTransformer.load(path).to(device))
-    from transformers import AutoModelForCausalLM
-
-    from rescore.decode.models.causal_lm import CausalLMTarget
-
-    return CausalLMTarget(AutoModelForCausalLM.from_pretrained(path, local_files_only=True, dtype=torch.float32).to(device).eval())
 
 
 def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namespace, bar: Progress) -> dict[str, Any]:

@@ -12,16 +12,17 @@ SHAPES = ("tiny", "1.5b", "7b")
 
 DESCRIPTION = """\
 Decode prompts plainly and with every drafter that what is given allows, in
-turns, and print tokens per second and per pass. All texts must be the plain
-ones; where one is not, the exit status is 1. Only drafts that are drawn, those
-of a draft model above temperature 0, give other texts of the same law.
+turns, and print tokens per second and per pass. All greedy texts must be the
+plain ones; where one is not, the exit status is 1. Drawn texts may differ where
+passes of two widths round differently (docs/decoding.md).
 
 columns  tokens/s    median of the rounds, and the least and the most
          x plain     the same as a ratio to plain decoding in the same round
          tokens/pass passes of the model, the prompt's included
          drafted     draft tokens verified by a pass
          drafting    share of the time that goes into drafts
-         differ      texts that are not the plain ones; - for drafts that are drawn
+         differ      texts that are not the plain ones; - for drafts that are
+                     drawn, whose texts have the same law only
 
 --replay DUMP needs no trained model: passes, heads and searches are timed on
 random weights of --shape, and how many tokens a pass brings is replayed from

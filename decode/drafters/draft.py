@@ -40,6 +40,9 @@ class Draft:
     draws: tuple[int, ...] = ()
 
 
+EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))  # of a step that drafts nothing
+
+
 class DrafterSession(Protocol):
     """A drafter at work on the requests of one call."""
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.draft import Rescorer
-from rescore.decode.models.heads import Heads, HeadsSession, Step
+from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, Step
 from rescore.decode.shaping import Shaping
 from rescore.decode.width import AutoWidth, WidthSession
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
-from .draft import Draft, DrafterSession
+from .draft import EMPTY, Draft, DrafterSession
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -119,13 +119,17 @@ class _AutoSession:
         self.drafter, self.heads, self.nodes, self.width = drafter, heads, nodes, width
 
     def propose(self, step: Step) -> list[Draft]:
+        lengths = [len(history) for history in step.histories]
+        # Heads that read along must see every step.
+        if isinstance(self.heads, Memoryless) and self.width.rests(lengths):
+            return [Draft(tree=EMPTY) for _ in lengths]
         began = time.perf_counter()
         sausages = self.drafter.slots.sausages(self.heads.logits(step))
         histories = padded(step.histories, max(1, self.drafter.rescorer.context))
         trees = self.drafter.rescorer.trees(sausages, histories, self.nodes.most)
         usable = trees.depths <= np.array(step.room)[:, None]
         logq = np.where(usable, trees.logq, -np.inf)
-        n = self.width.size(logq, [len(history) for history in step.histories], time.perf_counter() - began)
+        n = self.width.size(logq, lengths, time.perf_counter() - began)
         return [Draft(tree=no_deeper(trees[b].head(n), most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:

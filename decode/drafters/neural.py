@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from rescore.decode.models.heads import HeadsSession, Step
 from rescore.decode.neural import NeuralRescorer
 from rescore.decode.shaping import Shaping
-from rescore.lattice.tree import TokenTree
 
 from .draft import Draft
-from .lattice import Slots
+from .lattice import Slots, no_deeper
 from .reader import Reader
 
 
 class NeuralDrafter:
-    """The `rescorer.paths` best drafts that its beam finds in the heads' lattice, merged by prefix; one is a chain."""
+    """The tree of all prefixes that the rescorer's beam holds in the heads' lattice; that of one path is a chain."""
 
     drawn = 0
 
@@ -40,8 +39,8 @@ class NeuralSession:
 
     def propose(self, step: Step) -> list[Draft]:
         sausages = self.drafter.slots.sausages(self.heads.logits(step))
-        drafts = self.drafter.rescorer.drafts(self.reader, sausages, step.histories)
-        return [Draft(tree=TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most])) for b, most in enumerate(step.room)]
+        trees = self.drafter.rescorer.trees(self.reader, sausages, step.histories)
+        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)

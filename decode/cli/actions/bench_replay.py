@@ -58,10 +58,11 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     ]
     for batch in sorted({row["batch"] for row in report["results"]}):
         rows = [row for row in report["results"] if row["batch"] == batch]
+        kinds = sorted({kind for row in rows for kind in row["pass_ms"]})
         columns = [
             Column("verified", [str(row["verified"]) for row in rows]),
             Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
-            *(Column(f"pass ms, {kind}", [f"{row['pass_ms'][kind]:.2f}" for row in rows]) for kind in rows[0]["pass_ms"]),
+            *(Column(f"pass ms, {kind}", [f"{row['pass_ms'][kind]:.2f}" if kind in row["pass_ms"] else "" for row in rows]) for kind in kinds),
             Column("heads ms", [f"{row['lattice_ms']:.2f}" for row in rows]),
             Column("search ms", [f"{row['search_ms']:.3f}" for row in rows]),
             Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -26,6 +29,7 @@ class Decoder:
 
 def open_decoder(args: argparse.Namespace) -> Decoder:
     """What --model, --heads, --tokenizer, --end-of-text, --device and --dtype name."""
+    hide_unseen_bars(args.model)
     model = open_model(args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=checked_device(args.device))
     path = args.tokenizer or model.tokenizer
     if path is None:
@@ -34,6 +38,15 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
     check_tokenizer(tokenizer, model.vocab_size, str(args.model))
     ends = (tokenizer.eot,) if args.end_of_text else (*model.end_of_text,) or (tokenizer.eot,)
     return Decoder(model=model, tokenizer=tokenizer, text=PromptText(tokenizer), ends=ends)
+
+
+def hide_unseen_bars(path: Path) -> None:
+    """The bars that transformers draws while it loads a folder are for a terminal alone, as ours are."""
+    if (path / "config.json").exists() and not sys.stderr.isatty():
+        with suppress(ImportError):  # told by whoever opens the model
+            from transformers.utils import logging
+
+            logging.disable_progress_bar()
 
 
 def checked_device(name: str | None) -> torch.device:

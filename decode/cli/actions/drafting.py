@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rescore.decode.cli.actions.decoders import Decoder
+from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
 from rescore.decode.draft import Rescorer
 from rescore.decode.drafters.draft import Drafter
@@ -25,7 +26,7 @@ from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
 # Which options each drafter looks at, and their defaults.
-USES: dict[str, dict[str, object]] = {
+USES: dict[str, dict[str, Any]] = {
     "tree": {"lm": [], "alpha": None, "nodes": "auto", "top_k": 16},
     "rescored": {"lm": [], "alpha": None, "top_k": 16},
     "parallel": {"lm": [], "alpha": None, "paths": 16, "top_k": 16},
@@ -68,7 +69,7 @@ class Drafters:
             return "tree" if self.model.target.trees else "rescored"
         return "ngram" if self.args.lm else "none"
 
-    def make(self, kind: str, *, layout: str | None = None, **changes: object) -> Drafting:
+    def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> Drafting:
         """The drafter of that kind; `changes` are options that differ from the command line's."""
         if kind in LATTICE and not self.model.heads:
             raise Misuse(f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, or use draft, ngram or none")
@@ -85,19 +86,27 @@ class Drafters:
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha is for language models: give --lm as well")
 
-    def _option(self, kind: str, name: str) -> object:
+    def _option(self, kind: str, name: str) -> Any:
         given = getattr(self.args, name)
         return given if given else USES[kind][name]
 
-    def _layout(self, kind: str, options: dict[str, object], layout: str | None) -> TreeLayout | BatchLayout:
-        branches = {"parallel": options.get("paths"), "neural": options.get("paths"), "drawn": options.get("paths"), "tree": options.get("nodes"), "ngram": options.get("nodes")}.get(kind, 1)
-        if layout == "tree" and not self.model.target.trees and branches != 1:
+    def _layout(self, kind: str, options: dict[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
+        trees = self.model.target.trees
+        leaves = self._leaves(kind, options)
+        if layout == "tree" and not trees and leaves != 1:
             raise Misuse("--layout tree: this model reads no trees; use rows")
-        if layout == "rows" or (layout is None and not self.model.target.trees):
-            if not isinstance(branches, int):
-                raise Misuse("--nodes auto: is for trees in one row; give a number of nodes")
-            return BatchLayout(branches)
-        return TreeLayout()
+        if layout == "tree" or (layout is None and trees):
+            return TreeLayout()
+        if leaves == "auto":
+            raise Misuse("--nodes auto: is for trees in one row; give a number of nodes")
+        return BatchLayout(leaves)
+
+    def _leaves(self, kind: str, options: dict[str, Any]) -> Any:
+        """The most that a draft of the kind has, or auto."""
+        if kind == "neural" and options["paths"] > 1:  # any prefix that the beam held may end there
+            assert self.model.heads is not None
+            return options["paths"] * self.model.heads.slots
+        return options.get("paths") or options.get("nodes") or 1
 
     def _slots(self, top_k: int) -> Slots:
         assert self.model.heads is not None
@@ -170,8 +179,8 @@ class Drafters:
         if path is None:
             raise Misuse(f"{option}: expected a small model for this drafter, got none")
         if path not in self._models:
-            device = self.model.target.device
-            opened = open_model(path, device=device)
+            hide_unseen_bars(path)
+            opened = open_model(path, device=self.model.target.device)
             if opened.tokenizer and not _same_tokenizer(TextTokenizer.open(opened.tokenizer), self.decoder.tokenizer):
                 raise ValueError(f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens")
             self._models[path] = opened
