@@ -69,7 +69,8 @@ class NeuralRescorer:
             logp = logits.float().log_softmax(dim=-1).view(len(ids), self.paths, -1)
             candidates = ids[:, None, t].expand(-1, self.paths, -1)
             cost = torch.from_numpy(sausages.cost[:, None, t]).to(device, torch.float64)
-            cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
+            if alpha[t]:  # a weight of 0 leaves even impossible tokens alone
+                cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
             # What the model cannot read cannot be chosen either, whatever the weight.
             beam.step(candidates, torch.where(candidates < self.model.vocab_size, cost, torch.inf))
         return beam
