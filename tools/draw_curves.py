@@ -35,6 +35,7 @@ def pictures() -> dict[str, str]:
     models = [
         Line(name="small Llama, 5.3M", colour="after-1", points=small("llama")),
         Line(name="32M preset, 6.9M", colour="true-frame", points=small("lm32m")),
+        Line(name="61M preset, 24.6M", colour="after-2", points=small("lm61m")),
         Line(name="demo's head 1, 9.2M", colour="before", points=losses(ROOT / "data" / "demo" / "curve.jsonl", 8192)),
     ]
     heads = [Line(name=f"head {j}", colour="after-1" if j % 2 else "after-2", points=own_losses(j)) for j in range(2, 10)]
