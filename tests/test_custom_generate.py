@@ -497,7 +497,9 @@ def test_caches_that_are_refused():
     masked = torch.tensor([[0] + [1] * 11])
     refused("cache's 9 tokens and at least one more, got 3", whole, input_ids=longer["input_ids"][:, -3:], attention_mask=masked)
     refused("expected 2 rows, those of input_ids and num_return_sequences, got 1", whole, num_return_sequences=2, do_sample=True)
-    refused("got one that offloads", DynamicCache(offloading=True))
+    offloading = DynamicCache()
+    offloading.offloading = True  # its own constructor wants a device to copy from
+    refused("got one that offloads", offloading)
     refused("got EncoderDecoderCache", transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()))
     hybrid = DynamicCache()
     hybrid.layers += [transformers.cache_utils.DynamicLayer(), transformers.cache_utils.LinearAttentionLayer()]
