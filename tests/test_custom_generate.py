@@ -24,6 +24,7 @@ from rescore.decode.huggingface.caller import dropped_arguments  # noqa: E402
 from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
 from rescore.decode.models.medusa import MedusaHeads  # noqa: E402
 from rescore.decode.models.mtp import MtpHeads  # noqa: E402
+from rescore.decode.width import MOST  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -333,7 +334,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
     for drafting in (Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6), Drafting(str(tmp_path / "heads"))):
         for _ in range(2):
             assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
-        assert max(drafting.statistics[0].drafted) == drafting.nodes
+        assert max(drafting.statistics[0].drafted) == 30 if drafting.nodes else all(0 <= n <= MOST for n in drafting.statistics[0].drafted)
     heads = MedusaHeads.load(tmp_path / "heads", width=width, vocab_size=V, output=model.get_output_embeddings())
     assert model.generate(**inputs, **arguments, custom_generate=Drafting(heads, top_k=4)).tolist() == expected.tolist()
 

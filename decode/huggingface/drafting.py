@@ -23,6 +23,7 @@ from rescore.decode.request import Finish, Request, Statistics
 from rescore.decode.rules import Rule
 from rescore.decode.sampling import Sampling
 from rescore.decode.shaping import Processor, Shaping
+from rescore.decode.width import AutoWidth
 
 from .caches import RememberingTarget
 from .call import Call
@@ -38,7 +39,7 @@ class Drafting:
     source    who drafts: heads of that model (an object, or a folder of Medusa heads), or any drafter, for example
               `NGramDrafter` (no heads at all) or `DraftModelDrafter` (a small model)
     rescorer  n-gram models for the lattice of heads
-    nodes     size of the tree that is drafted from heads
+    nodes     size of the tree that is drafted from heads; None: chosen step by step from what a pass costs here (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.generate` chooses
 
@@ -49,7 +50,7 @@ class Drafting:
     statistics: what each row of the last call has cost.
     """
 
-    def __init__(self, source: str | PathLike[str] | Heads | Drafter, *, rescorer: Rescorer | None = None, nodes: int = 64, top_k: int = 16, rule: Rule | None = None):
+    def __init__(self, source: str | PathLike[str] | Heads | Drafter, *, rescorer: Rescorer | None = None, nodes: int | None = None, top_k: int = 16, rule: Rule | None = None):
         of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not hasattr(source, "drawn")
         if not of_heads and not hasattr(source, "drawn"):
             raise TypeError(f"source: expected heads, a folder of Medusa heads or a drafter, got {type(source).__name__}")
@@ -124,7 +125,7 @@ class Drafting:
         if isinstance(source, (str, PathLike)):
             width = target.config.hidden_size
             source = MedusaHeads.load(Path(source), width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
-        return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes)
+        return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target))
 
 
 class _Warped:
