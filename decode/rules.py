@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -84,14 +85,21 @@ class Rule(Protocol):
     def open(self) -> Verifier: ...
 
 
-class Greedy:
+class _Stateless(ABC):
+    """A rule that remembers nothing: one verifier, itself, serves all requests."""
+
+    def open(self) -> Verifier:
+        return self
+
+    @abstractmethod
+    def verify(self, view: View) -> Verdict: ...
+
+
+class Greedy(_Stateless):
     """The longest path that the target's most probable tokens take."""
 
     guarantee = greedy.GUARANTEE
     drawn = False
-
-    def open(self) -> Verifier:
-        return self
 
     def verify(self, view: View) -> Verdict:
         return greedy.follow(view.draft.tree, lambda node: _best(view, node))
@@ -111,14 +119,11 @@ def _best(view: View, node: int) -> int:
     return token
 
 
-class Matching:
+class Matching(_Stateless):
     """The longest path that the tokens drawn from the target take, each with the number of its own position."""
 
     guarantee = matching.GUARANTEE
     drawn = False
-
-    def open(self) -> Verifier:
-        return self
 
     def verify(self, view: View) -> Verdict:
         depths = view.draft.tree.depths
@@ -131,27 +136,21 @@ class Matching:
         return greedy.follow(view.draft.tree, drawn)
 
 
-class TokenVerification:
+class TokenVerification(_Stateless):
     """Each drawn token is tested by itself (Leviathan et al. 2023, Chen et al. 2023)."""
 
     guarantee = token.GUARANTEE
     drawn = True
 
-    def open(self) -> Verifier:
-        return self
-
     def verify(self, view: View) -> Verdict:
         return token.verify(*view.chain())
 
 
-class BlockVerification:
+class BlockVerification(_Stateless):
     """The drawn tokens are tested together (Sun et al. 2025): the default for drawn chains."""
 
     guarantee = block.GUARANTEE
     drawn = True
-
-    def open(self) -> Verifier:
-        return self
 
     def verify(self, view: View) -> Verdict:
         return block.verify(*view.chain())
@@ -180,7 +179,7 @@ class _GreedyBlock:
         return verdict
 
 
-class RecursiveRejection:
+class RecursiveRejection(_Stateless):
     """Several drafts, merged to a tree: the children of a node are tested one after the other (Miao et al. 2024).
 
     siblings: 'independent' of drafts drawn from q, 'fixed' for deterministic trees.
@@ -191,9 +190,6 @@ class RecursiveRejection:
     def __init__(self, siblings: recursive.Siblings = "independent"):
         self.siblings = siblings
         self.drawn = siblings != "fixed"
-
-    def open(self) -> Verifier:
-        return self
 
     def verify(self, view: View) -> Verdict:
         tree = view.draft.tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -47,13 +48,13 @@ class Heads(Protocol):
     def open(self, requests: int) -> HeadsSession: ...
 
 
-class Memoryless:
+class Memoryless(ABC):
     """Heads that see one hidden state [B, width] and nothing else; a subclass defines `of_hidden` -> [B, T, V]."""
 
     slots: int
 
-    def of_hidden(self, hidden: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def of_hidden(self, hidden: Tensor) -> Tensor: ...
 
     def open(self, requests: int) -> Memoryless:
         return self
@@ -61,5 +62,5 @@ class Memoryless:
     def logits(self, step: Step) -> Tensor:
         return self.of_hidden(step.hidden)
 
-    def select(self, rows: Sequence[int]) -> None:
+    def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- there is nothing to forget
         pass
