@@ -1,0 +1,79 @@
+"""What `rescore report` does."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.cli.actions import models, output
+from rescore.decode.draft import Rescorer
+from rescore.decode.replay import ReplayOptions
+from rescore.decode.report.browser import BrowserOptions
+from rescore.decode.report.markdown import markdown
+from rescore.decode.report.page import page, plotly_source
+from rescore.decode.report.report import ReportOptions, Sources, report
+from rescore.lattice.dump import Dump
+
+
+def call(args: argparse.Namespace) -> None:
+    for path in filter(None, (args.out, args.markdown)):
+        output.check_place(path)
+    plotly_source()  # its absence is told before the work
+    (dump,) = models.open_dumps([args.dump], args)
+    rescorer = models.open_rescorer(args, [dump])
+    sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
+    options = ReportOptions(
+        tasks=tuple(args.task) if args.task else None,
+        replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
+        browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
+    )
+    made = measured(dump, rescorer, options, sources)
+    write(args.out, page(made))
+    if args.markdown:
+        write(args.markdown, markdown(made))
+
+
+def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources):
+    with output.progress_bar() as bar, models.naming(dump):
+        progress = bar.add_task(str(dump.path), total=sum(task.rows for task in dump.header.tasks if options.tasks is None or task.name in options.tasks))
+        return report(dump, rescorer, options, sources, advance=lambda rows: bar.advance(progress, rows))
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    alpha = models.weights(args)
+    return {
+        "command": shlex.join(command(args)),
+        "language_models": ", ".join(str(path) if weight == 1 else f"{path}={weight:g}" for path, weight in args.lm) or "none",
+        "alpha": ", ".join(f"{value:g}" for value in alpha),
+        "paths": args.paths,
+        "top_k": args.top_k or "all in the dump",
+        "semantics": args.semantics,
+        "threads": args.threads,
+    }
+
+
+def command(args: argparse.Namespace) -> Sequence[str]:
+    """The words that ask for the same figures."""
+    words = ["rescore", "report", str(args.dump)]
+    for path, weight in args.lm:
+        words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
+    if args.alpha is not None:
+        words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
+    words += ["--paths", str(args.paths)]
+    for name in ("top_k", "tokenizer"):
+        if getattr(args, name):
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    for task in args.task or ():
+        words += ["--task", task]
+    return words
+
+
+def write(path: Path, content: str) -> None:
+    if str(path) == "-":
+        print(content, end="")
+        return
+    with output.writing(path) as file:
+        file.write(content.encode("utf-8", "replace"))

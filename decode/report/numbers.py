@@ -1,0 +1,29 @@
+"""Numbers as cells of tables: as many digits as mean something, and what they sort by."""
+
+from __future__ import annotations
+
+from rescore.decode.report.content import Cell
+
+NONE = Cell("–", None)
+
+
+def text(content: str) -> Cell:
+    return Cell(content)
+
+
+def count(value: float) -> Cell:
+    return Cell(f"{value:,.0f}", float(value))
+
+
+def decimal(value: float | None, digits: int = 2, interval: tuple[float, float] | None = None) -> Cell:
+    if value is None:
+        return NONE
+    note = f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}" if interval else ""
+    return Cell(f"{value:.{digits}f}", float(value), note)
+
+
+def percent(value: float | None, digits: int = 0, interval: tuple[float, float] | None = None) -> Cell:
+    if value is None:
+        return NONE
+    note = f"{100 * interval[0]:.{digits}f}–{100 * interval[1]:.{digits}f}%" if interval else ""
+    return Cell(f"{100 * value:.{digits}f}%", float(value), note)

@@ -1,0 +1,78 @@
+// The plots: plotly unpacked, every figure drawn in the page's colours, and drawn again when these change.
+const plots = (() => {
+  const data = JSON.parse(document.getElementById("data").textContent).plots;
+  const paperWidth = 680; // px, what a sheet holds
+  const drawn = [];
+
+  async function unpack() {
+    const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
+  function coloured(trace) {
+    const colour = theme.colour(`series-${trace.meta?.series ?? "other"}`) || theme.colour("series-other");
+    const copy = { ...trace, error_y: trace.error_y && { ...trace.error_y, color: colour } };
+    if (trace.type === "heatmap") {
+      const scale = [[0, theme.colour("surface")], [1, theme.colour("series-tree")]];
+      return { ...copy, colorscale: scale, textfont: { size: 11 } };
+    }
+    if (trace.type === "bar") return { ...copy, marker: { color: colour } };
+    return { ...copy, line: { width: 2, ...trace.line, color: colour }, marker: { size: 7, ...trace.marker, color: colour } };
+  }
+
+  function layout(figure, width, traces) {
+    const text = theme.colour("text");
+    const axis = (own) => ({
+      gridcolor: theme.colour("grid"), linecolor: theme.colour("border"), zeroline: false, automargin: true, ...own,
+      title: { standoff: 10, font: { size: 12, color: theme.colour("muted") }, ...own?.title },
+    });
+    const legendRows = width < 500 ? Math.ceil(traces.length / 2) : Math.ceil(traces.length / 5);
+    return {
+      ...figure.layout, width, height: Math.round(Math.min(460, Math.max(320, width * 0.5))) + 22 * legendRows,
+      xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: text },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest",
+      hoverlabel: { bgcolor: theme.colour("surface"), bordercolor: theme.colour("border"), font: { color: text } },
+      margin: { l: 48, r: 12, t: 8, b: 48 }, showlegend: traces.length > 1 && traces[0].type !== "heatmap",
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+    };
+  }
+
+  function draw(one, printing) {
+    const view = one.figure.views[one.view];
+    const width = printing ? paperWidth : one.canvas.parentElement.clientWidth;
+    const traces = view.traces.map(coloured);
+    return Plotly.react(one.canvas, traces, layout(one.figure, width, traces), { displayModeBar: false });
+  }
+
+  function choices(one, place) {
+    if (one.figure.views.length < 2) return;
+    const label = document.createElement("label");
+    const select = document.createElement("select");
+    label.append("Show ", select);
+    one.figure.views.forEach((view, number) => select.append(new Option(view.name, number)));
+    select.addEventListener("change", () => {
+      one.view = Number(select.value);
+      draw(one);
+    });
+    place.append(label);
+  }
+
+  async function start() {
+    await unpack();
+    for (const element of document.querySelectorAll("[data-plot]")) {
+      const one = { figure: data[element.dataset.plot], canvas: element.querySelector(".canvas"), view: 0 };
+      choices(one, element.querySelector(".views"));
+      drawn.push(one);
+      await draw(one);
+    }
+    theme.onChange((printing) => drawn.forEach((one) => draw(one, printing)));
+    addEventListener("resize", () => matchMedia("print").matches || drawn.forEach((one) => draw(one)));
+    document.documentElement.dataset.plots = "drawn";
+  }
+
+  return { started: start() };
+})();
