@@ -51,8 +51,8 @@ def _plot(plot: Plot, key: str) -> str:
 
 
 def _table(table: Table, key: str) -> Iterator[str]:
-    yield f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table>'
-    yield f'<caption id="{key}-title">{text(table.title)}</caption>'
+    yield f'<p class="caption" id="{key}-title">{text(table.title)}</p>'
+    yield f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table aria-labelledby="{key}-title">'
     yield "<thead><tr>" + "".join(f'<th scope="col"><button type="button">{text(header)}</button></th>' for header in table.headers) + "</tr></thead>"
     yield "<tbody>"
     for number, row in enumerate(table.rows):

@@ -11,7 +11,7 @@ from typing import Any
 from rescore.decode.report.content import Facts, Section
 from rescore.lattice.dump import Dump
 
-LONGEST = 600  # characters of a value
+LONGEST = 240  # characters of a value
 PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
 
 

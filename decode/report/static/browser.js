@@ -13,6 +13,8 @@
     return element;
   }
   const label = (token) => (data.words ? data.words[token] || "∅" : String(token));
+  // in running text: blanks as blanks, and line breaks break the line
+  const spelled = (token) => data.words[token].replace(/^·+|·+$/g, (dots) => " ".repeat(dots.length)).replaceAll("↵", "↵\n");
   const percent = (value) => (value < 0.1 ? "<0.1%" : `${value < 10 ? value.toFixed(1) : value.toFixed(0)}%`);
 
   const task = make("select", { "aria-label": "Task" }, ...tasks.map((name) => new Option(name)));
@@ -27,7 +29,7 @@
   const tree = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The token tree" });
 
   function showText(pass, truth) {
-    const words = (tokens, kind) => make("span", { class: kind }, data.words ? tokens.map((token) => data.words[token].replaceAll("·", " ")).join("") : tokens.join(" ") + " ");
+    const words = (tokens, kind) => make("span", { class: kind }, data.words ? tokens.map(spelled).join("") : `${tokens.join(" ")} `);
     const done = sequence.tokens.slice(0, pass.row);
     const accepted = truth.slice(0, pass.accepted.tree);
     const rest = sequence.tokens.slice(pass.row + 1 + accepted.length);
@@ -54,11 +56,11 @@
     const figures = [percent(pass.p[slot][rank])];
     if (data.lm) figures.push(`+${pass.lm[slot][rank].toFixed(1)}`);
     const described = [isTrue && "the truth", marks.includes("base") && "base draft", marks.includes("best") && "rescored draft"].filter(Boolean);
-    const word = make("span", { class: "token" }, label(token));
-    const inside = make("div", { class: "candidate", style: `--p: ${Math.min(100, pass.p[slot][rank])}%`, title: [label(token), ...described].join(", ") }, word);
-    if (isTrue) inside.append(make("span", { class: "tick", role: "img", "aria-label": "the truth" }, "✓"));
-    inside.append(...marks.map((mark) => make("span", { class: `dot ${mark}`, role: "img", "aria-label": mark === "base" ? "base draft" : "rescored draft" })));
-    inside.append(make("small", {}, figures.join(" ")));
+    const inside = make("div", { class: "candidate", style: `--p: ${Math.min(100, pass.p[slot][rank])}%`, title: [label(token), ...described].join(", ") });
+    const line = make("div", {}, make("span", { class: "token" }, label(token)));
+    if (isTrue) line.append(make("span", { class: "tick", role: "img", "aria-label": "the truth" }, "✓"));
+    line.append(...marks.map((mark) => make("span", { class: `dot ${mark}`, role: "img", "aria-label": mark === "base" ? "base draft" : "rescored draft" })));
+    inside.append(line, make("small", {}, figures.join(" ")));
     return make("td", isTrue ? { class: "true" } : {}, inside);
   }
 
@@ -68,7 +70,7 @@
     const heads = slots.map((slot) => make("th", { scope: "col" }, `head ${slot + 2}`));
     const truths = slots.map((slot) => {
       const missing = slot < truth.length && !pass.ids[slot].includes(truth[slot]);
-      return make("td", { class: "truth" }, slot < truth.length ? label(truth[slot]) : "", ...(missing ? [make("small", {}, "not among them")] : []));
+      return make("td", { class: "truth" }, slot < truth.length ? label(truth[slot]) : "", ...(missing ? [make("small", {}, "not in the lattice")] : []));
     });
     grid.replaceChildren(make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "rank"), ...heads), make("tr", {}, make("th", { scope: "row" }, "truth"), ...truths)),

@@ -29,7 +29,8 @@ const plots = (() => {
       gridcolor: theme.colour("grid"), linecolor: theme.colour("border"), zeroline: false, automargin: true, ...own,
       title: { standoff: 10, font: { size: 12, color: theme.colour("muted") }, ...own?.title },
     });
-    const legendRows = width < 500 ? Math.ceil(traces.length / 2) : Math.ceil(traces.length / 5);
+    const narrow = width < 500;
+    const legendRows = Math.ceil(traces.length / (narrow ? 2 : 6));
     return {
       ...figure.layout, width, height: Math.round(Math.min(460, Math.max(320, width * 0.5))) + 22 * legendRows,
       xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
@@ -37,7 +38,7 @@ const plots = (() => {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest",
       hoverlabel: { bgcolor: theme.colour("surface"), bordercolor: theme.colour("border"), font: { color: text } },
       margin: { l: 48, r: 12, t: 8, b: 48 }, showlegend: traces.length > 1 && traces[0].type !== "heatmap",
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 }, ...(narrow && { x: -0.12, entrywidth: 118 }) },
     };
   }
 
