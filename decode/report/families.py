@@ -24,6 +24,8 @@ FAMILIES = (
     Family(key="oracle", title="oracle", names=("oracle",)),
 )
 LABELS = {
+    "tree_base": "tree of heads",
+    "tree": "tree",
     "base": "base",
     "rescored": "rescored, 1 path",
     "parallel_base": "parallel base",
@@ -49,7 +51,8 @@ def label(name: str) -> str:
     """A drafter as tables name it."""
     stem, budget = split(name)
     title = LABELS.get(stem) or family_of(name).title
-    return title if budget is None else f"{title}, {budget}"
+    unit = "paths" if stem.startswith("parallel") else "nodes"
+    return title if budget is None else f"{title}, {budget} {unit}"
 
 
 def curves(names: list[str]) -> list[tuple[Family, list[str]]]:

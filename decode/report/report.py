@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayOptions
+from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.content import Report
+from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.sections import efficiency, lattices, provenance
-from rescore.decode.run import mean_over_tasks, rescore_dump
+from rescore.decode.run import mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump
 
-MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass")
+MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Sources:
 def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, advance: Callable[[int], None] = lambda rows: None) -> Report:
     """The report on a dump. advance: called with the number of rows done, for a progress bar of all rows of the tasks."""
     tasks = [name for name in dump.tasks if options.tasks is None or name in options.tasks]
-    result = rescore_dump(dump, rescorer, options.replay, tasks=tasks, advance=advance)
+    result = replay_dump(dump, report_drafters(dump, rescorer, options.replay), tasks=tasks, advance=advance)
     measured = [task.to_json() for task in result.tasks]
     overall = {measure: mean_over_tasks(measured, measure) for measure in MEANS}
     shown = browser(dump, rescorer, options.browser, tasks=tasks, words=sources.words)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayOptions
+from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.markdown import markdown
 from rescore.decode.report.page import page, plotly_source

@@ -72,7 +72,7 @@ def _curves(figures: Figures) -> list[dict[str, Any]]:
             names = sorted(names, key=verified.__getitem__)
             budgets += [verified[name] for name in names]
             texts = [families.label(name) for name in names]
-            intervals = [figures.get("interval", {}).get(name) for name in names]
+            intervals = [_interval(figures, name) for name in names]
             traces.append(plots.curve(family.title, [verified[name] for name in names], [efficiency[name] for name in names], series=family.key, texts=texts, intervals=intervals))
     if "oracle" in efficiency:
         ends, level = [min(budgets), max(budgets)], efficiency["oracle"]
@@ -83,9 +83,9 @@ def _curves(figures: Figures) -> list[dict[str, Any]]:
 def _table(overall: Figures, tasks: Sequence[Figures]) -> Table:
     rows = []
     for name in overall["block_efficiency"]:
-        per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, task.get("interval", {}).get(name)) for task in tasks]
-        mean = numbers.decimal(overall["block_efficiency"][name], 3, overall.get("interval", {}).get(name))
-        rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name)), _per_node(name, tasks)))
+        per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
+        mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
+        rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name)), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
     headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted per verified")
     return Table(title="Block efficiency per task", headers=headers, rows=rows, strong=_strong(overall))
 
@@ -98,14 +98,14 @@ def _headroom(overall: Figures, tasks: Sequence[Figures]) -> Table:
     return Table(title="Headroom recovered", headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"), rows=rows)
 
 
+def _interval(figures: Figures, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
+    """The bootstrap's, where there is one."""
+    found = figures.get("intervals", {}).get(measure, {}).get(name)
+    return None if found is None or None in found else (found[0], found[1])
+
+
 def _drafter(name: str) -> Cell:
     return numbers.text(families.label(name))
-
-
-def _per_node(name: str, tasks: Sequence[Figures]) -> Cell:
-    """Mean over tasks of the accepted tokens that a verified one brings."""
-    shares = [(task["acceptance_length"][name] - 1) / task["verified_per_pass"][name] for task in tasks if task["verified_per_pass"].get(name)]
-    return numbers.decimal(sum(shares) / len(shares), 3) if shares and name != "oracle" else numbers.NONE
 
 
 def _strong(overall: Figures) -> frozenset[int]:

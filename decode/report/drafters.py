@@ -1,0 +1,36 @@
+"""The drafters of a report: those of `rescore run`, at more budgets, so that each family is a curve."""
+
+from __future__ import annotations
+
+from rescore.decode.draft import Rescorer
+from rescore.decode.replay import ReplayDrafter
+from rescore.decode.replays.model_trees import ModelReplay
+from rescore.decode.replays.oracle import OracleReplay
+from rescore.decode.replays.paths import PathReplay
+from rescore.decode.replays.standard import ReplayOptions, check_models
+from rescore.decode.replays.trees import TreeReplay
+from rescore.lattice.dump import Dump
+
+PATHS = (1, 2, 4, 8, 16, 32)
+NODES = (8, 16, 32, 64, 128)
+
+
+def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> list[ReplayDrafter]:
+    """ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+    check_models(dump, rescorer)
+    heads, k = Rescorer(threads=rescorer.threads), options.top_k
+    drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
+    if rescorer.models:
+        budgets = paths("rescored", "parallel_rescored", options.paths)
+        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
+    drafters.append(TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in NODES}, top_k=k))
+    if rescorer.models:
+        drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
+        drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
+    return [*drafters, OracleReplay(widths={"oracle": k})]
+
+
+def paths(one: str, many: str, p: int) -> dict[str, int]:
+    """Budgets of the p best strings by name: as `rescore run` calls 1 and p, the others by their number."""
+    names = {1: one, p: many} if p > 1 else {1: one}
+    return {names.get(budget, f"{many}_{budget}"): budget for budget in sorted({*PATHS, p})}
