@@ -27,3 +27,9 @@ def percent(value: float | None, digits: int = 0, interval: tuple[float, float] 
         return NONE
     note = f"{100 * interval[0]:.{digits}f}–{100 * interval[1]:.{digits}f}%" if interval else ""
     return Cell(f"{100 * value:.{digits}f}%", float(value), note)
+
+
+def p_value(value: float | None) -> Cell:
+    if value is None:
+        return NONE
+    return Cell("< 0.001" if value < 0.001 else f"{value:.3f}", value)

@@ -11,18 +11,21 @@ from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.content import Report
 from rescore.decode.report.drafters import report_drafters
-from rescore.decode.report.sections import efficiency, lattices, provenance
-from rescore.decode.run import mean_over_tasks, replay_dump
+from rescore.decode.report.figures import Figures
+from rescore.decode.report.sections import differences, efficiency, lattices, provenance, repetition
+from rescore.decode.run import replay_dump
+from rescore.decode.split import Part
 from rescore.lattice.dump import Dump
-
-MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """tasks that are shown (None: all), how drafts are made, what the browser shows, the seed of the intervals."""
+    """tasks that are shown (None: all) and the part of them (None: all of it), how drafts are made, what the browser shows,
+    the seed of the intervals."""
 
     tasks: tuple[str, ...] | None = None
+    part: Part | None = None
+    seed: int = 0
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
 
@@ -43,18 +46,20 @@ class Sources:
 def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, advance: Callable[[int], None] = lambda rows: None) -> Report:
     """The report on a dump. advance: called with the number of rows done, for a progress bar of all rows of the tasks."""
     tasks = [name for name in dump.tasks if options.tasks is None or name in options.tasks]
-    result = replay_dump(dump, report_drafters(dump, rescorer, options.replay), tasks=tasks, advance=advance)
-    measured = [task.to_json() for task in result.tasks]
-    overall = {measure: mean_over_tasks(measured, measure) for measure in MEANS}
+    drafters = report_drafters(dump, rescorer, options.replay)
+    result = replay_dump(dump, drafters, tasks=tasks, split=options.part, advance=advance)
+    figures = Figures.of(result, seed=options.seed)
     shown = browser(dump, rescorer, options.browser, tasks=tasks, words=sources.words)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
         subtitle=subtitle(dump, tasks, sources),
-        tiles=efficiency.tiles(overall),
+        tiles=efficiency.tiles(figures.overall),
         sections=(
-            efficiency.section(overall, measured),
+            efficiency.section(figures),
+            differences.section(figures),
             lattices.section(shown),
+            repetition.section(figures),
             provenance.section(dump, facts, sources.settings),
         ),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, Tile, View
+from rescore.decode.report.figures import Figures
 
 # Table 4 of Kim et al.: dataset, base, 4-gram, neural 61M, parallel base, parallel 4-gram, oracle (k = 16).
 PAPER = (
@@ -19,11 +20,11 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-Figures = dict[str, Any]
+Values = dict[str, Any]
 
 
-def section(overall: Figures, tasks: Sequence[Figures]) -> Section:
-    """overall, tasks: as in the JSON of `rescore run`, of one dump."""
+def section(figures: Figures) -> Section:
+    overall, tasks = figures.overall, figures.tasks
     return Section(
         key="efficiency",
         title="Block efficiency",
@@ -34,12 +35,13 @@ def section(overall: Figures, tasks: Sequence[Figures]) -> Section:
             "heads' candidates can reach; the LM alone draws on the whole vocabulary and may pass it.",
             "Headroom is the share of the way from the base draft to the oracle. In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
             "and verify 128 tokens to do so.",
+            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed {figures.seed}).",
         ),
         parts=(_plot(overall, tasks), _table(overall, tasks), _headroom(overall, tasks), paper_table()),
     )
 
 
-def tiles(overall: Figures) -> tuple[Tile, ...]:
+def tiles(overall: Values) -> tuple[Tile, ...]:
     """The figures that a reader should know first."""
     efficiency, headroom, verified = (overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass"))
 
@@ -48,11 +50,13 @@ def tiles(overall: Figures) -> tuple[Tile, ...]:
         beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", {share:.0%} of headroom")
         return Tile(name=title, figure=f"{efficiency[name]:.2f}", beside=beside)
 
-    shown = [("base", "base draft"), ("parallel_rescored", "p best paths"), ("tree_16", "tree, 16 nodes"), ("tree_64", "tree, 64 nodes"), ("oracle", "oracle")]
+    trees = "tree" if "tree_16" in efficiency else "tree_base"
+    paths = "parallel_rescored" if "parallel_rescored" in efficiency else "parallel_base"
+    shown = [("base", "base draft"), (paths, "best paths"), (f"{trees}_16", "tree, 16 nodes"), (f"{trees}_64", "tree, 64 nodes"), ("oracle", "oracle")]
     return tuple(tile(name, title) for name, title in shown if name in efficiency)
 
 
-def _plot(overall: Figures, tasks: Sequence[Figures]) -> Plot:
+def _plot(overall: Values, tasks: Sequence[Values]) -> Plot:
     views = [View(name=MEAN, traces=_curves(overall)), *(View(name=task["task"], traces=_curves(task)) for task in tasks)]
     budgets = [value for name, value in overall["verified_per_pass"].items() if families.family_of(name).key != "oracle"]
     ticks = [2.0**i for i in range(11) if min(budgets) / 1.5 <= 2**i <= max(budgets) * 1.5]
@@ -64,7 +68,7 @@ def _plot(overall: Figures, tasks: Sequence[Figures]) -> Plot:
     )
 
 
-def _curves(figures: Figures) -> list[dict[str, Any]]:
+def _curves(figures: Values) -> list[dict[str, Any]]:
     efficiency, verified = figures["block_efficiency"], figures["verified_per_pass"]
     traces, budgets = [], []
     for family, names in families.curves(list(efficiency)):
@@ -80,27 +84,27 @@ def _curves(figures: Figures) -> list[dict[str, Any]]:
     return traces
 
 
-def _table(overall: Figures, tasks: Sequence[Figures]) -> Table:
+def _table(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = []
     for name in overall["block_efficiency"]:
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
-        rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name)), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
+        rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
     headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted per verified")
     return Table(title="Block efficiency per task", headers=headers, rows=rows, strong=_strong(overall))
 
 
-def _headroom(overall: Figures, tasks: Sequence[Figures]) -> Table:
+def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = [
-        (_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *(numbers.percent(task["headroom_recovered"].get(name)) for task in tasks), numbers.percent(mean))
+        (_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *(numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered")) for task in tasks), numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")))
         for name, mean in overall["headroom_recovered"].items()
     ]
     return Table(title="Headroom recovered", headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"), rows=rows)
 
 
-def _interval(figures: Figures, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
+def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
     """The bootstrap's, where there is one."""
-    found = figures.get("intervals", {}).get(measure, {}).get(name)
+    found = figures.get("interval", {}).get(measure, {}).get(name)
     return None if found is None or None in found else (found[0], found[1])
 
 
@@ -108,7 +112,7 @@ def _drafter(name: str) -> Cell:
     return numbers.text(families.label(name))
 
 
-def _strong(overall: Figures) -> frozenset[int]:
+def _strong(overall: Values) -> frozenset[int]:
     return frozenset(place for place, name in enumerate(overall["block_efficiency"]) if name in ("tree_16", "tree_64"))
 
 
