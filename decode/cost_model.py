@@ -23,6 +23,11 @@ from .model_shape import ModelShape
 from .pass_costs import PassCosts
 
 
+def _at_least(name: str, value: float, least: float, owner: str = "") -> None:
+    if not (math.isfinite(value) and value >= least):
+        raise ValueError(f"{owner + ': ' if owner else ''}{name}: expected a finite number of at least {least:g}, got {value!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A way to decode, and what was measured of it.
@@ -224,8 +229,3 @@ def stops_paying(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batche
             if one.times_plain > 1:
                 last[one.way.name] = place
     return {name: batches[place + 1] if place + 1 < len(batches) else None for name, place in last.items()}
-
-
-def _at_least(name: str, value: float, least: float, owner: str = "") -> None:
-    if not (math.isfinite(value) and value >= least):
-        raise ValueError(f"{owner + ': ' if owner else ''}{name}: expected a finite number of at least {least:g}, got {value!r}")

@@ -139,7 +139,10 @@ def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
     if isinstance(inner, dict):
         config = inner
     for name, what in NOT_MODELLED.items():
-        if (config.get(name) or 0) > (1 if "experts" in name else 0):
+        value = config.get(name) or 0
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"{path}: {name}: expected a number, got {value!r:.80}")
+        if value > (1 if "experts" in name else 0):
             raise ValueError(f"{path}: expected a plain decoder, got {what} ({name} {config[name]!r}), whose costs are not modelled")
     found = {field: _first(config, names, path) for field, names in NAMES.items()}
     hidden = _known(config, HIDDEN)
