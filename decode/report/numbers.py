@@ -18,14 +18,14 @@ def count(value: float) -> Cell:
 def decimal(value: float | None, digits: int = 2, interval: tuple[float, float] | None = None) -> Cell:
     if value is None:
         return NONE
-    note = f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}" if interval else ""
+    note = _range(*interval, digits) if interval else ""
     return Cell(f"{value:.{digits}f}", float(value), note)
 
 
 def percent(value: float | None, digits: int = 0, interval: tuple[float, float] | None = None) -> Cell:
     if value is None:
         return NONE
-    note = f"{100 * interval[0]:.{digits}f}–{100 * interval[1]:.{digits}f}%" if interval else ""
+    note = _range(100 * interval[0], 100 * interval[1], digits) + "%" if interval else ""
     return Cell(f"{100 * value:.{digits}f}%", float(value), note)
 
 
@@ -33,3 +33,7 @@ def p_value(value: float | None) -> Cell:
     if value is None:
         return NONE
     return Cell("< 0.001" if value < 0.001 else f"{value:.3f}", value)
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    return f"{low:.{digits}f}{' to ' if low < 0 else '–'}{high:.{digits}f}"

@@ -12,7 +12,7 @@ from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.content import Report
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
-from rescore.decode.report.sections import differences, efficiency, lattices, provenance, repetition
+from rescore.decode.report.sections import cost, differences, efficiency, lattices, provenance, repetition
 from rescore.decode.run import replay_dump
 from rescore.decode.split import Part
 from rescore.lattice.dump import Dump
@@ -21,13 +21,14 @@ from rescore.lattice.dump import Dump
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     """tasks that are shown (None: all) and the part of them (None: all of it), how drafts are made, what the browser shows,
-    the seed of the intervals."""
+    the seed of the intervals, where drafts are costed (None: nowhere)."""
 
     tasks: tuple[str, ...] | None = None
     part: Part | None = None
     seed: int = 0
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
+    cost: cost.CostOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
     result = replay_dump(dump, drafters, tasks=tasks, split=options.part, advance=advance)
     figures = Figures.of(result, seed=options.seed)
     shown = browser(dump, rescorer, options.browser, tasks=tasks, words=sources.words)
+    ways = cost.ways(result, figures, dump.header.heads - 1, options.replay.paths)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
@@ -60,6 +62,7 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
             differences.section(figures),
             lattices.section(shown),
             repetition.section(figures),
+            *([cost.section(options.cost, ways)] if options.cost else []),
             provenance.section(dump, facts, sources.settings),
         ),
     )

@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rescore.decode import cost_inputs
 from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions.cost import chosen
+from rescore.decode.cost_model import Clock, Roofline, Stopwatch
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.markdown import markdown
 from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, Sources, report
+from rescore.decode.report.sections.cost import CostOptions
+from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
 
 
@@ -25,8 +30,12 @@ def call(args: argparse.Namespace) -> None:
     (dump,) = models.open_dumps([args.dump], args)
     rescorer = models.open_rescorer(args, [dump])
     sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
+    split = Split.of_dump(dump, args.tune_sequences)
     options = ReportOptions(
         tasks=tuple(args.task) if args.task else None,
+        part=split.part(args.part),
+        seed=args.seed,
+        cost=costs(args),
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
     )
@@ -42,6 +51,17 @@ def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: So
         return report(dump, rescorer, options, sources, advance=lambda rows: bar.advance(progress, rows))
 
 
+def costs(args: argparse.Namespace) -> CostOptions:
+    shape = cost_inputs.open_shape(args.model)
+    if args.passes:
+        clock: Clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
+        machine = f"the machine of {args.passes}"
+    else:
+        accelerator = chosen(args.gpu)
+        clock, machine = Roofline(accelerator=accelerator), accelerator.name
+    return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
+
+
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     alpha = models.weights(args)
     return {
@@ -51,6 +71,8 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         "paths": args.paths,
         "top_k": args.top_k or "all in the dump",
         "semantics": args.semantics,
+        "part": args.part,
+        "seed": args.seed,
         "threads": args.threads,
     }
 
@@ -62,10 +84,11 @@ def command(args: argparse.Namespace) -> Sequence[str]:
         words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
-    words += ["--paths", str(args.paths)]
-    for name in ("top_k", "tokenizer"):
-        if getattr(args, name):
+    words += ["--paths", str(args.paths), "--part", args.part, "--seed", str(args.seed)]
+    for name in ("top_k", "tokenizer", "tune_sequences", "passes"):
+        if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    words += ["--model", args.model, *(() if args.passes else ("--gpu", args.gpu)), "--length", str(args.length)]
     for task in args.task or ():
         words += ["--task", task]
     return words
