@@ -102,8 +102,9 @@ class Resampled:
             return None
         value = (self.value[has, at] - self.value[has, base]) / room[has]
         drawn = self.samples[:, has]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            recovered = (drawn[..., at] - drawn[..., base]) / (drawn[..., oracle] - drawn[..., base])
+        drawn_room = drawn[..., oracle] - drawn[..., base]
+        # A draw without headroom has no share of it, and is left out.
+        recovered = np.divide(drawn[..., at] - drawn[..., base], drawn_room, out=np.full(drawn_room.shape, np.nan), where=drawn_room > 0)
         return self._interval(value, recovered, None)
 
     def to_json(self, task: str | None = None) -> dict[str, Any]:
@@ -128,7 +129,6 @@ class Resampled:
         drawn = self._of(samples, task)
         if np.isnan(drawn).all():
             return Interval(value=float(self._of(value, task)), low=None, high=None)
-        # A draw without headroom has no share of it.
         low, high = np.nanquantile(drawn, [(1 - self.level) / 2, (1 + self.level) / 2])
         return Interval(value=float(self._of(value, task)), low=float(low), high=float(high))
 
