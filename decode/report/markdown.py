@@ -16,7 +16,7 @@ def markdown(report: Report) -> str:
     lines = [f"# {_plain(report.title)}", "", _plain(report.subtitle), ""]
     for section in report.sections:
         parts = [part for part in section.parts if isinstance(part, (Table, Facts))]
-        if parts:
+        if parts or section.browser is None:
             lines += _section(section, parts)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -12,8 +12,8 @@ from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.content import Report
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
-from rescore.decode.report.sections import cost, differences, efficiency, lattices, provenance, repetition
-from rescore.decode.run import replay_dump
+from rescore.decode.report.sections import cost, differences, efficiency, lattices, provenance, repetition, summary
+from rescore.decode.run import DumpResult, replay_dump
 from rescore.decode.split import Part
 from rescore.lattice.dump import Dump
 
@@ -55,9 +55,10 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
-        subtitle=subtitle(dump, tasks, sources),
+        subtitle=subtitle(dump, result, options, sources),
         tiles=efficiency.tiles(figures.overall),
         sections=(
+            summary.section(figures),
             efficiency.section(figures),
             differences.section(figures),
             lattices.section(shown),
@@ -68,9 +69,13 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
     )
 
 
-def subtitle(dump: Dump, tasks: Sequence[str], sources: Sources) -> str:
+def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: Sources) -> str:
     header = dump.header
     sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
     models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"
-    rows = sum(task.rows for task in header.tasks if task.name in tasks)
-    return f"{header.kind} text{sampled}, {len(tasks)} tasks, {rows:,} positions, {header.heads} heads with {header.top_k} candidates, {models}"
+    part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part.name if options.part else "all", "")
+    sequences = sum(len(task.tokens) for task in result.tasks)
+    return (
+        f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of {result.lattices:,} positions, "
+        f"{header.heads} heads with {header.top_k} candidates, {models}"
+    )

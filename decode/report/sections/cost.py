@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rescore.decode.cost_model import PLAIN, Clock, Forecast, Precision, Roofline, Stopwatch, Way, fastest, forecast, per_token
+from rescore.decode.cost_model import (
+    PLAIN,
+    Clock,
+    Forecast,
+    Precision,
+    Roofline,
+    Stopwatch,
+    Way,
+    fastest,
+    forecast,
+    per_token,
+)
 from rescore.decode.model_shape import ModelShape
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
@@ -59,7 +70,7 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     batches = _batches(options, SHOWN)
     by_batch = {batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches}
     best = "; ".join(f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, {fastest(found).times_plain:.2f} times plain decoding" for batch, found in by_batch.items())
-    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
+    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here, for each family at its largest budget." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
     return Section(
         key="cost",
         title="Cost on a machine",
