@@ -50,7 +50,7 @@ def show_lattice(page: Any) -> None:
     page.get_by_label("Task", exact=True).select_option(best["task"])
     page.get_by_label("Sequence").select_option(str(best["sequence"]))
     page.get_by_label("Pass", exact=True).fill(str(best["step"]))
-    page.evaluate("document.getElementById('browser').scrollIntoView()")
+    page.evaluate("document.activeElement.blur(); document.getElementById('browser').scrollIntoView()")
 
 
 def reduced(png: bytes) -> bytes:

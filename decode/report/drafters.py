@@ -9,13 +9,14 @@ from rescore.decode.replays.oracle import OracleReplay
 from rescore.decode.replays.paths import PathReplay
 from rescore.decode.replays.standard import ReplayOptions, check_models
 from rescore.decode.replays.trees import TreeReplay
+from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
 
 PATHS = (1, 2, 4, 8, 16, 32)
 NODES = (8, 16, 32, 64, 128)
 
 
-def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> list[ReplayDrafter]:
+def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split) -> list[ReplayDrafter]:
     """ValueError if a model's vocabulary or tokenizer is not that of the dump."""
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k

@@ -51,18 +51,23 @@ def _plot(plot: Plot, key: str) -> str:
 
 
 def _table(table: Table, key: str) -> Iterator[str]:
+    kinds = ["" if any(row[place].value is not None for row in table.rows) else " class=words" for place in range(len(table.headers))]
     yield f'<p class="caption" id="{key}-title">{text(table.title)}</p>'
     yield f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table aria-labelledby="{key}-title">'
-    yield "<thead><tr>" + "".join(f'<th scope="col"><button type="button">{text(header)}</button></th>' for header in table.headers) + "</tr></thead>"
+    yield "<thead><tr>" + "".join(_header(header, kind) for header, kind in zip(table.headers, kinds)) + "</tr></thead>"
     yield "<tbody>"
     for number, row in enumerate(table.rows):
-        cells = "".join(_cell(cell, "th" if place == 0 else "td") for place, cell in enumerate(row))
+        cells = "".join(_cell(cell, "th" if place == 0 else "td", kinds[place]) for place, cell in enumerate(row))
         yield f"<tr{' class=strong' if number in table.strong else ''}>{cells}</tr>"
     yield "</tbody></table></div>"
 
 
-def _cell(cell: Cell, tag: str) -> str:
-    scope = ' scope="row"' if tag == "th" else ""
+def _header(header: str, kind: str) -> str:
+    return f'<th scope="col"{kind}><button type="button">{text(header)}</button></th>'
+
+
+def _cell(cell: Cell, tag: str, kind: str) -> str:
+    scope = kind + (' scope="row"' if tag == "th" else "")
     value = "" if cell.value is None else f' data-value="{cell.value!r}"'
     note = f"<small>{text(cell.note)}</small>" if cell.note else ""
     return f"<{tag}{scope}{value}>{text(cell.text)}{note}</{tag}>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rescore.decode.report.content import Cell
 
 NONE = Cell("–", None)
@@ -37,3 +39,10 @@ def p_value(value: float | None) -> Cell:
 
 def _range(low: float, high: float, digits: int) -> str:
     return f"{low:.{digits}f}{' to ' if low < 0 else '–'}{high:.{digits}f}"
+
+
+def interval(pair: Sequence[float | None] | None) -> tuple[float, float] | None:
+    """[low, high] of a report, None where there is none."""
+    if pair is None or pair[0] is None or pair[1] is None:
+        return None
+    return pair[0], pair[1]

@@ -24,8 +24,12 @@ def curve(
     dash: str = "solid",
     mode: str = "lines+markers",
     texts: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Points joined by a line, with bars from low to high where intervals are given."""
+    """Points joined by a line, with bars from low to high where intervals are given.
+
+    texts are shown when a point is pointed at, labels beside it (mode "markers+text").
+    """
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": mode,
@@ -38,9 +42,16 @@ def curve(
     if texts:
         trace["text"] = [caption(one) for one in texts]
         trace["hovertemplate"] = "%{text}<br>%{y}<extra></extra>"
+    if labels:
+        trace |= {"text": [caption(one) for one in labels], "textposition": "top center"}
     if intervals and any(intervals):
         trace["error_y"] = _bars(y, intervals)
     return trace
+
+
+def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
+    """The trace in a colour of a scale, from 0 to 1: of curves that have an order."""
+    return {**trace, "meta": {"shade": round(share, 4)}}
 
 
 def bars(name: str, x: Sequence[str], y: Sequence[float | None], *, series: str = "tree", intervals: Sequence[Interval | None] | None = None) -> dict[str, Any]:

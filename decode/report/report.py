@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
-from rescore.decode.report.content import Report
-from rescore.decode.report.drafters import report_drafters
-from rescore.decode.report.figures import Figures
-from rescore.decode.report.sections import cost, differences, efficiency, lattices, provenance, repetition, summary
-from rescore.decode.run import DumpResult, replay_dump
-from rescore.decode.split import Part
+from rescore.decode.report.content import Report, Section
+from rescore.decode.report.measured import LOST, Measured, measure
+from rescore.decode.report.sections import (
+    acceptance,
+    cost,
+    differences,
+    efficiency,
+    entropies,
+    lattices,
+    lost,
+    models,
+    oracle,
+    parallel,
+    provenance,
+    recall,
+    repetition,
+    summary,
+    weights,
+)
+from rescore.decode.run import DumpResult
+from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """tasks that are shown (None: all) and the part of them (None: all of it), how drafts are made, what the browser shows,
-    the seed of the intervals, where drafts are costed (None: nowhere)."""
+    """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are made, what the
+    browser shows, the seed of the intervals, where drafts are costed (None: nowhere)."""
 
+    split: Split
+    part: str = "heldout"
     tasks: tuple[str, ...] | None = None
-    part: Part | None = None
     seed: int = 0
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
     cost: cost.CostOptions | None = None
+
+    def tasks_of(self, dump: Dump) -> list[str]:
+        return [name for name in dump.tasks if self.tasks is None or name in self.tasks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,35 +64,45 @@ class Sources:
 
 
 def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, advance: Callable[[int], None] = lambda rows: None) -> Report:
-    """The report on a dump. advance: called with the number of rows done, for a progress bar of all rows of the tasks."""
-    tasks = [name for name in dump.tasks if options.tasks is None or name in options.tasks]
-    drafters = report_drafters(dump, rescorer, options.replay)
-    result = replay_dump(dump, drafters, tasks=tasks, split=options.part, advance=advance)
-    figures = Figures.of(result, seed=options.seed)
-    shown = browser(dump, rescorer, options.browser, tasks=tasks, words=sources.words)
-    ways = cost.ways(result, figures, dump.header.heads - 1, options.replay.paths)
+    """The report on a dump. advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
+    tasks, part = options.tasks_of(dump), options.split.part(options.part)
+    measured = measure(dump, rescorer, options.replay, options.split, part=part, tasks=tasks, seed=options.seed, names=sources.models, advance=advance)
+    shown = browser(dump, rescorer, options.browser, tasks=[task.task for task in measured.result.tasks], words=sources.words)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
-        subtitle=subtitle(dump, result, options, sources),
-        tiles=efficiency.tiles(figures.overall),
-        sections=(
-            summary.section(figures),
-            efficiency.section(figures),
-            differences.section(figures),
-            lattices.section(shown),
-            repetition.section(figures),
-            *([cost.section(options.cost, ways)] if options.cost else []),
-            provenance.section(dump, facts, sources.settings),
-        ),
+        subtitle=subtitle(dump, measured.result, options, sources),
+        tiles=efficiency.tiles(measured.figures.overall),
+        sections=[*sections(dump, measured, shown, options), provenance.section(dump, facts, sources.settings)],
     )
+
+
+def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: ReportOptions) -> Iterator[Section]:
+    figures, p = measured.figures, options.replay.paths
+    yield summary.section(figures)
+    yield efficiency.section(figures)
+    yield differences.section(figures)
+    yield lattices.section(shown)
+    yield parallel.section(figures, p)
+    yield lost.section(measured.lost, **LOST)
+    yield recall.section(measured.recall)
+    yield acceptance.section(measured.acceptance)
+    yield repetition.section(figures)
+    yield oracle.section(measured.oracle, options.seed)
+    yield entropies.section(measured.entropies)
+    if measured.orders:
+        yield models.section(measured.orders, measured.several, options.seed)
+    if measured.weights:
+        yield weights.section(measured.weights)
+    if options.cost:
+        yield cost.section(options.cost, cost.ways(measured.result, figures, dump.header.heads - 1, p))
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: Sources) -> str:
     header = dump.header
     sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
     models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"
-    part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part.name if options.part else "all", "")
+    part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part, "")
     sequences = sum(len(task.tokens) for task in result.tasks)
     return (
         f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of {result.lattices:,} positions, "

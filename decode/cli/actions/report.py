@@ -16,6 +16,7 @@ from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.markdown import markdown
+from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, Sources, report
 from rescore.decode.report.sections.cost import CostOptions
@@ -30,10 +31,10 @@ def call(args: argparse.Namespace) -> None:
     (dump,) = models.open_dumps([args.dump], args)
     rescorer = models.open_rescorer(args, [dump])
     sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
-    split = Split.of_dump(dump, args.tune_sequences)
     options = ReportOptions(
         tasks=tuple(args.task) if args.task else None,
-        part=split.part(args.part),
+        split=Split.of_dump(dump, args.tune_sequences),
+        part=args.part,
         seed=args.seed,
         cost=costs(args),
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
@@ -47,7 +48,8 @@ def call(args: argparse.Namespace) -> None:
 
 def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources):
     with output.progress_bar() as bar, models.naming(dump):
-        progress = bar.add_task(str(dump.path), total=sum(task.rows for task in dump.header.tasks if options.tasks is None or task.name in options.tasks))
+        total = rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump))
+        progress = bar.add_task(str(dump.path), total=total)
         return report(dump, rescorer, options, sources, advance=lambda rows: bar.advance(progress, rows))
 
 

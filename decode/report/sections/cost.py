@@ -119,7 +119,7 @@ def _times(by_batch: dict[int, list[Forecast]]) -> Table:
             if here is fastest(found):
                 strong.add(place)
         rows.append((numbers.text(one.way.name), *cells))
-    headers = ["way", *(f"{name}, {batch}" for batch in by_batch for name in ("ms a step", "tokens/s", "× plain"))]
+    headers = ["way", *(f"{batch} text{'s' if batch > 1 else ''}: {name}" for batch in by_batch for name in ("ms", "tokens/s", "× plain"))]
     return Table(title="Time of a step, with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else "Time of a step, by texts at once", headers=headers, rows=rows, strong=frozenset(strong))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
 
 def _table(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = []
-    for name in overall["block_efficiency"]:
+    for name in _tabled(overall):
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
         rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
@@ -97,23 +98,28 @@ def _table(overall: Values, tasks: Sequence[Values]) -> Table:
 def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = [
         (_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *(numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered")) for task in tasks), numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")))
-        for name, mean in overall["headroom_recovered"].items()
+        for name in _tabled(overall)
+        if (mean := overall["headroom_recovered"].get(name)) is not None
     ]
     return Table(title="Headroom recovered", headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"), rows=rows)
 
 
 def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
     """The bootstrap's, where there is one."""
-    found = figures.get("interval", {}).get(measure, {}).get(name)
-    return None if found is None or None in found else (found[0], found[1])
+    return numbers.interval(figures["interval"].get(measure, {}).get(name))
 
 
 def _drafter(name: str) -> Cell:
     return numbers.text(families.label(name))
 
 
+def _tabled(overall: Values) -> list[str]:
+    """All but numbers of paths between one and p, which have a section of their own."""
+    return [name for name in overall["block_efficiency"] if not re.fullmatch(r"parallel_\w+_\d+", name)]
+
+
 def _strong(overall: Values) -> frozenset[int]:
-    return frozenset(place for place, name in enumerate(overall["block_efficiency"]) if name in ("tree_16", "tree_64"))
+    return frozenset(place for place, name in enumerate(_tabled(overall)) if name in ("tree_16", "tree_64"))
 
 
 def paper_table() -> Table:

@@ -55,7 +55,7 @@ def _control(figures: Figures) -> str:
         return ""
     parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
     worst = min(_sign(difference) for _, difference in found)
-    moral = " Heads this weak add little to a language model that knows the domain; look at open lattices, wider candidates, or better heads." if worst < 0 else ""
+    moral = " Where it does, these heads add nothing to the language model: look at open lattices, more candidates, or better heads." if worst < 0 else ""
     return f"The control, the language model drafting without any head: {', '.join(parts)}.{moral}"
 
 
@@ -98,4 +98,4 @@ def _range(figures: Figures, name: str, measure: str = "block_efficiency") -> st
     if pair is None or None in pair:
         return ""
     low, high = pair
-    return f" ({low:.0%}–{high:.0%})" if measure == "headroom_recovered" else f" ({low:.2f}–{high:.2f})"
+    return f" ({100 * low:.0f}–{high:.0%})" if measure == "headroom_recovered" else f" ({low:.2f}–{high:.2f})"

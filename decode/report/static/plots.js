@@ -12,13 +12,17 @@ const plots = (() => {
     document.head.append(script);
   }
 
+  function mixed(share) {
+    const channels = (name) => theme.colour(name).match(/[0-9a-f]{2}/g).map((part) => parseInt(part, 16));
+    const [from, to] = share < 0.5 ? ["scale-first", "scale-middle"].map(channels) : ["scale-middle", "scale-last"].map(channels);
+    const part = share < 0.5 ? 2 * share : 2 * share - 1;
+    return `rgb(${from.map((value, place) => Math.round(value + part * (to[place] - value))).join(", ")})`;
+  }
+
   function coloured(trace) {
-    const colour = theme.colour(`series-${trace.meta?.series ?? "other"}`) || theme.colour("series-other");
+    const shade = trace.meta?.shade;
+    const colour = shade === undefined ? theme.colour(`series-${trace.meta?.series}`) || theme.colour("series-other") : mixed(shade);
     const copy = { ...trace, error_y: trace.error_y && { ...trace.error_y, color: colour } };
-    if (trace.type === "heatmap") {
-      const scale = [[0, theme.colour("surface")], [1, theme.colour("series-tree")]];
-      return { ...copy, colorscale: scale, textfont: { size: 11 } };
-    }
     if (trace.type === "bar") return { ...copy, marker: { color: colour } };
     return { ...copy, line: { width: 2, ...trace.line, color: colour }, marker: { size: 7, ...trace.marker, color: colour } };
   }
@@ -37,8 +41,8 @@ const plots = (() => {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: text },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest",
       hoverlabel: { bgcolor: theme.colour("surface"), bordercolor: theme.colour("border"), font: { color: text } },
-      margin: { l: 48, r: 12, t: 8, b: 48 }, showlegend: traces.length > 1 && traces[0].type !== "heatmap",
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 }, ...(narrow && { x: -0.12, entrywidth: 118 }) },
+      margin: { l: 48, r: 12, t: 8, b: 48 }, showlegend: traces.length > 1,
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 }, ...(narrow && { x: -0.15, entrywidth: 98, font: { size: 11 } }) },
     };
   }
 
