@@ -26,8 +26,8 @@ from .drafters.lattice import Slots
 from .models.block import Block
 from .models.medusa import MedusaHeads
 from .models.target import Target
-from .replay import MODEL_SIZES, TREE_SIZES, ReplayOptions
-from .run import mean_over_tasks, rescore_dump
+from .replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
+from .run import mean_over_tasks, replay_dump
 
 SAMPLE = 64  # lattices that searches are timed on
 
@@ -253,5 +253,5 @@ def _search_seconds(way: Way, sausages: Sausage, histories: np.ndarray, batch: i
 
 def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:
     """Tokens a pass of every drafter, the mean over the dump's tasks."""
-    result = rescore_dump(dump, rescorer, options)
+    result = replay_dump(dump, standard_drafters(dump, rescorer, options))
     return mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency")

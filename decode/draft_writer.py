@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay import Worth
+from rescore.decode.draft import Drafts
 from rescore.lattice.block import Block
 
 SUFFIXES = (".parquet", ".jsonl")
@@ -30,9 +30,9 @@ class DraftWriter:
         self._stream = stream
         self._parquet: Any = _open_parquet(stream) if suffix == ".parquet" else None
 
-    def add(self, dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> None:
-        """The drafts of the visited rows [n] of a block."""
-        columns = _columns(dump, block, worth, visited)
+    def add(self, dump: str, block: Block, drafts: Drafts, visited: NDArray[np.int64]) -> None:
+        """The drafts of the visited rows [n] of a block; `drafts`: of all its rows."""
+        columns = _columns(dump, block, drafts, visited)
         if self._parquet is None:
             rows = zip(*columns.values())
             self._stream.write("".join(json.dumps(dict(zip(columns, row))) + "\n" for row in rows).encode())
@@ -60,9 +60,9 @@ def _open_parquet(stream: BinaryIO) -> Any:
     return pq.ParquetWriter(stream, pa.schema(list(fields.items())), compression="zstd")
 
 
-def _columns(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
+def _columns(dump: str, block: Block, drafts: Drafts, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
     """The drafts of all visited rows, one after the other; nine digits of a cost give back its float32."""
-    tokens, count = worth.drafts.tokens[visited], worth.drafts.count[visited]
+    tokens, count = drafts.tokens[visited], drafts.count[visited]
     truth = block.truth(visited)[:, None, :]
     accepted = np.logical_and.accumulate((tokens == truth) & (truth >= 0), axis=-1).sum(axis=-1)
     line, rank = np.nonzero(np.arange(tokens.shape[1]) < count[:, None])
@@ -77,6 +77,6 @@ def _columns(dump: str, block: Block, worth: Worth, visited: NDArray[np.int64]) 
         "position": (row - block.offsets[sequence]).tolist(),
         "rank": rank.tolist(),
         "tokens": [draft[:n] for draft, n in zip(tokens[line, rank].tolist(), size)],
-        "cost": [float(f"{cost:.9g}") for cost in worth.drafts.cost[visited][line, rank].tolist()],
+        "cost": [float(f"{cost:.9g}") for cost in drafts.cost[visited][line, rank].tolist()],
         "accepted": accepted[line, rank].tolist(),
     }

@@ -1,4 +1,4 @@
-"""Replaying a dump: how many target passes each drafter would have needed, exactly.
+"""Replaying a dump: how many target passes a drafter would have needed, exactly.
 
 The continuation does not depend on the drafts, so what every row's draft is worth can be found first, for all rows
 at once, and the passes counted afterwards by jumping from row to row (DESIGN section 6): the prompt's pass yields one
@@ -7,101 +7,71 @@ token; a pass that verifies the draft of row i accepts n tokens, yields n + 1, a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft import Drafts, Rescorer, propose_trees
+from rescore.decode.draft import Drafts
+from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
-from rescore.lattice.oracle import oracle_lengths
 from rescore.lattice.tree import accepted_by_size
-
-TREE_SIZES = (16, 32, 64, 128)
-MODEL_SIZES = (16, 64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    """paths p, candidates K (None: all of the dump), backoff semantics of the p best drafts."""
-
-    paths: int = 16
-    top_k: int | None = None
-    semantics: str = "failure"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.paths <= 1024:
-            raise ValueError(f"paths: expected 1..1024, got {self.paths}")
-        if self.top_k is not None and not 1 <= self.top_k <= 64:
-            raise ValueError(f"top_k: expected 1..64, got {self.top_k}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Worth:
-    """What the drafts of every row of a block are worth.
+    """What one drafter's drafts of all n rows of a block are worth.
 
-    accepted  {drafter: int32 [n]}, tokens of the truth that the row's draft gets accepted
-    verified  {drafter: int32 [n]}, draft tokens that the pass verifies
-    base, rescored  the best draft of each row, int32 [n, T], without and with the models
-    drafts    the p best rescored drafts of each row, [n, p, T]
-    seconds   {"paths" | "tree": wall time of rescoring all rows}
+    accepted  int32 [n], tokens of the truth that the row's draft gets accepted
+    verified  int32 [n], draft tokens that the pass verifies
+    drafts    the strings themselves, [n, p, T], of drafters that propose strings
+    seconds   wall time of the search; drafters that share one search tell the same
+
+    Rows that no replay of these lengths visits may hold 0.
     """
 
-    accepted: dict[str, NDArray[np.int32]]
-    verified: dict[str, NDArray[np.int32]]
-    base: NDArray[np.int32]
-    rescored: NDArray[np.int32]
-    drafts: Drafts
-    seconds: dict[str, float] = field(default_factory=dict)
+    accepted: NDArray[np.int32]
+    verified: NDArray[np.int32]
+    drafts: Drafts | None = None
+    seconds: float | None = None
+
+
+class ReplayDrafter(Protocol):
+    """One way to draft, perhaps at several budgets, which are rows of a table."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its rows, in the order of the table."""
+
+    def worth(self, block: Block) -> Mapping[str, Worth]:
+        """The worth of every name's drafts of all rows of a block."""
+
+
+def worth_of_drafts(drafts: Drafts, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None) -> dict[str, Worth]:
+    """For each name and p, what the first p drafts [n, >= p, T] of every row are worth, verified as a batch."""
+    out = {}
+    for name, p in budgets.items():
+        first = Drafts(tokens=drafts.tokens[:, :p], cost=drafts.cost[:, :p], count=np.minimum(drafts.count, np.int32(p)))
+        verified = first.count * np.int32(truth.shape[1])
+        out[name] = Worth(accepted=accepted_of_drafts(first.tokens, truth), verified=verified, drafts=first, seconds=seconds)
+    return out
+
+
+def worth_of_trees(trees: Trees, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None) -> dict[str, Worth]:
+    """For each name and n, what the first n nodes of every row's tree are worth."""
+    by_size = accepted_by_size(trees.tokens, trees.parents, truth)
+    return {
+        name: Worth(accepted=by_size[:, min(n, by_size.shape[1]) - 1], verified=np.minimum(trees.count, np.int32(n)), seconds=seconds)
+        for name, n in budgets.items()
+    }
 
 
 def accepted_of_drafts(drafts: NDArray[np.int32], truth: NDArray[np.int32]) -> NDArray[np.int32]:
     """Longest prefix of the truth [B, T] among the drafts [B, p, T] of a lattice: int32 [B]. Padding is -1 in both."""
     same = (drafts == truth[:, None, :]) & (truth[:, None, :] >= 0)
     return np.minimum.accumulate(same, axis=-1).sum(axis=-1).max(axis=-1).astype(np.int32)
-
-
-def evaluate(block: Block, heads: Rescorer, rescorer: Rescorer, options: ReplayOptions) -> Worth:
-    """The worth of every drafter's draft in every row. `heads` has no model, `rescorer` the models."""
-    sausages, truth = block.sausages(k=options.top_k), block.truth()
-    histories = block.histories(slice(None), rescorer.context)
-    accepted: dict[str, NDArray[np.int32]] = {}
-    verified: dict[str, NDArray[np.int32]] = {}
-    rows, slots = truth.shape
-
-    def note_drafts(name: str, drafts: Drafts, p: int) -> None:
-        accepted[name] = accepted_of_drafts(drafts.tokens[:, :p], truth)
-        verified[name] = np.minimum(drafts.count, p) * np.int32(slots)
-
-    def note_trees(name: str, trees, sizes: Sequence[int]) -> None:
-        by_size = accepted_by_size(trees.tokens, trees.parents, truth)
-        for n in sizes:
-            accepted[f"{name}_{n}"] = by_size[:, min(n, by_size.shape[1]) - 1]
-            verified[f"{name}_{n}"] = np.minimum(trees.count, n)
-
-    base = heads.paths(sausages, histories, options.paths)
-    note_drafts("base", base, 1)
-    note_drafts("parallel_base", base, options.paths)
-    began = time.perf_counter()
-    drafts = rescorer.paths(sausages, histories, options.paths, semantics=options.semantics)
-    seconds = {"paths": time.perf_counter() - began}
-    note_drafts("rescored", drafts, 1)
-    note_drafts("parallel_rescored", drafts, options.paths)
-    note_trees("tree_base", heads.trees(sausages, histories, max(TREE_SIZES)), TREE_SIZES)
-    began = time.perf_counter()
-    trees = rescorer.trees(sausages, histories, max(TREE_SIZES))
-    seconds["tree"] = time.perf_counter() - began
-    note_trees("tree", trees, TREE_SIZES)
-    if rescorer.models:
-        control = propose_trees(rescorer.models[0], histories, slots=slots, n=max(MODEL_SIZES), threads=rescorer.threads)
-        note_trees("lm_alone", control, MODEL_SIZES)
-    accepted["oracle"] = oracle_lengths(sausages, truth)
-    verified["oracle"] = np.full(rows, slots, np.int32)
-    return Worth(
-        accepted=accepted, verified=verified, base=base.tokens[:, 0], rescored=drafts.tokens[:, 0], drafts=drafts, seconds=seconds
-    )
 
 
 def visited_rows(accepted: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,134 +1,167 @@
-"""Rescoring whole dumps: every drafter's block efficiency, task by task."""
+"""Replaying whole dumps: every drafter's block efficiency, task by task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft import Rescorer
 from rescore.decode.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay import MODEL_SIZES, TREE_SIZES, ReplayOptions, Worth, evaluate, visited_rows
+from rescore.decode.replay import ReplayDrafter, Worth, visited_rows
+from rescore.decode.split import Part
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 
-# In the order of the table; `lm_alone` is absent when there is no model.
-DRAFTERS = (
-    "base",
-    "rescored",
-    "parallel_base",
-    "parallel_rescored",
-    *(f"tree_base_{n}" for n in TREE_SIZES),
-    *(f"tree_{n}" for n in TREE_SIZES),
-    *(f"lm_alone_{n}" for n in MODEL_SIZES),
-    "oracle",
-)
+BASE, RESCORED, ORACLE = "base", "rescored", "oracle"  # names of drafters that others are measured against
 
-# What is called for each block: the block, its worth, and the rows that the p rescored drafts visit.
-Listener = Callable[[Block, Worth, NDArray[np.int64]], None]
+# What is called for each block: the block, the worth of every drafter, and the rows that each visits.
+Listener = Callable[[Block, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaskResult:
-    """Everything measured on one task of one dump."""
+    """Everything measured on one task of one dump.
+
+    tallies        one per drafter, in the order of the table
+    repetition     of the base and the rescored draft, where they were replayed
+    duel           the rescored against the base draft, None unless both were replayed
+    """
 
     task: str
-    sequences: int = 0
-    tokens: int = 0
-    loop_share: float = 0.0
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    repetition: dict[str, Repetition] = field(default_factory=lambda: {"base": Repetition(), "rescored": Repetition()})
-    duel: Duel = field(default_factory=Duel)
+    loop_share: float
+    tallies: dict[str, Tally]
+    repetition: dict[str, Repetition]
+    duel: Duel | None
 
-    def add(self, block: Block, worth: Worth, visited: dict[str, NDArray[np.int64]]) -> None:
-        self.sequences += block.sequences
-        self.tokens += block.rows
-        for name, accepted in worth.accepted.items():
-            tally = self.tallies.setdefault(name, Tally())
-            tally.add(accepted, worth.verified[name], visited[name], block.rows, block.sequences)
-        self.repetition["base"].add(worth.base[visited["base"]])
-        self.repetition["rescored"].add(worth.rescored[visited["rescored"]])
-        steps = visited["base"]
-        self.duel.add(worth.accepted["base"][steps], worth.accepted["rescored"][steps], worth.base[steps], worth.rescored[steps])
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, int64 [S]."""
+        return next(iter(self.tallies.values())).tokens
+
+    @property
+    def passes(self) -> dict[str, NDArray[np.int64]]:
+        """Target passes that each sequence takes, int64 [S] for each drafter."""
+        return {name: tally.passes for name, tally in self.tallies.items()}
 
     def to_json(self) -> dict[str, Any]:
-        names = [name for name in DRAFTERS if name in self.tallies]
-        efficiency = {name: self.tallies[name].block_efficiency for name in names}
-        base, oracle = efficiency["base"], efficiency["oracle"]
-        return {
+        efficiency = {name: tally.block_efficiency for name, tally in self.tallies.items()}
+        out: dict[str, Any] = {
             "task": self.task,
-            "sequences": self.sequences,
-            "tokens": self.tokens,
+            "sequences": len(self.tokens),
+            "tokens": int(self.tokens.sum()),
             "loop_share": self.loop_share,
             "block_efficiency": efficiency,
-            "headroom_recovered": {name: headroom_recovered(efficiency[name], base, oracle) for name in names if name not in ("base", "oracle")},
-            "verified_per_pass": {name: self.tallies[name].verified_per_pass for name in names},
-            "acceptance_length": {name: self.tallies[name].acceptance_length for name in names},
+            "headroom_recovered": headroom_of(efficiency),
+            "verified_per_pass": {name: tally.verified_per_pass for name, tally in self.tallies.items()},
+            "accepted_per_verified": {name: tally.accepted_per_verified for name, tally in self.tallies.items()},
+            "acceptance_length": {name: tally.acceptance_length for name, tally in self.tallies.items()},
             "repetition": {name: {"consecutive": value.consecutive, "max_run": value.max_run} for name, value in self.repetition.items()},
-            "rescored_against_base": {name: getattr(self.duel, name) for name in ("wins", "ties", "losses", "repairs", "regressions")},
         }
+        if self.duel:
+            out["rescored_against_base"] = {name: getattr(self.duel, name) for name in ("wins", "ties", "losses", "repairs", "regressions")}
+        return out
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DumpResult:
-    """All tasks of one dump, and the time that rescoring took."""
+    """All tasks of one dump. lattices: its rows; seconds: of each drafter that tells its search's wall time."""
 
     kind: str
     tasks: list[TaskResult]
-    lattices: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
+    lattices: int
+    seconds: dict[str, float]
 
-    def ms_per_lattice(self) -> dict[str, float]:
-        """Wall milliseconds per lattice of the p best drafts and of the largest tree."""
-        return {name: 1000 * value / max(self.lattices, 1) for name, value in self.seconds.items()}
+    @property
+    def names(self) -> list[str]:
+        """The drafters, in the order of the table."""
+        return list(self.tasks[0].tallies)
+
+    def ms_per_lattice(self, name: str) -> float:
+        """Wall milliseconds of a drafter's search per lattice."""
+        return 1000 * self.seconds[name] / max(self.lattices, 1)
 
 
-def rescore_dump(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None, *, tasks: Sequence[str] | None = None,
-                 advance: Callable[[int], None] = lambda rows: None, listeners: Iterable[Listener] = ()) -> DumpResult:
+def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
+    """Headroom recovered by every drafter but the base and the oracle; empty unless those two are among them."""
+    if not {BASE, ORACLE} <= set(efficiency):
+        return {}
+    base, oracle = efficiency[BASE], efficiency[ORACLE]
+    return {name: headroom_recovered(value, base, oracle) for name, value in efficiency.items() if name not in (BASE, ORACLE)}
+
+
+def replay_dump(
+    dump: Dump,
+    drafters: Sequence[ReplayDrafter],
+    *,
+    tasks: Sequence[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+    listeners: Iterable[Listener] = (),
+) -> DumpResult:
     """Replay (some tasks of) a dump with every drafter; one block of it is in memory at a time.
 
-    advance: called with the number of rows done, for a progress bar. ValueError if a model's vocabulary is not that
-    of the dump.
+    split: the part of each task that is replayed (None: all); tasks of which it has no sequence are left out.
+    advance: called with the number of rows done, for a progress bar. ValueError if two drafters have one name.
     """
-    options = options or ReplayOptions()
-    check_models(dump, rescorer)
-    heads = Rescorer(threads=rescorer.threads)
-    result = DumpResult(dump.header.kind, [])
-    for info in dump.header.tasks:
-        if tasks is not None and info.name not in tasks:
-            continue
-        task = TaskResult(info.name, loop_share=info.loop_share)
-        result.tasks.append(task)
-        for block in dump.blocks(info.name):
-            worth = evaluate(block, heads, rescorer, options)
-            visited = {name: visited_rows(accepted, block.offsets) for name, accepted in worth.accepted.items()}
-            task.add(block, worth, visited)
-            result.lattices += block.rows
-            for name, value in worth.seconds.items():
-                result.seconds[name] = result.seconds.get(name, 0.0) + value
+    names = [name for drafter in drafters for name in drafter.names]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"drafters: expected each name once, got {twice!r} twice")
+    results, seconds = [], dict.fromkeys(names, 0.0)
+    lattices = 0
+    for task in dump.tasks if tasks is None else [task for task in dump.tasks if task in tasks]:
+        builder = _Builder(task)
+        for block in dump.blocks(task) if split is None else split.blocks(dump, task):
+            worth: dict[str, Worth] = {}
+            for drafter in drafters:
+                worth.update(drafter.worth(block))
+            visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
+            builder.add(block, {name: worth[name] for name in names}, visited)
+            lattices += block.rows
+            for name in names:
+                seconds[name] += worth[name].seconds or 0.0
             for listener in listeners:
-                listener(block, worth, visited["parallel_rescored"])
+                listener(block, worth, visited)
             advance(block.rows)
-    return result
+        if builder.sequences:
+            results.append(builder.result())
+    if not results:
+        raise ValueError(f"{dump.path}: no sequence to replay: {'no task was chosen' if split is None else f'the part {split.name!r} is empty'}")
+    timed = {name: value for name, value in seconds.items() if value}
+    return DumpResult(kind=dump.header.kind, tasks=results, lattices=lattices, seconds=timed)
 
 
-def check_models(dump: Dump, rescorer: Rescorer) -> None:
-    """ValueError unless every model has the dump's vocabulary and, where both name one, its tokenizer."""
-    for model in rescorer.models:
-        if model.vocab_size != dump.header.vocab_size:
-            raise ValueError(
-                f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
-                "build the model with the tokenizer that the dump was made with"
-            )
-        if dump.header.tokenizer_sha256:
-            model.require_tokenizer(dump.header.tokenizer_sha256)
+@dataclass(slots=True)
+class _Builder:
+    """A task's result in the making."""
+
+    task: str
+    sequences: int = 0
+    loops: int = 0
+    parts: list[dict[str, Tally]] = field(default_factory=list)
+    repetition: dict[str, Repetition] = field(default_factory=dict)
+    duel: Duel | None = None
+
+    def add(self, block: Block, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+        self.sequences += block.sequences
+        self.loops += block.loops
+        self.parts.append({name: Tally.of_replay(one.accepted, one.verified, visited[name], block.offsets) for name, one in worth.items()})
+        best = {name: one.drafts.tokens[:, 0] for name in (BASE, RESCORED) if name in worth and (one := worth[name]).drafts}
+        for name, drafts in best.items():
+            self.repetition.setdefault(name, Repetition()).add(drafts[visited[name]])
+        if len(best) == 2:
+            self.duel, steps = self.duel or Duel(), visited[BASE]
+            self.duel.add(worth[BASE].accepted[steps], worth[RESCORED].accepted[steps], best[BASE][steps], best[RESCORED][steps])
+
+    def result(self) -> TaskResult:
+        tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
+        return TaskResult(task=self.task, loop_share=self.loops / self.sequences, tallies=tallies, repetition=self.repetition, duel=self.duel)
 
 
 def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:
     """The mean over tasks of every drafter's value; tasks in which it is undefined (None) are left out."""
-    names = [name for name in DRAFTERS if any(name in task[measure] for task in tasks)]
+    names = dict.fromkeys(name for task in tasks for name in task[measure])
     values = {name: [task[measure][name] for task in tasks if task[measure].get(name) is not None] for name in names}
     return {name: float(np.mean(value)) for name, value in values.items() if value}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,33 @@ class Block:
     def histories(self, rows: Any, n: int) -> NDArray[np.int32]:
         """`history` of many rows: int32 [R, n], padding -1 in front."""
         rows = np.arange(self.rows)[rows]
-        padded = np.full((len(rows), n), -1, np.int32)
-        for line, row in zip(padded, rows.tolist()):
-            history = self.history(row, n)
-            line[n - len(history) :] = history
-        return padded
+        sequence = self.sequence_of[rows]
+        place = rows[:, None] + np.arange(1 - n, 1)  # in tokens; what lies before the sequence is the prompt's end
+        before = self.offsets[sequence][:, None] - place
+        ends = self.prompt_offsets[sequence + 1][:, None]
+        in_prompt = (before > 0) & (ends - before >= self.prompt_offsets[sequence][:, None])
+        histories = np.where(before <= 0, self.tokens[np.maximum(place, 0)], -1).astype(np.int32)
+        histories[in_prompt] = self.prompt_tokens[(ends - before)[in_prompt]]
+        return histories
+
+    def part(self, first: int, last: int) -> Block:
+        """The sequences first..last - 1 of the block, at least one, as views."""
+        if not 0 <= first < last <= self.sequences:
+            raise ValueError(f"part: expected 0 <= first < last <= {self.sequences}, got {first} and {last}")
+        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        return replace(
+            self,
+            first_row=self.first_row + rows.start,
+            first_sequence=self.first_sequence + first,
+            tokens=self.tokens[rows],
+            offsets=self.offsets[first : last + 1] - self.offsets[first],
+            prompt_tokens=self.prompt_tokens[int(self.prompt_offsets[first]) : int(self.prompt_offsets[last])],
+            prompt_offsets=self.prompt_offsets[first : last + 1] - self.prompt_offsets[first],
+            topk_ids=self.topk_ids[rows],
+            topk_logp=self.topk_logp[rows],
+            entropy=self.entropy[rows],
+            seeds=None if self.seeds is None else self.seeds[rows],
+        )
 
     def check(self, vocab_size: int, *, exact: bool = False) -> None:
         """ValueError naming task, file, row and head of the first value that cannot be.

@@ -10,8 +10,8 @@ import pytest
 
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayOptions
-from rescore.decode.run import rescore_dump
+from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.run import DumpResult, replay_dump
 from rescore.lattice.dump import Dump
 
 TREES = (16, 32, 64, 128)
@@ -19,6 +19,10 @@ EFFICIENCY = {
     "base", "rescored", "parallel_base", "parallel_rescored", *(f"tree_base_{n}" for n in TREES),
     *(f"tree_{n}" for n in TREES), "lm_alone_16", "lm_alone_64", "oracle",
 }  # fmt: skip
+
+
+def replay_standard(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> DumpResult:
+    return replay_dump(dump, standard_drafters(dump, rescorer, options))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,7 @@ def test_keys(world, capsys):
 
 def test_figures_are_those_of_the_replay(world, capsys):
     model = Rescorer(cli.NGram.open(world / "a.ngram"), alpha=[[0.3, 0.2, 0.1]])
-    expected = rescore_dump(Dump.open(world / "forced"), model, ReplayOptions(paths=5, top_k=4))
+    expected = replay_standard(Dump.open(world / "forced"), model, ReplayOptions(paths=5, top_k=4))
     report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4)
     for task, result in zip(report["tasks"], expected.tasks):
         assert {name: value for name, value in task.items() if name not in ("dump", "kind")} == result.to_json()
@@ -82,7 +86,7 @@ def test_weights_of_models(world, capsys):
     mixed = cli.figures(capsys, "run", world / "forced", "--lm", f"{world / 'a.ngram'}=0.7", "--lm", f"{world / 'b.ngram'}=0.3")
     assert mixed["settings"]["lm"] == [{"path": str(world / "a.ngram"), "weight": 0.7}, {"path": str(world / "b.ngram"), "weight": 0.3}]
     models = [cli.NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
-    expected = rescore_dump(Dump.open(world / "forced"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA]))
+    expected = replay_standard(Dump.open(world / "forced"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA]))
     assert [task["block_efficiency"] for task in mixed["tasks"]] == [task.to_json()["block_efficiency"] for task in expected.tasks]
 
 
@@ -96,7 +100,7 @@ def test_one_candidate_leaves_no_choice(world, capsys):
 def test_epsilon(world, capsys):
     report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--semantics", "epsilon")
     assert report["settings"]["semantics"] == "epsilon"
-    expected = rescore_dump(Dump.open(world / "forced"), Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA), ReplayOptions(semantics="epsilon"))
+    expected = replay_standard(Dump.open(world / "forced"), Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA), ReplayOptions(semantics="epsilon"))
     assert report["tasks"][0]["block_efficiency"] == expected.tasks[0].to_json()["block_efficiency"]
 
 

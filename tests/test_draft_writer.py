@@ -9,7 +9,8 @@ import pytest
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.draft_writer import DraftWriter
-from rescore.decode.replay import ReplayOptions, accepted_of_drafts, evaluate, visited_rows
+from rescore.decode.replay import accepted_of_drafts, visited_rows
+from rescore.decode.replays.paths import PathReplay
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 
@@ -18,14 +19,14 @@ COLUMNS = ["dump", "task", "file", "sequence", "position", "rank", "tokens", "co
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
-    """(block, worth, visited) of every block of a dump, in blocks of few rows."""
+    """(block, drafts, visited) of every block of a dump, in blocks of few rows."""
     path = tmp_path_factory.mktemp("drafts") / "dump"
     made = dumps.write(path, made=dumps.sequences(count=10))
     rescorer = Rescorer(build([sequence["tokens"] for sequence in made], order=3, vocab_size=dumps.V, eot=0), alpha=0.5)
     found = []
     for block in Dump.open(path).blocks(rows=20):
-        worth = evaluate(block, Rescorer(), rescorer, ReplayOptions(paths=300))
-        found.append((block, worth, visited_rows(worth.accepted["parallel_rescored"], block.offsets)))
+        worth = PathReplay(rescorer=rescorer, budgets={"all": 300}).worth(block)["all"]
+        found.append((block, worth.drafts, visited_rows(worth.accepted, block.offsets)))
     return found
 
 
@@ -41,15 +42,15 @@ def test_rows(steps):
     rows = [json.loads(line) for line in written(".jsonl", steps).splitlines()]
     assert all(list(row) == COLUMNS for row in rows)
     number = 0
-    for block, worth, visited in steps:
+    for block, drafts, visited in steps:
         for at in visited.tolist():
             sequence = int(np.searchsorted(block.offsets, at, side="right")) - 1
-            for rank in range(int(worth.drafts.count[at])):
-                row, draft = rows[number], worth.drafts.tokens[at, rank]
+            for rank in range(int(drafts.count[at])):
+                row, draft = rows[number], drafts.tokens[at, rank]
                 assert (row["dump"], row["task"], row["file"]) == ("d", block.task, block.file)
                 assert row["sequence"] == block.first_sequence + sequence and row["position"] == at - block.offsets[sequence]
                 assert row["rank"] == rank and row["tokens"] == draft[draft >= 0].tolist()
-                assert np.float32(row["cost"]) == worth.drafts.cost[at, rank]
+                assert np.float32(row["cost"]) == drafts.cost[at, rank]
                 assert row["accepted"] == accepted_of_drafts(draft[None, None], block.truth([at]))[0]
                 number += 1
     assert number == len(rows) > 0 and max(row["rank"] for row in rows) == dumps.K ** (dumps.H - 1) - 1
@@ -68,9 +69,9 @@ def test_formats_are_equal(steps):
 def test_nothing_visited(steps):
     """A dump of single tokens has no drafts; its files are whole."""
     parquet = pytest.importorskip("pyarrow.parquet")
-    block, worth, _ = steps[0]
-    assert written(".jsonl", [(block, worth, np.zeros(0, np.int64))]) == b""
-    for some in ([], [(block, worth, np.zeros(0, np.int64))]):
+    block, drafts, _ = steps[0]
+    assert written(".jsonl", [(block, drafts, np.zeros(0, np.int64))]) == b""
+    for some in ([], [(block, drafts, np.zeros(0, np.int64))]):
         assert parquet.read_table(io.BytesIO(written(".parquet", some))).column_names == COLUMNS
 
 

@@ -14,8 +14,8 @@ from tiny_blockwise import CONFIG, untrained  # noqa: E402
 
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.neural import NeuralRescorer  # noqa: E402
-from rescore.decode.neural_replay import neural_replay  # noqa: E402
 from rescore.decode.replay import visited_rows  # noqa: E402
+from rescore.decode.replays.neural import NeuralReplay  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
 torch.set_num_threads(1)
@@ -41,12 +41,12 @@ def test_visited_rows_are_worth_what_they_are_in_a_replay_of_all(dump, paths, to
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=dumps.V, alpha=0.4, paths=paths)
     steps = gained = 0
     for block in dump.blocks():
-        got = neural_replay(block, rescorer, top_k=top_k, rows=rows)
+        got = NeuralReplay(name="neural", rescorer=rescorer, top_k=top_k, rows=rows).worth(block)["neural"]
         histories = [block.history(row, 1000) for row in range(block.rows)]
         trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
         accepted = np.array([trees[row].accepted(truth) for row, truth in enumerate(block.truth())])
         visited = visited_rows(accepted, block.offsets)
-        np.testing.assert_array_equal(got.visited, visited)
+        np.testing.assert_array_equal(visited_rows(got.accepted, block.offsets), visited)
         elsewhere = np.setdiff1d(np.arange(block.rows), visited)
         for name, everywhere in (("accepted", accepted), ("verified", trees.count)):
             np.testing.assert_array_equal(getattr(got, name)[visited], everywhere[visited])

@@ -6,8 +6,10 @@ import pytest
 
 from rescore.decode.draft import Rescorer, propose_trees
 from rescore.decode.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay import ReplayOptions, evaluate, visited_rows
-from rescore.decode.run import DRAFTERS, mean_over_tasks, rescore_dump
+from rescore.decode.replay import visited_rows
+from rescore.decode.replays.oracle import OracleReplay
+from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.run import mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build
@@ -64,12 +66,12 @@ def drafters(rescorer: Rescorer):
     return out
 
 
-def slow_replay(block, accepted_of) -> tuple[int, int]:
-    """Tokens and passes of a block, sequence by sequence."""
-    tokens = passes = 0
+def slow_replay(block, accepted_of) -> list[tuple[int, int]]:
+    """Tokens and passes of each sequence of a block."""
+    out = []
     for sequence in range(block.sequences):
         first, end = int(block.offsets[sequence]), int(block.offsets[sequence + 1])
-        passes += 1  # the prompt's, which yields the first token
+        passes = 1  # the prompt's, which yields the first token
         written, row = 1, first
         while written < end - first:
             truth = [int(token) for token in block.tokens[row + 1 : min(row + 1 + block.slots, end)]]
@@ -77,28 +79,25 @@ def slow_replay(block, accepted_of) -> tuple[int, int]:
             passes += 1
             written = min(written + n + 1, end - first)
             row += n + 1
-        tokens += written
-    return tokens, passes
+        out.append((written, passes))
+    return out
 
 
 def test_equals_the_slow_replay(dump, rescorer):
-    result = {task.task: task for task in rescore_dump(dump, rescorer).tasks}
+    replayed = replay_dump(dump, standard_drafters(dump, rescorer))
+    result = {task.task: task for task in replayed.tasks}
     seen = 0
     for name, accepted_of in drafters(rescorer).items():
         for task in dump.tasks:
-            tokens = passes = 0
-            for block in dump.blocks(task):
-                more = slow_replay(block, accepted_of)
-                tokens, passes = tokens + more[0], passes + more[1]
-            tally = result[task].tallies[name]
-            assert (tally.tokens, tally.passes) == (tokens, passes), (name, task)
+            slow = [one for block in dump.blocks(task) for one in slow_replay(block, accepted_of)]
+            assert list(zip(result[task].tokens.tolist(), result[task].passes[name].tolist())) == slow, (name, task)
             seen += 1
-    assert seen == len(DRAFTERS) * len(dump.tasks)
+    assert seen == len(replayed.names) * len(dump.tasks)
 
 
 def test_order_of_drafters(dump, rescorer):
     """What must hold on any dump: more drafts never do worse, and nothing beats the oracle of the lattice."""
-    for task in [result.to_json() for result in rescore_dump(dump, rescorer).tasks]:
+    for task in [result.to_json() for result in replay_dump(dump, standard_drafters(dump, rescorer)).tasks]:
         b = task["block_efficiency"]
         assert 1 <= b["base"] <= b["parallel_base"] <= b["oracle"] <= dumps.H
         assert b["rescored"] <= b["parallel_rescored"] <= b["oracle"]
@@ -107,19 +106,35 @@ def test_order_of_drafters(dump, rescorer):
 
 
 def test_blocks_do_not_matter(dump, rescorer):
-    """A task read in one block or in many gives the same counts."""
+    """A task read in one block or in many gives the same counts, sequence by sequence."""
     task = dump.tasks[0]
-    whole, parts = (rescorer_tallies(dump.blocks(task, rows=rows), rescorer) for rows in (10**6, 1))
+    whole, parts = (tallies(dump, dump.blocks(task, rows=rows), rescorer) for rows in (10**6, 1))
     assert whole == parts
 
 
-def rescorer_tallies(blocks, rescorer):
-    tallies: dict[str, Tally] = {}
+def tallies(dump, blocks, rescorer):
+    parts: dict[str, list[Tally]] = {}
     for block in blocks:
-        worth = evaluate(block, Rescorer(), rescorer, ReplayOptions(paths=4, top_k=3))
-        for name, accepted in worth.accepted.items():
-            tallies.setdefault(name, Tally()).add(accepted, worth.verified[name], visited_rows(accepted, block.offsets), block.rows, block.sequences)
-    return {name: (t.tokens, t.passes, t.accepted, t.verified, t.steps) for name, t in tallies.items()}
+        for drafter in standard_drafters(dump, rescorer, ReplayOptions(paths=4, top_k=3)):
+            for name, one in drafter.worth(block).items():
+                parts.setdefault(name, []).append(Tally.of_replay(one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets))
+    joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
+    return {name: [getattr(tally, field).tolist() for field in ("tokens", "passes", "accepted", "verified")] for name, tally in joined.items()}
+
+
+def test_names_are_told_apart(dump):
+    oracle = OracleReplay(widths={"oracle": None})
+    with pytest.raises(ValueError, match="drafters: expected each name once, got 'oracle' twice"):
+        replay_dump(dump, [oracle, oracle])
+    with pytest.raises(ValueError, match="no sequence to replay: no task was chosen"):
+        replay_dump(dump, [oracle], tasks=[])
+
+
+def test_some_drafters_alone(dump):
+    """Without base and oracle there is no headroom, and without strings no repetition."""
+    (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
+    report = task.to_json()
+    assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report
 
 
 def test_visited_rows_by_hand():
@@ -130,10 +145,13 @@ def test_visited_rows_by_hand():
 
 
 def test_tally_by_hand():
-    tally = Tally()
-    tally.add(np.array([2, 0, 0, 0, 0], np.int32), np.full(5, 8, np.int32), np.array([0, 3]), tokens=5, sequences=1)
-    assert tally.block_efficiency == 5 / 3  # the prompt's pass and two more
+    tally = Tally.of_replay(np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6]))
+    assert tally.tokens.tolist() == [5, 1]
+    assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
+    assert (tally.accepted.tolist(), tally.verified.tolist(), tally.steps) == ([2, 0], [16, 0], 2)
+    assert tally.block_efficiency == 6 / 4
     assert tally.verified_per_pass == 8
+    assert tally.accepted_per_verified == 2 / 16
     assert tally.acceptance_length == 1 + 2 / 2
 
 

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
-from rescore.decode.run import mean_over_tasks, rescore_dump
+from rescore.decode.replays.standard import standard_drafters
+from rescore.decode.run import mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -43,7 +44,7 @@ def main() -> None:
     table.add_row("perplexity", *(f"{np.exp(cost.mean()):.3f}" for cost in costs), f"{np.exp(costs[1].mean() - costs[0].mean()) - 1:+.3%}")
     for name, chosen in (("all tokens", np.ones(len(tokens), bool)), ("unlikely tokens", unlikely)):
         table.add_row(f"cost of {name}: root mean square, greatest error", "", "", f"{np.sqrt((error[chosen] ** 2).mean()):.4f}, {error[chosen].max():.4f} nats")
-    results = [rescore_dump(dump, Rescorer(model, alpha=DEFAULT_ALPHA)) for model in (exact, rounded)]
+    results = [replay_dump(dump, standard_drafters(dump, Rescorer(model, alpha=DEFAULT_ALPHA))) for model in (exact, rounded)]
     efficiencies = [mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency") for result in results]
     for drafter in DRAFTERS:
         means = [efficiency[drafter] for efficiency in efficiencies]

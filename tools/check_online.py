@@ -26,7 +26,8 @@ from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
 from rescore.decode.drafters.ngram import NGramDrafter
 from rescore.decode.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.replay import ReplayOptions, evaluate, visited_rows
+from rescore.decode.replay import visited_rows
+from rescore.decode.replays.standard import ReplayOptions, standard_drafters
 from rescore.decode.request import Request
 from rescore.decode.sampling import Sampling
 from rescore.decode.shaping import Shaping
@@ -88,14 +89,15 @@ def compare(model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequenc
     """The first sequences of every task, for every drafter, or those named."""
     for task in dump.tasks:
         block = next(dump.blocks(task))
-        worth = evaluate(block, Rescorer(), rescorer, ReplayOptions(paths=PATHS))
+        standard = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
+        worth = {name: one for way in standard for name, one in way.worth(block).items()}
         count = min(sequences, block.sequences)
         for name, drafter in drafters(model, dump.header.top_k, rescorer).items():
             if names and name not in names:
                 continue
-            rows = visited_rows(worth.accepted[name], block.offsets)
+            rows = visited_rows(worth[name].accepted, block.offsets)
             edges = np.searchsorted(rows, block.offsets[: count + 1])
-            replayed = [worth.accepted[name][rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
+            replayed = [worth[name].accepted[rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
             yield Compared(
                 task=task,
                 drafter=name,

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.draft import Rescorer
-from rescore.decode.run import mean_over_tasks, rescore_dump
+from rescore.decode.replays.standard import standard_drafters
+from rescore.decode.run import mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -38,7 +39,7 @@ def main() -> None:
     with progress_bar() as bar:
         for alpha in bar.track(GRID, description="alpha"):
             rescorer = Rescorer(lm, alpha=alpha, threads=args.threads)
-            means = [mean_over_tasks([task.to_json() for task in rescore_dump(dump, rescorer).tasks], "block_efficiency") for dump in dumps]
+            means = [mean_over_tasks([task.to_json() for task in replay_dump(dump, standard_drafters(dump, rescorer)).tasks], "block_efficiency") for dump in dumps]
             table.add_row(f"{alpha:g}", *(f"{mean[name]:.3f}" for mean in means for name in SHOWN))
             judged[alpha] = sum(mean[name] for mean in means for name in JUDGED)
     console().print(table)

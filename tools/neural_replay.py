@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,12 @@ from rich.table import Table
 from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
-from rescore.decode.measures import Tally, headroom_recovered
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 from rescore.decode.neural import NeuralRescorer
-from rescore.decode.neural_replay import neural_replay
-from rescore.decode.replay import ReplayOptions
-from rescore.decode.run import rescore_dump
+from rescore.decode.replays.neural import NeuralReplay
+from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.run import replay_dump
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -80,28 +80,17 @@ def arguments() -> argparse.Namespace:
 
 def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namespace, bar: Progress) -> dict[str, Any]:
     """Figures of every task, those of the neural drafters beside those of `rescore run`; milliseconds for a lattice."""
-    options = ReplayOptions(paths=args.paths, top_k=args.top_k)
-    tasks = {task.task: task.to_json() for task in rescore_dump(dump, rescorer, options, tasks=args.tasks).tasks}
-    milliseconds = {}
-    runs = list(itertools.product(args.neural_alpha, args.beam))
-    progress = bar.add_task(dump.header.kind, total=len(runs) * len(tasks))
-    for alpha, paths in runs:
-        name = f"neural {alpha:g}" + (f" x {paths}" if paths > 1 else "")
+    drafters = standard_drafters(dump, rescorer, ReplayOptions(paths=args.paths, top_k=args.top_k))
+    names = []
+    for alpha, paths in itertools.product(args.neural_alpha, args.beam):
+        names.append(f"neural {alpha:g}" + (f" x {paths}" if paths > 1 else ""))
         neural = NeuralRescorer(model, vocab_size=dump.header.vocab_size, alpha=alpha, paths=paths)
-        seconds = lattices = 0.0
-        for task, figures in tasks.items():
-            tally = Tally()
-            for block in dump.blocks(task):
-                replay = neural_replay(block, neural, top_k=args.top_k, rows=args.rows)
-                tally.add(replay.accepted, replay.verified, replay.visited, block.rows, block.sequences)
-                seconds, lattices = seconds + replay.seconds, lattices + len(replay.visited)
-            efficiency = figures["block_efficiency"]
-            efficiency[name] = tally.block_efficiency
-            figures["headroom_recovered"][name] = headroom_recovered(tally.block_efficiency, efficiency["base"], efficiency["oracle"])
-            figures["verified_per_pass"][name] = tally.verified_per_pass
-            bar.advance(progress)
-        milliseconds[name] = 1000 * seconds / lattices
-    return {"tasks": list(tasks.values()), "neural_ms_per_lattice": milliseconds}
+        drafters.append(NeuralReplay(name=names[-1], rescorer=neural, top_k=args.top_k, rows=args.rows))
+    progress = bar.add_task(dump.header.kind, total=sum(task.rows for task in dump.header.tasks if not args.tasks or task.name in args.tasks))
+    result = replay_dump(dump, drafters, tasks=args.tasks, advance=partial(bar.advance, progress))
+    lattices = {name: sum(task.tallies[name].steps for task in result.tasks) for name in names}
+    milliseconds = {name: 1000 * result.seconds[name] / lattices[name] for name in names}
+    return {"tasks": [task.to_json() for task in result.tasks], "neural_ms_per_lattice": milliseconds}
 
 
 def show(report: dict[str, Any], *, with_lm: bool) -> None:

@@ -13,11 +13,11 @@ Replay dumps with every drafter and print the block efficiency of each:
 generated tokens per target pass.
 
 rows     base               the first candidate of every head
-         rescored           the best string of the lattice with the LM
-         parallel_base      the p best strings without the LM, as a batch
-         parallel_rescored  the p best strings with it
+         parallel_base      the p best strings of the lattice, as a batch
+         rescored           the best string with the LM
+         parallel_rescored  the p best strings with the LM
          tree_base_N        the N most probable prefixes without the LM
-         tree_N             the same with it
+         tree_N             the same with the LM
          lm_alone_N         such a tree of the (first) LM alone, without any
                             head: the control
          oracle             the best that any choice of candidates can reach

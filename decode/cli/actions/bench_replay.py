@@ -14,7 +14,7 @@ from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.machine import machine
-from rescore.decode.replay import ReplayOptions
+from rescore.decode.replays.standard import ReplayOptions
 from rescore.lattice.dump import Dump
 
 PACKAGES = ("rescore", "torch", "transformers", "numpy")

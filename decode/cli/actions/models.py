@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
 from rescore.decode.draft import Rescorer
-from rescore.decode.run import check_models
+from rescore.decode.replays.standard import check_models
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,11 @@ from rich.console import RenderableType
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.measures import Tally
-from rescore.decode.replay import visited_rows
+from rescore.decode.replays.oracle import OracleReplay
+from rescore.decode.run import replay_dump
+from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
-from rescore.lattice.oracle import oracle_by_width, ranks
+from rescore.lattice.oracle import ranks
 
 TABLES = (
     ("block_efficiency", "oracle block efficiency", "k={}", ".3f"),
@@ -39,22 +41,20 @@ def widths(top_k: int) -> list[int]:
     return [*(1 << i for i in range(top_k.bit_length()) if 1 << i < top_k), top_k]
 
 
-def measure(dump: Dump, task: str, advance: Any) -> dict[str, Any]:
-    tallies = {k: Tally() for k in widths(dump.header.top_k)}
+def measure(dump: Dump, task: str, advance: Callable[[int], None]) -> dict[str, Any]:
     hits = np.zeros(dump.header.heads - 1)
     positions = np.zeros(dump.header.heads - 1)
-    for block in dump.blocks(task):
-        sausages, truth = block.sausages(), block.truth()
-        by_width = oracle_by_width(sausages, truth)
-        for k, tally in tallies.items():
-            accepted = by_width[:, k - 1]
-            tally.add(accepted, np.full_like(accepted, block.slots), visited_rows(accepted, block.offsets), block.rows, block.sequences)
-        hits += (ranks(sausages, truth) >= 0).sum(axis=0)
-        positions += (truth >= 0).sum(axis=0)
-        advance(block.rows)
+
+    def recall(block: Block, worth: Any, visited: Any) -> None:
+        truth = block.truth()
+        hits[:] += (ranks(block.sausages(), truth) >= 0).sum(axis=0)
+        positions[:] += (truth >= 0).sum(axis=0)
+
+    oracle = OracleReplay(widths={str(k): k for k in widths(dump.header.top_k)})
+    (result,) = replay_dump(dump, [oracle], tasks=[task], advance=advance, listeners=[recall]).tasks
     return {
         "task": task,
-        "block_efficiency": {str(k): tally.block_efficiency for k, tally in tallies.items()},
+        "block_efficiency": {k: tally.block_efficiency for k, tally in result.tallies.items()},
         "recall": {str(head): float(hit / total) if total else None for head, (hit, total) in enumerate(zip(hits, positions), 2)},
     }
 

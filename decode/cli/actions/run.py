@@ -12,11 +12,12 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft_writer import SUFFIXES, DraftWriter
-from rescore.decode.replay import ReplayOptions
-from rescore.decode.run import DRAFTERS, DumpResult, mean_over_tasks, rescore_dump
+from rescore.decode.replays.standard import TREE_SIZES, ReplayOptions, standard_drafters
+from rescore.decode.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.lattice.dump import Dump
 
-MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass")
+TIMED = {"paths": "parallel_rescored", "tree": f"tree_{max(TREE_SIZES)}"}
+MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
 def call(args: argparse.Namespace) -> None:
@@ -37,11 +38,21 @@ def call(args: argparse.Namespace) -> None:
             for dump in dumps:
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
                 progress = bar.add_task(str(dump.path), total=rows)
-                listeners = [partial(writer.add, str(dump.path))] if writer else []
+                listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
-                    results.append(rescore_dump(dump, rescorer, options, tasks=args.task, advance=partial(bar.advance, progress), listeners=listeners))
+                    drafters = standard_drafters(dump, rescorer, options)
+                    results.append(replay_dump(dump, drafters, tasks=args.task, advance=partial(bar.advance, progress), listeners=listeners))
     report = to_json(args, options, dumps, results)
     output.report(args, report, *tables(report, output.width()))
+
+
+def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
+    """Writes the p rescored drafts of every row that they visit."""
+
+    def add(block, worth, visited) -> None:
+        writer.add(str(dump.path), block, worth["parallel_rescored"].drafts, visited["parallel_rescored"])
+
+    return add
 
 
 def to_json(args: argparse.Namespace, options: ReplayOptions, dumps: list[Dump], results: list[DumpResult]) -> dict[str, Any]:
@@ -61,7 +72,7 @@ def to_json(args: argparse.Namespace, options: ReplayOptions, dumps: list[Dump],
             "alpha": alpha[0] if len(alpha) == 1 else alpha,
             **dataclasses.asdict(options),
             "threads": args.threads,
-            "drafters": [name for name in DRAFTERS if name in tasks[0]["block_efficiency"]],
+            "drafters": results[0].names,
         },
-        "ms_per_lattice": [{"dump": str(dump.path), **result.ms_per_lattice()} for dump, result in zip(dumps, results)],
+        "ms_per_lattice": [{"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}} for dump, result in zip(dumps, results)],
     }
