@@ -8,10 +8,12 @@ import dumps
 import numpy as np
 import pytest
 
+from rescore.decode.bootstrap import Resampled
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
 from rescore.decode.run import DumpResult, replay_dump
+from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
 
 TREES = (16, 32, 64, 128)
@@ -52,7 +54,7 @@ def test_figures_are_those_of_the_replay(world, capsys):
     expected = replay_standard(Dump.open(world / "forced"), model, ReplayOptions(paths=5, top_k=4))
     report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4)
     for task, result in zip(report["tasks"], expected.tasks):
-        assert {name: value for name, value in task.items() if name not in ("dump", "kind")} == result.to_json()
+        assert {name: value for name, value in task.items() if name not in ("dump", "kind", "interval", "differences")} == result.to_json()
     assert report["settings"]["alpha"] == [0.3, 0.2, 0.1]
 
 
@@ -88,6 +90,41 @@ def test_weights_of_models(world, capsys):
     models = [cli.NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
     expected = replay_standard(Dump.open(world / "forced"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA]))
     assert [task["block_efficiency"] for task in mixed["tasks"]] == [task.to_json()["block_efficiency"] for task in expected.tasks]
+
+
+def test_intervals_are_those_of_the_bootstrap(world, capsys):
+    words = ("run", world / "forced", "--lm", world / "a.ngram", "--seed", 7)
+    report = cli.figures(capsys, *words)
+    dump, model = Dump.open(world / "forced"), Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA)
+    resampled = Resampled.of(replay_standard(dump, model), seed=7)
+    assert report["settings"]["bootstrap"] == {"level": 0.95, "resamples": 2000, "seed": 7}
+    (overall,) = report["overall"]
+    for name in EFFICIENCY:
+        interval = resampled.efficiency(name)
+        assert overall["interval"]["block_efficiency"][name] == [interval.low, interval.high]
+        assert interval.low <= overall["block_efficiency"][name] <= interval.high
+    assert report["tasks"][0]["interval"]["headroom_recovered"]["tree_16"] == [(one := resampled.headroom("tree_16", "first")).low, one.high]
+    compared = {(one["drafter"], one["against"]): one for one in overall["differences"]}
+    assert len(compared) == 8
+    one = compared["tree_16", "lm_alone_16"]
+    assert one["value"] == pytest.approx(overall["block_efficiency"]["tree_16"] - overall["block_efficiency"]["lm_alone_16"], abs=1e-12)
+    assert one["p_value"] == resampled.difference("tree_16", "lm_alone_16").p_value
+    table = cli.call(capsys, *words).out
+    assert re.search(r"tree_16 - lm_alone_16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
+    assert "±" in table
+
+
+def test_parts(world, capsys):
+    words = ("run", world / "forced", "--lm", world / "a.ngram")
+    parts = {part: cli.figures(capsys, *words, "--part", part) for part in ("all", "tune", "heldout")}
+    split = parts["tune"]["overall"][0]["split"]
+    assert split == Split.of_dump(Dump.open(world / "forced")).to_json() and parts["all"]["overall"][0]["split"] is None
+    for i, task in enumerate(parts["all"]["tasks"]):
+        of_parts = [parts[part]["tasks"][i]["tokens"] for part in ("tune", "heldout")]
+        assert sum(of_parts) == task["tokens"]
+    fewer = cli.figures(capsys, *words, "--part", "heldout", "--tune-sequences", 0)
+    assert fewer["tasks"] == parts["all"]["tasks"]
+    assert "; the tune part alone" in cli.call(capsys, *words, "--part", "tune").out
 
 
 def test_one_candidate_leaves_no_choice(world, capsys):
@@ -170,6 +207,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         (["--drafts", "FOLDER"], "expected the name of a file to write, got that of a folder"),
         (["--json", "LM/run.json"], "cannot be written, since .*a.ngram is not a folder"),
         (["DUMP"], "expected each dump once"),
+        (["--tune-sequences", "1"], "--tune-sequences divides the dump: give --part tune or --part heldout as well"),
         (["--color"], "unrecognized arguments: --color; see rescore --help"),
     ],
 )  # fmt: skip

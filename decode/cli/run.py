@@ -24,6 +24,7 @@ rows     base               the first candidate of every head
 columns  verified           draft tokens that one target pass verifies
          one column a task  block efficiency
          mean               over the tasks
+         ±                  half of its 95% interval (bootstrap over sequences)
          headroom           (B - B_base) / (B_oracle - B_base), mean of tasks
 below    loops              sequences with fewer than 8 distinct tokens in
                             their last 24
@@ -31,6 +32,8 @@ below    loops              sequences with fewer than 8 distinct tokens in
          max run            mean length of the longest run in a draft
          wins, ties, losses steps at which the rescored draft is accepted
                             further than the base draft, as far, less far
+         differences        what the LM adds to the heads, and the heads to the
+                            LM, on the same sequences; p: two-sided
 """
 
 EXAMPLES = """\
@@ -49,6 +52,11 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     arguments.add_dump(parser, several=True)
     arguments.add_rescoring(parser)
     arguments.add_task(parser)
+    parser.add_argument("--part", choices=("tune", "heldout", "all"), default="all",
+                        help="of each task: the first sequences, which settings are tuned on, or those after them (default: all)")
+    parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**48), metavar="N",
+                        help="how many sequences of each task are the tuning part (default: 100, at most half of them)")
+    parser.add_argument("--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)")
     parser.add_argument("--drafts", type=Path, metavar="FILE", help="write every step's drafts, costs and accepted lengths (.parquet or .jsonl)")
     arguments.add_json(parser)
     parser.set_defaults(does="run")

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from rescore.decode.bootstrap import RESAMPLES, Resampled
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft_writer import SUFFIXES, DraftWriter
-from rescore.decode.replays.standard import TREE_SIZES, ReplayOptions, standard_drafters
+from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
 from rescore.decode.run import DumpResult, Listener, mean_over_tasks, replay_dump
+from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
 
 TIMED = {"paths": "parallel_rescored", "tree": f"tree_{max(TREE_SIZES)}"}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
+# What the models add to the heads, and the heads to the model.
+COMPARED = (
+    ("rescored", "base"),
+    ("parallel_rescored", "parallel_base"),
+    *((f"tree_{n}", f"tree_base_{n}") for n in TREE_SIZES),
+    *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
+)
 
 
 def call(args: argparse.Namespace) -> None:
@@ -27,6 +37,7 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
     dumps = models.open_dumps(args.dumps, args)
     rescorer = models.open_rescorer(args, dumps)
+    splits = split_dumps(dumps, args)
     options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
     results = []
     with ExitStack() as stack:
@@ -35,14 +46,15 @@ def call(args: argparse.Namespace) -> None:
             stream = stack.enter_context(output.writing(args.drafts))
             writer = stack.enter_context(DraftWriter(stream, args.drafts.suffix))
         with output.progress_bar() as bar:
-            for dump in dumps:
+            for dump, split in zip(dumps, splits):
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
                 progress = bar.add_task(str(dump.path), total=rows)
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
                     drafters = standard_drafters(dump, rescorer, options)
-                    results.append(replay_dump(dump, drafters, tasks=args.task, advance=partial(bar.advance, progress), listeners=listeners))
-    report = to_json(args, options, dumps, results)
+                    results.append(replay_dump(dump, drafters, tasks=args.task, split=split.part(args.part) if split else None,
+                                               advance=partial(bar.advance, progress), listeners=listeners))
+    report = to_json(args, options, dumps, splits, results)
     output.report(args, report, *tables(report, output.width()))
 
 
@@ -55,14 +67,27 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
     return add
 
 
-def to_json(args: argparse.Namespace, options: ReplayOptions, dumps: list[Dump], results: list[DumpResult]) -> dict[str, Any]:
+def split_dumps(dumps: Sequence[Dump], args: argparse.Namespace) -> list[Split | None]:
+    """Each dump's split, None where all of it is replayed."""
+    if args.part == "all":
+        if args.tune_sequences is not None:
+            raise Misuse("--tune-sequences divides the dump: give --part tune or --part heldout as well")
+        return [None] * len(dumps)
+    return [Split.of_dump(dump, args.tune_sequences) for dump in dumps]
+
+
+def to_json(
+    args: argparse.Namespace, options: ReplayOptions, dumps: Sequence[Dump], splits: Sequence[Split | None], results: Sequence[DumpResult]
+) -> dict[str, Any]:
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
     tasks, overall = [], []
-    for dump, result in zip(dumps, results):
-        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json()} for task in result.tasks]
+    for dump, split, result in zip(dumps, splits, results):
+        resampled = Resampled.of(result, seed=args.seed)
+        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, task.task)} for task in result.tasks]
         tasks += own
         means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
-        overall.append({"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, **means})
+        facts = {"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, "split": split and split.to_json()}
+        overall.append({**facts, **means, **uncertainty(resampled)})
     alpha = models.weights(args)
     return {
         "tasks": tasks,
@@ -73,6 +98,18 @@ def to_json(args: argparse.Namespace, options: ReplayOptions, dumps: list[Dump],
             **dataclasses.asdict(options),
             "threads": args.threads,
             "drafters": results[0].names,
+            "part": args.part,
+            "bootstrap": {"level": resampled.level, "resamples": RESAMPLES, "seed": args.seed},
         },
         "ms_per_lattice": [{"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}} for dump, result in zip(dumps, results)],
     }
+
+
+def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
+    """Intervals, and the differences of the pairs that were replayed, of a task or of the mean over tasks."""
+    differences = []
+    for name, against in COMPARED:
+        if {name, against} <= set(resampled.names):
+            difference = resampled.difference(name, against, task)
+            differences.append({"drafter": name, "against": against, **dataclasses.asdict(difference.interval), "p_value": difference.p_value})
+    return {"interval": resampled.to_json(task), "differences": differences}

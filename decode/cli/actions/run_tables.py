@@ -20,16 +20,17 @@ def tables(report: Report, width: int) -> list[RenderableType]:
     labels = [*drafters, "", *FACTS]
     bold = {name for name in drafters if name.startswith("tree_") and not name.startswith("tree_base_")}
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
+    below = ["", *difference_tables(report, width), "", *time_lines(report)]
     gap = side_by_side(labels, found, width)
     parts = [Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold)) for name, columns in found]
     if gap is None:
         if len(found) > 1:
             means = column_tables("drafter", drafters, means_columns(report), width=width, bold=bold)
             parts.insert(0, Group("block efficiency, mean over the tasks", *means))
-        return [settings_line(report), *(part for table in parts for part in ("", table)), "", *time_lines(report)]
+        return [settings_line(report), *(part for table in parts for part in ("", table)), *below]
     row = Table.grid(padding=(0, GUTTER, 0, 0))
     row.add_row(*parts)
-    return [settings_line(report), "", row, "", *time_lines(report)]
+    return [settings_line(report), "", row, *below]
 
 
 def side_by_side(labels: list[str], found: list[tuple[str, list[Column]]], width: int) -> int | None:
@@ -48,7 +49,7 @@ def title(report: Report, overall: Report) -> str:
 
 
 def means_columns(report: Report) -> list[Column]:
-    """Of every dump: verified where it differs from the first's, mean, headroom."""
+    """Of every dump: verified where it differs from the first's, mean and half its interval, headroom."""
     drafters = report["settings"]["drafters"]
     columns: list[Column] = []
     for overall in report["overall"]:
@@ -56,6 +57,7 @@ def means_columns(report: Report) -> list[Column]:
         if not columns or verified != columns[0].cells:
             columns.append(Column("verified", verified))
         columns.append(Column(overall["kind"], [f"{overall['block_efficiency'][name]:.3f}" for name in drafters]))
+        columns.append(Column("±", half_widths(report, overall)))
         columns.append(Column("headroom", headroom_cells(report, overall)))
     return columns
 
@@ -65,8 +67,26 @@ def headroom_cells(report: Report, overall: Report) -> list[str]:
     return ["" if value is None else f"{value:.0%}" for value in values]
 
 
+def half_widths(report: Report, overall: Report) -> list[str]:
+    bounds = [overall["interval"]["block_efficiency"][name] for name in report["settings"]["drafters"]]
+    return ["" if low is None else f"{(high - low) / 2:.3f}" for low, high in bounds]
+
+
+def difference_tables(report: Report, width: int) -> list[RenderableType]:
+    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values."""
+    found = [overall["differences"] for overall in report["overall"]]
+    labels = [f"{one['drafter']} - {one['against']}" for one in found[0]]
+    columns = []
+    for overall, differences in zip(report["overall"], found):
+        columns.append(Column(overall["kind"], [f"{one['value']:+.3f}" for one in differences]))
+        columns.append(Column("interval", ["" if one["low"] is None else f"{one['low']:+.3f} {one['high']:+.3f}" for one in differences]))
+        columns.append(Column("p", ["" if one["p_value"] is None else f"{one['p_value']:.3f}" for one in differences]))
+    level = report["settings"]["bootstrap"]["level"]
+    return [f"differences, mean over the tasks; {level:.0%} intervals over sequences", *column_tables("", labels, columns, width=width)]
+
+
 def dump_columns(report: Report, overall: Report) -> list[Column]:
-    """verified, one column a task, mean, headroom: cells of every drafter, then of the other facts."""
+    """verified, one column a task, mean and half its interval, headroom: cells of every drafter, then of the other facts."""
     drafters = report["settings"]["drafters"]
     blank = [""] * (1 + len(FACTS))
     columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
@@ -75,6 +95,7 @@ def dump_columns(report: Report, overall: Report) -> list[Column]:
             cells = [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
             columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in FACTS.values())]))
     columns.append(Column("mean", [f"{overall['block_efficiency'][name]:.3f}" for name in drafters] + blank))
+    columns.append(Column("±", half_widths(report, overall) + blank))
     columns.append(Column("headroom", headroom_cells(report, overall) + blank))
     return columns
 
@@ -108,9 +129,10 @@ def settings_line(report: Report) -> str:
     alpha = settings["alpha"]
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
+    part = "" if settings["part"] == "all" else f"; the {settings['part']} part alone"
     if not models:
-        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}"
-    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics"
+        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{part}"
+    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{part}"
 
 
 def time_lines(report: Report) -> list[str]:

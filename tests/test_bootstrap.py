@@ -1,0 +1,136 @@
+"""Bootstrap intervals against all draws of a tiny sample, scipy's bootstrap, and repeated experiments."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rescore.decode.bootstrap import Resampled, p_value, resampled_sums
+from rescore.decode.measures import Tally
+from rescore.decode.run import DumpResult, TaskResult
+
+
+def result(**tasks: dict[str, list[int]]) -> DumpResult:
+    """Tasks of drafters' passes; each sequence has 60 tokens, or those under "tokens"."""
+    out = []
+    for task, columns in tasks.items():
+        passes = {name: np.array(column, np.int64) for name, column in columns.items() if name != "tokens"}
+        size = len(next(iter(passes.values())))
+        tokens, none = np.array(columns.get("tokens", [60] * size), np.int64), np.zeros(size, np.int64)
+        tallies = {name: Tally(tokens=tokens, passes=column, accepted=none, verified=none) for name, column in passes.items()}
+        out.append(TaskResult(task=task, loop_share=0.0, tallies=tallies, repetition={}, duel=None))
+    return DumpResult(kind="forced", tasks=out, lattices=1, seconds={})
+
+
+TOKENS, BASE, TREE, ORACLE = [30, 60, 10, 64], [28, 41, 9, 60], [20, 41, 5, 40], [15, 31, 4, 33]
+ONE = {"tokens": TOKENS, "base": BASE, "tree": TREE, "oracle": ORACLE}
+OTHER = {"tokens": [40, 20, 64], "base": [40, 20, 50], "tree": [35, 12, 51], "oracle": [20, 8, 20]}
+
+
+def all_draws(columns: dict[str, list[int]]) -> dict[str, np.ndarray]:
+    """Block efficiencies of every one of the S^S equally likely draws."""
+    size = len(columns["tokens"])
+    draws = [list(draw) for draw in itertools.product(range(size), repeat=size)]
+    sums = {name: np.array([sum(column[i] for i in draw) for draw in draws]) for name, column in columns.items()}
+    return {name: sums["tokens"] / sums[name] for name in columns if name != "tokens"}
+
+
+def close_to_percentiles(interval, exact, level=0.9, slack=0.015):
+    """The bounds lie between the exact percentiles at slightly less and slightly more."""
+    for bound, at in ((interval.low, (1 - level) / 2), (interval.high, (1 + level) / 2)):
+        assert np.quantile(exact, at - slack) <= bound <= np.quantile(exact, at + slack)
+
+
+def test_against_all_draws():
+    got = Resampled.of(result(one=ONE, other=OTHER), seed=3, resamples=20000, level=0.9)
+    one, other = all_draws(ONE), all_draws(OTHER)
+    assert got.efficiency("tree", "one").value == sum(TOKENS) / sum(TREE)
+    for name in ("base", "tree"):
+        close_to_percentiles(got.efficiency(name, "one"), one[name])
+    close_to_percentiles(got.difference("tree", "base", "one").interval, one["tree"] - one["base"])
+    room = (one["tree"] - one["base"]) / (one["oracle"] - one["base"])
+    close_to_percentiles(got.headroom("tree", "one"), room)
+    # The mean over tasks draws from each by itself: all pairs of draws.
+    close_to_percentiles(got.efficiency("tree"), (one["tree"][:, None] + other["tree"]).ravel() / 2)
+    difference = (one["tree"] - one["base"])[:, None] + (other["tree"] - other["base"])
+    close_to_percentiles(got.difference("tree", "base").interval, difference.ravel() / 2)
+    exact = 2 * min((difference <= 0).mean(), (difference >= 0).mean())
+    assert got.difference("tree", "base").p_value == pytest.approx(exact, abs=0.01)
+    both = (room[:, None] + (other["tree"] - other["base"]) / (other["oracle"] - other["base"])).ravel() / 2
+    close_to_percentiles(got.headroom("tree"), both)
+    values = [got.efficiency("tree", task).value for task in ("one", "other")]
+    assert got.efficiency("tree").value == pytest.approx(np.mean(values), abs=1e-15)
+
+
+def test_against_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(10, 65, 80)
+    base = tokens - rng.integers(0, 5, 80)
+    tree = np.maximum(base - rng.integers(0, 6, 80), 1)
+    got = Resampled.of(result(one={"tokens": tokens, "base": base, "tree": tree}), resamples=9999)
+
+    def statistic(tokens, tree, base, axis):
+        return tokens.sum(axis) / tree.sum(axis) - tokens.sum(axis) / base.sum(axis)
+
+    want = stats.bootstrap((tokens, tree, base), statistic, paired=True, n_resamples=9999, method="percentile", random_state=rng)
+    interval = got.difference("tree", "base", "one").interval
+    width = want.confidence_interval.high - want.confidence_interval.low
+    assert interval.low == pytest.approx(want.confidence_interval.low, abs=0.04 * width)
+    assert interval.high == pytest.approx(want.confidence_interval.high, abs=0.04 * width)
+
+
+def test_coverage():
+    """Of 300 experiments with a known block efficiency, the 90% interval holds it in about 90%: within four standard errors."""
+    rng = np.random.default_rng(1)
+    held = 0
+    for _ in range(300):
+        passes = rng.poisson(30, 60) + 1
+        interval = Resampled.of(result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9).efficiency("base")
+        held += interval.low <= 60 / 31 <= interval.high
+    assert abs(held / 300 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 300)
+
+
+def test_false_alarms():
+    """Drafters that are equally good differ "significantly" at 5% in about 5% of the experiments."""
+    rng = np.random.default_rng(2)
+    alarms = 0
+    for _ in range(300):
+        columns = {"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1}
+        alarms += Resampled.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value < 0.05
+    assert alarms / 300 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300)
+
+
+def test_the_seed_decides_and_chunks_do_not(monkeypatch):
+    same, again, other = (Resampled.of(result(one=ONE), seed=seed).to_json() for seed in (5, 5, 6))
+    assert same == again != other
+    counts = np.random.default_rng(0).integers(0, 9, (7, 3)).astype(float)
+    whole = resampled_sums(counts, 100, np.random.default_rng(4))
+    monkeypatch.setattr("rescore.decode.bootstrap.CELLS", 20)
+    np.testing.assert_array_equal(resampled_sums(counts, 100, np.random.default_rng(4)), whole)
+
+
+def test_no_interval_of_one_sequence():
+    got = Resampled.of(result(one={"base": [30], "oracle": [20]}, two={"base": [30, 30], "oracle": [30, 20]}))
+    assert got.efficiency("base", "one").value == 2 and got.efficiency("base", "one").low is None
+    assert got.efficiency("base").half_width is None and got.difference("oracle", "base").p_value is None
+    assert got.efficiency("oracle", "two").half_width > 0
+    assert got.headroom("oracle", "one").value == 1
+    assert Resampled.of(result(one={"base": [30, 30], "oracle": [30, 30]})).headroom("base") is None
+
+
+def test_p_value_by_hand():
+    assert p_value(np.array([1.0] * 99)) == 2 / 100
+    assert p_value(np.array([1.0] * 95 + [-1.0] * 4)) == 10 / 100
+    assert p_value(np.zeros(99)) == 1
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="resamples: expected at least 100, got 99"):
+        Resampled.of(result(one=ONE), resamples=99)
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+        Resampled.of(result(one=ONE), level=95)
+    with pytest.raises(ValueError, match="drafter 'trees': not among those resampled, base, tree, oracle"):
+        Resampled.of(result(one=ONE)).efficiency("trees")
+    with pytest.raises(ValueError, match="task 'two': not among those resampled, one"):
+        Resampled.of(result(one=ONE)).efficiency("tree", "two")
