@@ -1,20 +1,9 @@
-// Token trees: the n most probable prefixes, found best-first.
-//
-// A prefix is never more probable than its parent, so the first n prefixes in the order (probability,
-// depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
+// Token trees of lattices and of models.
 #pragma once
 
-#include "best_first.h"
+#include "best_prefixes.h"
 
 namespace rescore {
-
-struct TreeOutput {
-  int32_t* tokens;   // [nodes], padding -1
-  int32_t* parents;  // [nodes], -1: a child of the certain token; padding -1
-  int32_t* depths;   // [nodes], from 1; padding 0
-  float* logq;       // [nodes], padding -inf
-  int nodes;
-};
 
 // Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
 class LatticeTreeSearch {
