@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import ReplayDrafter
+from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
 from rescore.decode.replays.model_trees import ModelReplay
+from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replays.oracle import OracleReplay
 from rescore.decode.replays.paths import PathReplay
 from rescore.decode.replays.standard import ReplayOptions, check_models
+from rescore.decode.replays.static_trees import StaticTreeReplay
 from rescore.decode.replays.trees import TreeReplay
 from rescore.decode.split import Split
+from rescore.decode.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 
 PATHS = (1, 2, 4, 8, 16, 32)
@@ -24,11 +28,23 @@ def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, spli
     if rescorer.models:
         budgets = paths("rescored", "parallel_rescored", options.paths)
         drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
+    if static := static_tree(dump, split, k):
+        drafters.append(StaticTreeReplay(tree=static, budgets={f"static_{n}": n for n in NODES}, top_k=k))
+    drafters.append(DynamicTreeReplay(budgets={f"dynamic_{n}": n for n in NODES}, top_k=k))
     drafters.append(TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in NODES}, top_k=k))
     if rescorer.models:
         drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
+        drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
         drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
     return [*drafters, OracleReplay(widths={"oracle": k})]
+
+
+def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:
+    """Medusa's, counted on the tuning part of all tasks; None where that is empty."""
+    tune = split.part("tune")
+    if not any(split.tune.values()):
+        return None
+    return StaticTree.counted((block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k)
 
 
 def paths(one: str, many: str, p: int) -> dict[str, int]:

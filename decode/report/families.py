@@ -18,6 +18,9 @@ class Family:
 FAMILIES = (
     Family(key="tree", title="tree, with LM", names=("tree",)),
     Family(key="tree-base", title="tree, heads alone", names=("tree_base",)),
+    Family(key="pushed", title="tree, with LM, pushed q", names=("pushed",)),
+    Family(key="medusa", title="static tree (Medusa)", names=("static",)),
+    Family(key="eagle", title="dynamic tree (EAGLE-2)", names=("dynamic",)),
     Family(key="paths", title="paths, with LM", names=("rescored", "parallel_rescored")),
     Family(key="paths-base", title="paths, heads alone", names=("base", "parallel_base")),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
@@ -26,6 +29,9 @@ FAMILIES = (
 LABELS = {
     "tree_base": "tree of heads",
     "tree": "tree",
+    "pushed": "tree of pushed q",
+    "static": "static tree",
+    "dynamic": "dynamic tree",
     "base": "base",
     "rescored": "rescored, 1 path",
     "parallel_base": "parallel base",
