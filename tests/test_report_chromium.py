@@ -102,8 +102,8 @@ def test_browser_shows_every_sequence(visit):
     page = visit.page
     for task in page.get_by_label("Task", exact=True).locator("option").all_inner_texts():
         page.get_by_label("Task", exact=True).select_option(label=task)
-        for number in page.get_by_label("Sequence").locator("option").all_inner_texts():
-            page.get_by_label("Sequence").select_option(label=number)
+        for number in page.get_by_label("Sequence", exact=True).locator("option").all_inner_texts():
+            page.get_by_label("Sequence", exact=True).select_option(label=number)
             assert page.locator(".browser output").inner_text()
 
 
@@ -133,7 +133,7 @@ def test_print(browser, path):
         visit.page.emulate_media(media="print")
         assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert not visit.page.locator("header").is_visible() and not visit.page.locator(".browser .controls").is_visible()
-        visit.page.wait_for_function("[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 680)")
+        visit.page.wait_for_function("[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)")
 
 
 def test_contrast(browser, path):

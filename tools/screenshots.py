@@ -48,7 +48,7 @@ def show_lattice(page: Any) -> None:
         return { sequence: best[0], step: best[1], task: shown[best[0]].task };
     }""")
     page.get_by_label("Task", exact=True).select_option(best["task"])
-    page.get_by_label("Sequence").select_option(str(best["sequence"]))
+    page.get_by_label("Sequence", exact=True).select_option(str(best["sequence"]))
     page.get_by_label("Pass", exact=True).fill(str(best["step"]))
     page.evaluate("document.activeElement.blur(); document.getElementById('browser').scrollIntoView()")
 

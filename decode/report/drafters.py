@@ -40,11 +40,14 @@ def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, spli
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:
-    """Medusa's, counted on the tuning part of all tasks; None where that is empty."""
+    """Medusa's, counted on the tuning part of all tasks; None where it shows none."""
     tune = split.part("tune")
     if not any(split.tune.values()):
         return None
-    return StaticTree.counted((block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k)
+    try:
+        return StaticTree.counted((block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k)
+    except ValueError:  # no true token among any candidates
+        return None
 
 
 def paths(one: str, many: str, p: int) -> dict[str, int]:

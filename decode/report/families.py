@@ -8,23 +8,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A curve of plots. key: of its colour in the page's style; names: the drafters' names without their budget."""
+    """A curve of plots. key: of its colour in the page's style; names: the drafters' names without their budget; dash: of its line."""
 
     key: str
     title: str
     names: tuple[str, ...]
+    dash: str = "solid"
 
 
 FAMILIES = (
     Family(key="tree", title="tree, with LM", names=("tree",)),
     Family(key="tree-base", title="tree, heads alone", names=("tree_base",)),
-    Family(key="pushed", title="tree, with LM, pushed q", names=("pushed",)),
-    Family(key="medusa", title="static tree (Medusa)", names=("static",)),
-    Family(key="eagle", title="dynamic tree (EAGLE-2)", names=("dynamic",)),
+    Family(key="pushed", title="tree, with LM, pushed q", names=("pushed",), dash="dot"),
+    Family(key="medusa", title="static tree (Medusa)", names=("static",), dash="dash"),
+    Family(key="eagle", title="dynamic tree (EAGLE-2)", names=("dynamic",), dash="dashdot"),
     Family(key="paths", title="paths, with LM", names=("rescored", "parallel_rescored")),
     Family(key="paths-base", title="paths, heads alone", names=("base", "parallel_base")),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
-    Family(key="oracle", title="oracle", names=("oracle",)),
+    Family(key="oracle", title="oracle", names=("oracle",), dash="dash"),
 )
 LABELS = {
     "tree_base": "tree of heads",

@@ -22,7 +22,7 @@ from rescore.decode.run import DumpResult, replay_dump
 from rescore.decode.split import Part, Split
 from rescore.lattice.dump import Dump
 
-LOST = {"budget": 16, "larger": 128}  # nodes of the tree whose losses are told, and of the one it is held against
+BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
 POSITIONS = ("base", "rescored", "parallel_rescored", "tree_16", "tree_64", "lm_alone_16", "oracle")  # acceptance is told of these
 
 
@@ -65,7 +65,7 @@ def measure(
         oracle=oracle_efficiency(dump, **common),
         recall=recall(dump, rescorer, top_k=k, **common),
         acceptance=[one for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common) if one.drafter in POSITIONS],
-        lost=lost_tokens(dump, rescorer, top_k=k, **LOST, **common),
+        lost=lost_tokens(dump, rescorer, top_k=k, budget=BUDGET, larger=LARGER, **common),
         **(_of_models(dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, common=common) if rescorer.models else {}),
     )
 

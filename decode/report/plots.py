@@ -43,7 +43,7 @@ def curve(
         trace["text"] = [caption(one) for one in texts]
         trace["hovertemplate"] = "%{text}<br>%{y}<extra></extra>"
     if labels:
-        trace |= {"text": [caption(one) for one in labels], "textposition": "top center"}
+        trace |= {"text": [caption(one) for one in labels], "textposition": "top center", "cliponaxis": False}
     if intervals and any(intervals):
         trace["error_y"] = _bars(y, intervals)
     return trace

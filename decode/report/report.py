@@ -10,7 +10,7 @@ from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.content import Report, Section
-from rescore.decode.report.measured import LOST, Measured, measure
+from rescore.decode.report.measured import BUDGET, LARGER, Measured, measure
 from rescore.decode.report.sections import (
     acceptance,
     cost,
@@ -84,7 +84,7 @@ def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: Rep
     yield differences.section(figures)
     yield lattices.section(shown)
     yield parallel.section(figures, p)
-    yield lost.section(measured.lost, **LOST)
+    yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
     yield recall.section(measured.recall)
     yield acceptance.section(measured.acceptance)
     yield repetition.section(figures)

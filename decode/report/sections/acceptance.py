@@ -16,7 +16,7 @@ DASHES = ("solid", "dot", "dashdot")  # drafters of one family
 def section(found: Sequence[Acceptance]) -> Section:
     return Section(
         key="acceptance",
-        title="Acceptance by position",
+        title="Acceptance",
         prose=(
             "The share of a drafter's verified drafts that are accepted up to each position, over the passes of its own replay: where drafts break off. A steep start says that the first "
             "slots matter most, and that nodes spent on later ones are rarely reached.",

@@ -73,7 +73,7 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here, for each family at its largest budget." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
     return Section(
         key="cost",
-        title="Cost on a machine",
+        title="Cost",
         cites="tables 11–13",
         prose=(
             f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, behind {options.length:,} tokens of text. {source}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,8 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
+EQUAL = (16, 64)  # nodes at which drafters are compared
+TABLED = {"tree": (16, 32, 64, 128), "tree_base": (16, 32, 64, 128), "parallel_base": (None,), "parallel_rescored": (None,)}
 Values = dict[str, Any]
 
 
@@ -33,7 +34,7 @@ def section(figures: Figures) -> Section:
         prose=(
             "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is cheaper, further up is better: "
             "drafters are compared at the same number of verified tokens per pass. The dashed line is the oracle, the most that any choice among the "
-            "heads' candidates can reach; the LM alone draws on the whole vocabulary and may pass it.",
+            "heads' candidates can reach; the LM alone draws on the whole vocabulary and may pass it. A click on a name in the legend hides its curve.",
             "Headroom is the share of the way from the base draft to the oracle. In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
             "and verify 128 tokens to do so.",
             f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed {figures.seed}).",
@@ -78,7 +79,7 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
             budgets += [verified[name] for name in names]
             texts = [families.label(name) for name in names]
             intervals = [_interval(figures, name) for name in names]
-            traces.append(plots.curve(family.title, [verified[name] for name in names], [efficiency[name] for name in names], series=family.key, texts=texts, intervals=intervals))
+            traces.append(plots.curve(family.title, [verified[name] for name in names], [efficiency[name] for name in names], series=family.key, dash=family.dash, texts=texts, intervals=intervals))
     if "oracle" in efficiency:
         ends, level = [min(budgets), max(budgets)], efficiency["oracle"]
         traces.append(plots.curve("oracle", ends, [level, level], series="oracle", dash="dash", mode="lines", texts=["oracle"] * 2))
@@ -91,7 +92,7 @@ def _table(overall: Values, tasks: Sequence[Values]) -> Table:
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
         rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
-    headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted per verified")
+    headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted / verified")
     return Table(title="Block efficiency per task", headers=headers, rows=rows, strong=_strong(overall))
 
 
@@ -114,8 +115,8 @@ def _drafter(name: str) -> Cell:
 
 
 def _tabled(overall: Values) -> list[str]:
-    """All but numbers of paths between one and p, which have a section of their own."""
-    return [name for name in overall["block_efficiency"] if not re.fullmatch(r"parallel_\w+_\d+", name)]
+    """The paper's and `rescore run`'s rows, baselines at two budgets; the plot has them all."""
+    return [name for name in overall["block_efficiency"] if families.split(name)[1] in TABLED.get(families.split(name)[0], (None, *EQUAL))]
 
 
 def _strong(overall: Values) -> frozenset[int]:

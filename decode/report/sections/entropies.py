@@ -10,7 +10,7 @@ from rescore.decode.report.content import Plot, Section, Table, View
 def section(found: Entropies) -> Section:
     return Section(
         key="entropies",
-        title="How sure the heads are",
+        title="Entropy",
         cites="figures 2, 3",
         prose=(
             "The entropy of each head's distribution over the whole vocabulary, in nats, at every position. Later heads are less sure; h_max is the last head up to which the "
@@ -56,7 +56,7 @@ def _scatter(found: Entropies) -> Plot:
         title="Block efficiency of the base draft against h_max",
         alt="One point for each task, and the least-squares line.",
         views=[View(name="all tasks", traces=traces)],
-        layout=plots.axes("h_max", "tokens per target pass", x_dtick=1),
+        layout=plots.axes("h_max", "tokens per target pass", x_dtick=1, x_range=[0, len(found.tasks[0].mean) + 1]),
     )
 
 

@@ -9,14 +9,14 @@ from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 
 TITLES = {"absent": "not in the lattice", "lm": "misranked by the LM", "budget": "lost to the budget", "heads": "ranked too low"}
-SERIES = {"absent": "oracle", "lm": "paths-base", "budget": "lm-alone", "heads": "tree-base"}
+SERIES = {"absent": "other", "lm": "paths-base", "budget": "lm-alone", "heads": "tree-base"}
 
 
 def section(found: Sequence[LostTokens], *, budget: int, larger: int) -> Section:
     """budget, larger: nodes of the tree that is looked into, and of the one that it is held against."""
     return Section(
         key="lost",
-        title="Where the tokens are lost",
+        title="Lost tokens",
         prose=(
             f"At every pass of the tree of {budget} nodes the first rejected position has one cause, the first that holds: the true token is not among the candidates; the heads alone would have "
             f"had it, so the language model misranked it; a tree of {larger} nodes has it, so the budget lost it; else heads and language model together rank it too low. The shares are of "

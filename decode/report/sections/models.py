@@ -16,7 +16,7 @@ def section(orders: EfficiencyTable, several: EfficiencyTable | None, seed: int)
         parts += [_plot(several.to_json(seed), "The language models by themselves"), _table(several.to_json(seed), "The language models by themselves")]
     return Section(
         key="models",
-        title="Language models side by side",
+        title="Language models",
         cites="tables 7, 9",
         prose=(
             "The best string of the lattice, and the p best, with the language model cut to lower orders: how much of the gain needs the longer contexts. All have the same weight alpha.",

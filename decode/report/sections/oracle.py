@@ -16,7 +16,7 @@ def section(found: EfficiencyTable, seed: int) -> Section:
     table = found.to_json(seed)
     return Section(
         key="oracle",
-        title="The oracle",
+        title="Oracle",
         cites="figure 6, tables 4, 9, 10",
         prose=(
             "The longest prefix of the true text that the first k candidates of each head allow: the ceiling of every rescorer of this lattice. k = 1 is the base draft. "

@@ -21,7 +21,7 @@ def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], setting
     parts += [Facts(title=f"Language model {path}", rows=rows(facts)) for path, facts in models]
     parts.append(Facts(title="Versions", rows=rows(versions())))
     prose = ("What is needed to make these figures again. Every number on this page is computed from the dump; nothing is estimated unless its section says so.",)
-    return Section(key="provenance", title="Settings and provenance", prose=prose, parts=parts)
+    return Section(key="provenance", title="Provenance", prose=prose, parts=parts)
 
 
 def versions() -> dict[str, str]:

@@ -13,13 +13,14 @@ from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
 
 ALL = "all tasks"
-KINDS = (("heads", "heads, all rows", "tree-base"), ("on_path", "on the true path, heads", "paths-base"), ("rescored", "on the true path, rescored", "tree"))
+KINDS = (("heads", "heads, all positions", "tree-base"), ("on_path", "on the true path, heads", "paths-base"), ("rescored", "on the true path, rescored", "tree"))
+COLUMNS = {"heads": "all", "on_path": "path", "rescored": "rescored"}
 
 
 def section(found: Sequence[TaskRecall]) -> Section:
     return Section(
         key="recall",
-        title="Where the true token ranks",
+        title="Recall",
         prose=(
             "Recall@k of a head is how often the true token is among its first k candidates. On the true path only positions count whose earlier true tokens are all in the "
             "lattice, as a draft that reaches the slot needs; there the rank is told by the head's cost alone, and with the language model's added in that context.",
@@ -60,8 +61,8 @@ def _table(found: Sequence[TaskRecall]) -> Table:
             values = table[heads.index(head)] if head in heads else None
             cells += [numbers.percent(None if values is None or np.isnan(values[k - 1]) else float(values[k - 1]), 1) for k in shown]
         rows.append((numbers.count(head), *cells))
-    headers = ("head", *(f"{title}: @{k}" for _, title, _ in KINDS for k in shown))
-    return Table(title="Recall@k, all tasks together", headers=headers, rows=rows)
+    headers = ("head", *(f"{COLUMNS[key]} @{k}" for key, _, _ in KINDS for k in shown))
+    return Table(title="Recall@k of the heads at all positions, on the true path, and there rescored; all tasks together", headers=headers, rows=rows)
 
 
 def _rates(found: Sequence[TaskRecall]) -> Rates:

@@ -7,10 +7,13 @@ from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 
 
+TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
 def section(found: Weights) -> Section:
     return Section(
         key="weights",
-        title="Weight of the language model",
+        title="Weights",
         cites="table 8",
         prose=(
             "Block efficiency of the best string of the lattice over the paper's grid of alpha, on each task's tuning sequences, against the best of the grid; the table tells what the chosen "
@@ -30,7 +33,7 @@ def _plot(found: Weights) -> Plot:
         title="Block efficiency on the tuning sequences, relative to the best weight",
         alt="A curve for each task over alpha, 100% at the best weight.",
         views=[View(name="all tasks", traces=traces)],
-        layout=plots.axes("alpha", "of the best", **plots.powers(found.grid), y_tickformat=".1%"),
+        layout=plots.axes("alpha", "of the best", **plots.powers([alpha for alpha in found.grid if alpha in TICKS]), y_tickformat=".1%"),
     )
 
 

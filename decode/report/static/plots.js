@@ -1,7 +1,7 @@
 // The plots: plotly unpacked, every figure drawn in the page's colours, and drawn again when these change.
 const plots = (() => {
   const data = JSON.parse(document.getElementById("data").textContent).plots;
-  const paperWidth = 680; // px, what a sheet holds
+  const paperWidth = 640; // px, what a sheet holds
   const drawn = [];
 
   async function unpack() {
