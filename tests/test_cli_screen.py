@@ -90,7 +90,7 @@ def test_side_by_side(capsys):
     at = narrow.index("block efficiency, mean over the tasks")
     assert narrow[at + 1].split() == ["drafter", "verified", "forced", "±", "headroom", "forced", "±", "headroom"]
     assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "0.100", "50%", "1.500", "0.100", "50%"]
-    assert "mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
+    assert "block efficiency, mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
 
 
 def test_on_a_terminal(tmp_path):
