@@ -43,9 +43,11 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
     try:
         settings = report["settings"]
         means = _chosen(report["overall"], dump)
-        times = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
+        times: dict[str, Any] = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
         efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
-        slots = round(float(verified["base"]))
+        if not math.isfinite(base := float(verified["base"])):
+            raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
+        slots = round(base)
         names = [name for name in efficiency if name not in BOUND]
         return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), slots, settings.get("paths", 1), times)]
     except (KeyError, TypeError, AttributeError) as error:

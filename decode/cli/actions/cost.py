@@ -185,7 +185,6 @@ def paper(args: argparse.Namespace) -> None:
     """The paper's table beside its reproduction."""
     computed = paper_cost.table_11()
     names = [column.name for column in paper_cost.TABLE_11]
-    report = {"columns": names, "rows": [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]}
-    cells = [Column(name, [f"{row['computed'][i]:.3f} ({row['printed'][i]})" for row in report["rows"]]) for i, name in enumerate(names)]
-    labels = [row["row"] for row in report["rows"]]
-    output.report(args, report, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", labels, cells, width=output.width()))
+    rows = [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]
+    cells = [Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed]) for i, name in enumerate(names)]
+    output.report(args, {"columns": names, "rows": rows}, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", list(computed), cells, width=output.width()))
