@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .cost_model import Way
 from .model_shape import PRESETS, ModelShape
 from .pass_costs import PassCosts
@@ -49,7 +47,7 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
             raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
         slots = round(base)
         names = [name for name in efficiency if name not in BOUND]
-        return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), slots, settings.get("paths", 1), times)]
+        return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), slots, _count(settings.get("paths", 1), "paths"), times)]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected a report of `rescore run --json`, got one without {error}") from None
     except ValueError as error:
@@ -80,11 +78,8 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     report = _json(path)
     try:
         tables = report["passes"]
-        lengths = sorted({int(one["length"]) for one in tables})
-        found = {
-            int(one["batch"]): PassCosts.of_times(np.asarray(one["tokens"], np.int64).tolist(), [float(value) for value in one["seconds"]])
-            for one in tables if one["length"] == length
-        }
+        lengths = sorted({_count(one["length"], "length") for one in tables})
+        found = {_count(one["batch"], "batch"): _costs(one) for one in tables if one["length"] == length}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected a report of `rescore bench passes --json`, got one without {error}") from None
     except ValueError as error:
@@ -92,6 +87,16 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     if not found:
         raise ValueError(f"{path}: expected passes behind {length} tokens, got those behind {', '.join(map(str, lengths)) or 'none'}: give --length of one of these")
     return dict(sorted(found.items()))
+
+
+def _costs(table: dict[str, Any]) -> PassCosts:
+    return PassCosts.of_times([_count(number, "tokens") for number in table["tokens"]], [float(value) for value in table["seconds"]])
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or not 1 <= value < 2**40:
+        raise ValueError(f"{name}: expected a whole number from 1, got {value!r:.80}")
+    return value
 
 
 def _json(path: str | Path) -> dict[str, Any]:

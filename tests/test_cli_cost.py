@@ -204,12 +204,25 @@ def test_refused_reports(tmp_path, text, message):
         ({"passes": 3}, "expected a report of `rescore bench passes --json`, got one without"),
         ({"passes": [{"batch": 1}]}, "got one without 'length'"),
         ({"passes": [{"batch": 1, "length": 64, "tokens": [1, 1], "seconds": [1, 2]}]}, "tokens: expected ascending numbers"),
+        ({"passes": [{"batch": 0, "length": 64, "tokens": [1], "seconds": [1]}]}, "batch: expected a whole number from 1, got 0"),
+        ({"passes": [{"batch": 1, "length": 64, "tokens": [10**30], "seconds": [1]}]}, "tokens: expected a whole number from 1, got 1000"),
+        ({"passes": [{"batch": 1, "length": 64, "tokens": [1.5], "seconds": [1]}]}, "tokens: expected a whole number from 1, got 1.5"),
+        ({"passes": [{"batch": 1, "length": "64", "tokens": [1], "seconds": [1]}]}, "length: expected a whole number from 1, got '64'"),
         ({"passes": []}, "expected passes behind 64 tokens, got those behind none"),
     ],
 )
 def test_refused_passes(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         cost_inputs.read_passes(write_passes(tmp_path / "p.json", **changes), 64)
+
+
+def test_names_of_a_stranger_do_not_reach_the_terminal_as_they_are(run, capsys, tmp_path):
+    report = json.loads(run.read_text())
+    for part in ("block_efficiency", "verified_per_pass"):
+        report["overall"][0][part]["\x1b[2Jx"] = 2
+    (tmp_path / "run.json").write_text(json.dumps(report))
+    out = cli.call(capsys, "cost", "--model", "7b", "--run", tmp_path / "run.json").out
+    assert "\x1b" not in out and "\\x1b[2Jx" in out
 
 
 def test_names_in_the_help_are_those_there_are(capsys):

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rescore.decode import cost_inputs, paper_cost
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.arguments import Misuse, printable
 from rescore.decode.cost_model import (
     PLAIN,
     Clock,
@@ -144,7 +144,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
         machine_line(report["machine"]),
         "",
         "for each decoded token, one text at a time",
-        *column_tables("way", [one["way"] for one in tokens], [
+        *column_tables("way", [printable(one["way"]) for one in tokens], [
             Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
             Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
             Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
@@ -154,8 +154,8 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     ]
     for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
         rows = [one for one in report["forecasts"] if one["batch"] == batch]
-        best = next(one["way"] for one in rows if one["fastest"])
-        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [one["way"] for one in rows], columns(rows), width=width, bold={best})]
+        best = next(printable(one["way"]) for one in rows if one["fastest"])
+        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best})]
     return parts
 
 
