@@ -31,27 +31,31 @@ def open_shape(name: str) -> ModelShape:
 
 
 def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
-    """The drafters of a report that `rescore run --json` wrote: the means over its tasks. `dump`: which, where it is of several.
-
-    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without tree
-    attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice, which for trees
-    of any size is that of 128 nodes. ValueError where the file is no such report.
-    """
+    """Those of a file that `rescore run --json` wrote. ValueError, with the file's name, where it is no such report."""
     report = _json(path)
     try:
-        settings = report["settings"]
-        means = _chosen(report["overall"], dump)
-        times: dict[str, Any] = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
-        efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
-        if not math.isfinite(base := float(verified["base"])):
-            raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
-        slots = round(base)
-        names = [name for name in efficiency if name not in BOUND]
-        return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), slots, _count(settings.get("paths", 1), "paths"), times)]
+        return ways_of_report(report, dump)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected a report of `rescore run --json`, got one without {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]:
+    """The drafters of a report of `rescore run`: the means over its tasks. `dump`: which, where it is of several.
+
+    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without tree
+    attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice, which for trees
+    of any size is that of 128 nodes.
+    """
+    means = _chosen(report["overall"], dump)
+    paths = _count(report["settings"].get("paths", 1), "paths")
+    times: dict[str, Any] = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
+    efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
+    if not math.isfinite(base := float(verified["base"])):
+        raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
+    names = [name for name in efficiency if name not in BOUND]
+    return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), round(base), paths, times)]
 
 
 def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, Any]:

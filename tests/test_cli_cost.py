@@ -98,6 +98,18 @@ def test_bytes_and_slots(run, capsys):
     assert report["model"]["block_parameters"] == 8 * 4096 * 4097
 
 
+def test_a_neural_rescorer(capsys):
+    """Three slots, three passes of the small model after the target's and its heads'."""
+    (_, row) = cli.figures(capsys, "cost", "--model", "7b", "--neural", "1.5b=2", "--slots", 3, "--batch", 1)["forecasts"]
+    shape, small = PRESETS["7b"].with_block_heads(3), PRESETS["1.5b"]
+    way = Way(name="neural", tokens_per_pass=2, verified=3, slots=3, small=small, small_passes=3)
+    clock = Roofline(accelerator=ACCELERATORS["h100"])
+    assert row["step_ms"] == pytest.approx(1e3 * clock.seconds(shape, way, batch=1, length=1024))
+    without = clock.seconds(shape, Way(name="one", tokens_per_pass=2, verified=3, slots=3), batch=1, length=1024)
+    plain = clock.seconds(small, Way(name="small", tokens_per_pass=1), batch=1, length=1024)
+    assert row["step_ms"] == pytest.approx(1e3 * (without + 3 * plain))
+
+
 def test_measured_passes(run, capsys, tmp_path):
     """Seconds by straight lines between the measured ones; batches are those measured."""
     passes = write_passes(tmp_path / "p.json")
@@ -146,13 +158,16 @@ def test_passes_of_one_model(capsys, more):
     "more, message",
     [
         ([], "--model: expected the shape of a model, or --paper for the paper's table"),
-        (["--model", "7b"], "--run or --way: expected what drafts bring, got neither"),
+        (["--model", "7b"], "--run, --way or --neural: expected what drafts bring, got none of them"),
         (["--model", "7b", "--way", "x=2,8", "--passes", "p", "--gpu", "l4"], "--passes: measured passes stand for a machine; leave out --gpu"),
         (["--model", "7b", "--way", "x=2,8", "--gpu", "abacus"], "--gpu abacus: expected one of h200, h100"),
         (["--model", "7b", "--way", "x=2,8", "--gpu", "1,2,x"], "--gpu 1,2,x: could not convert"),
         (["--model", "7b", "--way", "x=2,8", "--gpu", "1,2,0"], "--gpu 1,2,0: memory: expected a finite number above 0"),
         (["--model", "7b", "--way", "x=2,8", "--way", "x=3,8"], "--way x: expected another name than those of the other ways"),
         (["--model", "7b", "--way", "autoregressive=3,8"], "--way autoregressive: expected another name"),
+        (["--model", "7b", "--neural", "tiny=2"], "--neural: expected the number of heads, from --run or --slots, got none"),
+        (["--model", "7b", "--neural", "tiny=2", "--slots", 3, "--passes", "p"], "--neural: the passes of a small model are not in measured ones"),
+        (["--model", "7b", "--neural", "tiny"], "'tiny': expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number"),
         (["--model", "7b", "--way", "x=2"], "'x=2': expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS"),
         (["--model", "7b", "--way", "=2,8"], "expected NAME=TOKENS,VERIFIED"),
         (["--model", "7b", "--way", "x=2,8", "--bandwidth-share", 2], "--bandwidth-share: expected a finite number above 0 and at most 1"),
@@ -183,7 +198,7 @@ def test_models_from_files(demo, tmp_path):
     [
         ("{", "expected JSON, got text that does not read"),
         ("[]", "expected a JSON object, got list"),
-        ("{}", "expected a report of `rescore run --json`, got one without 'settings'"),
+        ("{}", "expected a report of `rescore run --json`, got one without 'overall'"),
         ('{"settings": {}, "overall": 3}', "expected a report of `rescore run --json`, got one without 'int' object"),
         ('{"settings": {}, "overall": [{"dump": "a"}, {"dump": "b"}]}', "expected one of the dumps a, b, got none named: name it with --dump"),
         ('{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 0.5}, "verified_per_pass": {"base": 8}}]}', "base: tokens_per_pass: expected"),

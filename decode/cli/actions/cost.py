@@ -41,8 +41,8 @@ def call(args: argparse.Namespace) -> None:
         return paper(args)
     if args.model is None:
         raise Misuse("--model: expected the shape of a model, or --paper for the paper's table")
-    if not args.run and not args.way:
-        raise Misuse("--run or --way: expected what drafts bring, got neither")
+    if not args.run and not args.way and not args.neural:
+        raise Misuse("--run, --way or --neural: expected what drafts bring, got none of them")
     if args.passes and args.gpu:
         raise Misuse("--passes: measured passes stand for a machine; leave out --gpu")
     shape, ways = inputs(args)
@@ -73,12 +73,24 @@ def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
     ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
     ways += [Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots) for name, tokens, verified, rows in args.way]
+    if args.neural:
+        ways.append(neural(args, slots))
     names = [way.name for way in (PLAIN, *ways)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Misuse(f"--way {twice}: expected another name than those of the other ways")
     if slots and not shape.block_parameters and shape.parameters is None:
         shape = shape.with_block_heads(slots)
     return shape, ways
+
+
+def neural(args: argparse.Namespace, slots: int) -> Way:
+    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose before."""
+    if not slots:
+        raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
+    if args.passes:
+        raise Misuse("--neural: the passes of a small model are not in measured ones; give --gpu instead of --passes")
+    name, tokens = args.neural
+    return Way(name="neural", tokens_per_pass=tokens, verified=slots, slots=slots, small=cost_inputs.open_shape(name), small_passes=slots)
 
 
 def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
