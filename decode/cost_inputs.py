@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .cost_model import Way
 from .model_shape import PRESETS, ModelShape
 from .pass_costs import PassCosts
@@ -33,25 +31,31 @@ def open_shape(name: str) -> ModelShape:
 
 
 def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
-    """The drafters of a report that `rescore run --json` wrote: the means over its tasks. `dump`: which, where it is of several.
-
-    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without tree
-    attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice, which for trees
-    of any size is that of 128 nodes. ValueError where the file is no such report.
-    """
+    """Those of a file that `rescore run --json` wrote. ValueError, with the file's name, where it is no such report."""
     report = _json(path)
     try:
-        settings = report["settings"]
-        means = _chosen(report["overall"], dump)
-        times = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
-        efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
-        slots = round(float(verified["base"]))
-        names = [name for name in efficiency if name not in BOUND]
-        return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), slots, settings.get("paths", 1), times)]
+        return ways_of_report(report, dump)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected a report of `rescore run --json`, got one without {error}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]:
+    """The drafters of a report of `rescore run`: the means over its tasks. `dump`: which, where it is of several.
+
+    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without tree
+    attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice, which for trees
+    of any size is that of 128 nodes.
+    """
+    means = _chosen(report["overall"], dump)
+    paths = _count(report["settings"].get("paths", 1), "paths")
+    times: dict[str, Any] = next((one for one in report.get("ms_per_lattice", ()) if one["dump"] == means["dump"]), {})
+    efficiency, verified = means["block_efficiency"], means["verified_per_pass"]
+    if not math.isfinite(base := float(verified["base"])):
+        raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
+    names = [name for name in efficiency if name not in BOUND]
+    return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), round(base), paths, times)]
 
 
 def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, Any]:
@@ -78,11 +82,8 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     report = _json(path)
     try:
         tables = report["passes"]
-        lengths = sorted({int(one["length"]) for one in tables})
-        found = {
-            int(one["batch"]): PassCosts.of_times(np.asarray(one["tokens"], np.int64).tolist(), [float(value) for value in one["seconds"]])
-            for one in tables if one["length"] == length
-        }
+        lengths = sorted({_count(one["length"], "length") for one in tables})
+        found = {_count(one["batch"], "batch"): _costs(one) for one in tables if one["length"] == length}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: expected a report of `rescore bench passes --json`, got one without {error}") from None
     except ValueError as error:
@@ -90,6 +91,16 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     if not found:
         raise ValueError(f"{path}: expected passes behind {length} tokens, got those behind {', '.join(map(str, lengths)) or 'none'}: give --length of one of these")
     return dict(sorted(found.items()))
+
+
+def _costs(table: dict[str, Any]) -> PassCosts:
+    return PassCosts.of_times([_count(number, "tokens") for number in table["tokens"]], [float(value) for value in table["seconds"]])
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or not 1 <= value < 2**40:
+        raise ValueError(f"{name}: expected a whole number from 1, got {value!r:.80}")
+    return value
 
 
 def _json(path: str | Path) -> dict[str, Any]:

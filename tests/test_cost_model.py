@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescore.decode import paper_cost
-from rescore.decode.cost_model import PLAIN, Precision, Roofline, Stopwatch, Way, fastest, forecast, per_token, resident_bytes, step_work, stops_paying
+from rescore.decode.cost_model import (
+    PLAIN,
+    Precision,
+    Roofline,
+    Stopwatch,
+    Way,
+    fastest,
+    forecast,
+    per_token,
+    resident_bytes,
+    step_work,
+    stops_paying,
+)
 from rescore.decode.hardware import ACCELERATORS, Accelerator, accelerator
 from rescore.decode.model_shape import PRESETS, ModelShape
 from rescore.decode.pass_costs import PassCosts

@@ -37,6 +37,7 @@ examples:
   rescore cost --model DIR --run run.json --dump data/demo/sampled \\
       --gpu l4 --batch 1 --batch 32 --length 2048 --json cost.json
   rescore cost --model 7b --way 'mine=2.4,64' --gpu 1008,165,24
+  rescore cost --model 7b --run run.json --neural SMALL=1.5
   rescore cost --model model.safetensors --run run.json --passes passes.json \\
       --length 512
   rescore cost --paper
@@ -55,12 +56,24 @@ def way(text: str) -> tuple[str, float, float, int]:
         raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, numbers all but the name") from None
 
 
+def rescorer(text: str) -> tuple[str, float]:
+    """NAME|PATH=TOKENS."""
+    name, sign, tokens = text.rpartition("=")
+    try:
+        if not sign or not name:
+            raise ValueError
+        return name, float(tokens)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number") from None
+
+
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser("cost", parents=[common], help="what drafts would be worth on a machine", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("--model", metavar="NAME|PATH", help="tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, a .safetensors file of ours, or a folder with one of them")
     parser.add_argument("--run", type=Path, metavar="FILE", help="the report of `rescore run --json`: block efficiencies, verified tokens, times")
     parser.add_argument("--dump", metavar="DUMP", help="which dump of the report, where it is of several")
     parser.add_argument("--way", type=way, action="append", default=[], metavar="NAME=TOKENS,VERIFIED[,ROWS]", help="a way of drafting by its figures; may be given several times")
+    parser.add_argument("--neural", type=rescorer, metavar="NAME|PATH=TOKENS", help="the lattice rescored by a small model of this shape, greedily: T of its passes for each step")
     parser.add_argument("--slots", type=arguments.whole(0, 1024), metavar="T", help="heads that propose, besides the model's own (default: those of the report)")
     parser.add_argument("--gpu", metavar="NAME|GB/S,TFLOPS,GB", help="h200, h100, h100-pcie, a100, a100-40gb, l40s, l4, a10, rtx-4090, rtx-3090, mi300x, or three numbers (default: h100)")
     parser.add_argument("--passes", type=Path, metavar="FILE", help="measured passes instead of --gpu")

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rescore.decode import cost_inputs, paper_cost
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.arguments import Misuse, printable
 from rescore.decode.cost_model import (
     PLAIN,
     Clock,
@@ -41,8 +41,8 @@ def call(args: argparse.Namespace) -> None:
         return paper(args)
     if args.model is None:
         raise Misuse("--model: expected the shape of a model, or --paper for the paper's table")
-    if not args.run and not args.way:
-        raise Misuse("--run or --way: expected what drafts bring, got neither")
+    if not args.run and not args.way and not args.neural:
+        raise Misuse("--run, --way or --neural: expected what drafts bring, got none of them")
     if args.passes and args.gpu:
         raise Misuse("--passes: measured passes stand for a machine; leave out --gpu")
     shape, ways = inputs(args)
@@ -73,12 +73,24 @@ def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
     ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
     ways += [Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots) for name, tokens, verified, rows in args.way]
+    if args.neural:
+        ways.append(neural(args, slots))
     names = [way.name for way in (PLAIN, *ways)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Misuse(f"--way {twice}: expected another name than those of the other ways")
     if slots and not shape.block_parameters and shape.parameters is None:
         shape = shape.with_block_heads(slots)
     return shape, ways
+
+
+def neural(args: argparse.Namespace, slots: int) -> Way:
+    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose before."""
+    if not slots:
+        raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
+    if args.passes:
+        raise Misuse("--neural: the passes of a small model are not in measured ones; give --gpu instead of --passes")
+    name, tokens = args.neural
+    return Way(name="neural", tokens_per_pass=tokens, verified=slots, slots=slots, small=cost_inputs.open_shape(name), small_passes=slots)
 
 
 def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
@@ -144,7 +156,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
         machine_line(report["machine"]),
         "",
         "for each decoded token, one text at a time",
-        *column_tables("way", [one["way"] for one in tokens], [
+        *column_tables("way", [printable(one["way"]) for one in tokens], [
             Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
             Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
             Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
@@ -154,8 +166,8 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     ]
     for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
         rows = [one for one in report["forecasts"] if one["batch"] == batch]
-        best = next(one["way"] for one in rows if one["fastest"])
-        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [one["way"] for one in rows], columns(rows), width=width, bold={best})]
+        best = next(printable(one["way"]) for one in rows if one["fastest"])
+        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best})]
     return parts
 
 
@@ -185,7 +197,6 @@ def paper(args: argparse.Namespace) -> None:
     """The paper's table beside its reproduction."""
     computed = paper_cost.table_11()
     names = [column.name for column in paper_cost.TABLE_11]
-    report = {"columns": names, "rows": [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]}
-    cells = [Column(name, [f"{row['computed'][i]:.3f} ({row['printed'][i]})" for row in report["rows"]]) for i, name in enumerate(names)]
-    labels = [row["row"] for row in report["rows"]]
-    output.report(args, report, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", labels, cells, width=output.width()))
+    rows = [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]
+    cells = [Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed]) for i, name in enumerate(names)]
+    output.report(args, {"columns": names, "rows": rows}, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", list(computed), cells, width=output.width()))
