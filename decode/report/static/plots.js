@@ -46,9 +46,9 @@ const plots = (() => {
     };
   }
 
-  function draw(one, printing) {
+  function draw(one) {
     const view = one.figure.views[one.view];
-    const width = printing ? paperWidth : one.canvas.parentElement.clientWidth;
+    const width = theme.printing() ? paperWidth : one.canvas.parentElement.clientWidth;
     const traces = view.traces.map(coloured);
     return Plotly.react(one.canvas, traces, layout(one.figure, width, traces), { displayModeBar: false });
   }
@@ -74,8 +74,8 @@ const plots = (() => {
       drawn.push(one);
       await draw(one);
     }
-    theme.onChange((printing) => drawn.forEach((one) => draw(one, printing)));
-    addEventListener("resize", () => matchMedia("print").matches || drawn.forEach((one) => draw(one)));
+    theme.onChange(() => drawn.forEach((one) => draw(one)));
+    addEventListener("resize", () => theme.printing() || drawn.forEach((one) => draw(one)));
     document.documentElement.dataset.plots = "drawn";
   }
 

@@ -2,15 +2,19 @@
 const theme = (() => {
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const paper = matchMedia("print");
   const listeners = [];
-  let chosen = null;
+  let [chosen, printing] = [null, false];
 
-  const dark = () => !paper.matches && (chosen ?? system.matches);
+  const dark = () => !printing && (chosen ?? system.matches);
   function apply() {
     document.documentElement.dataset.theme = dark() ? "dark" : "light";
     button.setAttribute("aria-pressed", String(dark()));
-    listeners.forEach((listener) => listener(paper.matches));
+    listeners.forEach((listener) => listener());
+  }
+  function print(now) {
+    if (now === printing) return;
+    printing = now;
+    apply();
   }
 
   button.addEventListener("click", () => {
@@ -18,10 +22,14 @@ const theme = (() => {
     apply();
   });
   system.addEventListener("change", apply);
-  paper.addEventListener("change", apply);
+  // Before the sheets are laid out, and where only the medium changes.
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+  matchMedia("print").addEventListener("change", (event) => print(event.matches));
   apply();
   return {
     onChange: (listener) => listeners.push(listener),
+    printing: () => printing,
     colour: (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(),
   };
 })();
