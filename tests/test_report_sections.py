@@ -10,7 +10,19 @@ from rescore.decode.report import families
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.measured import measure, rows_to_come
-from rescore.decode.report.sections import acceptance, differences, efficiency, entropies, lost, oracle, parallel, recall, repetition, summary, weights
+from rescore.decode.report.sections import (
+    acceptance,
+    differences,
+    efficiency,
+    entropies,
+    lost,
+    oracle,
+    parallel,
+    recall,
+    repetition,
+    summary,
+    weights,
+)
 from rescore.decode.report.sections.efficiency import paper_table
 from rescore.decode.split import Split
 from rescore.lattice.dump import Dump
