@@ -27,7 +27,7 @@ def test_figures_are_those_of_run(capsys, files):
     table = rows((files / "tables.md").read_text(), "Block efficiency per task")
     mean = run["overall"][0]["block_efficiency"]
     assert table["base"][-3].startswith(f"{mean['base']:.3f}")
-    assert table["tree, 16 nodes"][-3].startswith(f"{mean['tree_16']:.3f}")
+    assert table["tree 16"][-3].startswith(f"{mean['tree_16']:.3f}")
     for place, task in enumerate(run["tasks"]):
         assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
 

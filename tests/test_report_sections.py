@@ -79,7 +79,7 @@ def test_differences(made):
     _, _, measured, _ = made
     (part,) = differences.section(measured.figures).parts
     found = {(row[0].text, row[1].text): row for row in part.rows}
-    row = found["tree, 16 nodes", "tree of heads, 16 nodes"]
+    row = found["tree 16", "tree of heads 16"]
     efficiency = measured.figures.overall["block_efficiency"]
     assert row[2].value == pytest.approx(efficiency["tree_16"] - efficiency["tree_base_16"])
     assert row[4].value + row[5].value <= row[6].value == 2
@@ -186,7 +186,7 @@ def test_sentences_of_a_loss():
     assert "the language model makes no significant difference" in text
 
 
-@pytest.mark.parametrize("name, label", [("base", "base"), ("tree_16", "tree, 16 nodes"), ("parallel_base_8", "parallel base, 8 paths"), ("lm_alone_64", "LM alone, 64 nodes"), ("my_way_3", "my way, 3 nodes")])
+@pytest.mark.parametrize("name, label", [("base", "base"), ("tree_16", "tree 16"), ("parallel_base_8", "parallel base 8"), ("lm_alone_64", "LM alone 64"), ("my_way_3", "my way 3")])
 def test_labels(name, label):
     assert families.label(name) == label
 

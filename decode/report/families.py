@@ -19,9 +19,9 @@ class Family:
 FAMILIES = (
     Family(key="tree", title="tree, with LM", names=("tree",)),
     Family(key="tree-base", title="tree, heads alone", names=("tree_base",)),
-    Family(key="pushed", title="tree, with LM, pushed q", names=("pushed",), dash="dot"),
-    Family(key="medusa", title="static tree (Medusa)", names=("static",), dash="dash"),
-    Family(key="eagle", title="dynamic tree (EAGLE-2)", names=("dynamic",), dash="dashdot"),
+    Family(key="pushed", title="tree, pushed q", names=("pushed",), dash="dot"),
+    Family(key="medusa", title="Medusa's tree", names=("static",), dash="dash"),
+    Family(key="eagle", title="EAGLE-2's tree", names=("dynamic",), dash="dashdot"),
     Family(key="paths", title="paths, with LM", names=("rescored", "parallel_rescored")),
     Family(key="paths-base", title="paths, heads alone", names=("base", "parallel_base")),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
@@ -31,10 +31,8 @@ LABELS = {
     "tree_base": "tree of heads",
     "tree": "tree",
     "pushed": "tree of pushed q",
-    "static": "static tree",
-    "dynamic": "dynamic tree",
     "base": "base",
-    "rescored": "rescored, 1 path",
+    "rescored": "rescored",
     "parallel_base": "parallel base",
     "parallel_rescored": "parallel rescored",
     "oracle": "oracle",
@@ -58,8 +56,7 @@ def label(name: str) -> str:
     """A drafter as tables name it."""
     stem, budget = split(name)
     title = LABELS.get(stem) or family_of(name).title
-    unit = "paths" if stem.startswith("parallel") else "nodes"
-    return title if budget is None else f"{title}, {budget} {unit}"
+    return title if budget is None else f"{title} {budget}"
 
 
 def curves(names: list[str]) -> list[tuple[Family, list[str]]]:

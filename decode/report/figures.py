@@ -8,6 +8,8 @@ from typing import Any
 from rescore.decode.bootstrap import Resampled
 from rescore.decode.run import DumpResult, mean_over_tasks
 
+EQUAL = (16, 64)  # nodes at which drafters are compared
+BASELINES = ("static", "dynamic", "pushed")  # other ways to make trees
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
@@ -42,7 +44,6 @@ def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
     """What the models add to the heads and the heads to the model, at equal budgets, and trees against paths."""
     pairs = [("rescored", "base"), ("parallel_rescored", "parallel_base"), ("tree_16", "parallel_rescored")]
     budgets = [name.removeprefix("tree_") for name in names if name.removeprefix("tree_").isdigit()]
-    for other in ("tree_base", "lm_alone", "static", "dynamic", "pushed"):
-        pairs += [(f"tree_{n}", f"{other}_{n}") for n in budgets]
-    pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tree", "lm_alone") for n in budgets]
+    pairs += [(f"tree_{n}", f"{other}_{n}") for other in ("tree_base", "lm_alone") for n in budgets]
+    pairs += [(f"tree_{n}", f"{other}_{n}") for other in BASELINES for n in EQUAL]
     return [pair for pair in pairs if set(pair) <= set(names)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
+from rescore.decode.report.timing import drafting_seconds
 from rescore.decode.run import DumpResult, replay_dump
 from rescore.decode.split import Part, Split
 from rescore.lattice.dump import Dump
@@ -28,7 +29,7 @@ POSITIONS = ("base", "rescored", "parallel_rescored", "tree_16", "tree_64", "lm_
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What the sections show. orders, several and weights are of language models, None where there is none (or one alone)."""
+    """What the sections show. drafting: seconds for each lattice, by drafter. orders, several and weights are of language models, None where there is none (or one alone)."""
 
     result: DumpResult
     figures: Figures
@@ -37,6 +38,7 @@ class Measured:
     recall: Sequence[TaskRecall]
     acceptance: Sequence[Acceptance]
     lost: Sequence[LostTokens]
+    drafting: Mapping[str, float]
     orders: EfficiencyTable | None = None
     several: EfficiencyTable | None = None
     weights: Weights | None = None
@@ -57,10 +59,12 @@ def measure(
     """All analyses of a part of a dump. names: of the models, where there are several; advance as in `rows_to_come`."""
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k = options.top_k
-    result = replay_dump(dump, report_drafters(dump, rescorer, options, split), **common)
+    drafters = report_drafters(dump, rescorer, options, split)
+    result = replay_dump(dump, drafters, **common)
     return Measured(
         result=result,
         figures=Figures.of(result, seed=seed),
+        drafting=drafting_seconds(dump, drafters, part, tasks),
         entropies=entropies(dump, **common),
         oracle=oracle_efficiency(dump, **common),
         recall=recall(dump, rescorer, top_k=k, **common),

@@ -95,7 +95,7 @@ def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: Rep
     if measured.weights:
         yield weights.section(measured.weights)
     if options.cost:
-        yield cost.section(options.cost, cost.ways(measured.result, figures, dump.header.heads - 1, p))
+        yield cost.section(options.cost, cost.ways(figures, measured.drafting, dump.header.heads - 1, p))
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: Sources) -> str:

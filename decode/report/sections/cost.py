@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rescore.decode.cost_model import (
@@ -20,8 +20,8 @@ from rescore.decode.cost_model import (
 from rescore.decode.model_shape import ModelShape
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
-from rescore.decode.report.figures import Figures
-from rescore.decode.run import ORACLE, DumpResult
+from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.run import ORACLE
 
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot
@@ -40,18 +40,14 @@ class CostOptions:
     precision: Precision = Precision()
 
 
-def ways(result: DumpResult, figures: Figures, slots: int, paths: int) -> list[tuple[str, Way]]:
-    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone.
-
-    Drafting is the search's time per lattice, that of its largest budget.
-    """
+def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int) -> list[tuple[str, Way]]:
+    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone. drafting: seconds for each lattice."""
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
         stem, budget = families.split(name)
         if name == ORACLE or (budget is not None and stem.startswith("parallel")):
             continue
         family = families.family_of(name)
-        timed = name in result.seconds and name != "base"
         way = Way(
             name=families.label(name),
             tokens_per_pass=efficiency,
@@ -59,7 +55,7 @@ def ways(result: DumpResult, figures: Figures, slots: int, paths: int) -> list[t
             rows=paths if stem.startswith("parallel") else 1,
             shared_cache=not stem.startswith("parallel"),
             slots=0 if stem == "lm_alone" else slots,
-            drafting=1e-3 * result.ms_per_lattice(name) if timed else 0.0,
+            drafting=0.0 if name == "base" else drafting.get(name, 0.0),
         )
         found.append((family.key, way))
     return found
@@ -70,7 +66,7 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     batches = _batches(options, SHOWN)
     by_batch = {batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches}
     best = "; ".join(f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, {fastest(found).times_plain:.2f} times plain decoding" for batch, found in by_batch.items())
-    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here, for each family at its largest budget." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
+    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
     return Section(
         key="cost",
         title="Cost",
@@ -110,23 +106,32 @@ def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
 
 
 def _times(by_batch: dict[int, list[Forecast]]) -> Table:
-    rows, strong = [], set()
+    rows: list[tuple[Cell, ...]] = []
+    strong: set[int] = set()
+    best = {fastest(found).way.name for found in by_batch.values()}
     for place, one in enumerate(next(iter(by_batch.values()))):
+        if not _told(one.way, best):
+            continue
         cells: list[Cell] = []
         for found in by_batch.values():
             here = found[place]
             cells += [numbers.decimal(1e3 * here.step_s), numbers.count(here.tokens_per_s), numbers.decimal(here.times_plain)]
             if here is fastest(found):
-                strong.add(place)
+                strong.add(len(rows))
         rows.append((numbers.text(one.way.name), *cells))
     headers = ["way", *(f"{batch} text{'s' if batch > 1 else ''}: {name}" for batch in by_batch for name in ("ms", "tokens/s", "× plain"))]
     return Table(title="Time of a step, with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else "Time of a step, by texts at once", headers=headers, rows=rows, strong=frozenset(strong))
 
 
+def _told(way: Way, best: Collection[str] = ()) -> bool:
+    """Whether tables have it: all paths, trees at a few budgets, and what is the fastest somewhere."""
+    return way.name in best or way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL
+
+
 def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
     """The paper's table 11 for this dump."""
     rows = []
-    for way in (PLAIN, *drafters):
+    for way in (PLAIN, *(way for way in drafters if _told(way))):
         own = per_token(options.shape, way, length=options.length, precision=options.precision)
         cache = [per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS]
         rows.append((

@@ -7,7 +7,7 @@ from typing import Any
 
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, Tile, View
-from rescore.decode.report.figures import Figures
+from rescore.decode.report.figures import EQUAL, Figures
 
 # Table 4 of Kim et al.: dataset, base, 4-gram, neural 61M, parallel base, parallel 4-gram, oracle (k = 16).
 PAPER = (
@@ -20,7 +20,6 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-EQUAL = (16, 64)  # nodes at which drafters are compared
 TABLED = {"tree": (16, 32, 64, 128), "tree_base": (16, 32, 64, 128), "parallel_base": (None,), "parallel_rescored": (None,)}
 Values = dict[str, Any]
 
@@ -88,7 +87,7 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
 
 def _table(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = []
-    for name in _tabled(overall):
+    for name in tabled(overall):
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
         rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
@@ -99,7 +98,7 @@ def _table(overall: Values, tasks: Sequence[Values]) -> Table:
 def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = [
         (_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *(numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered")) for task in tasks), numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")))
-        for name in _tabled(overall)
+        for name in tabled(overall)
         if (mean := overall["headroom_recovered"].get(name)) is not None
     ]
     return Table(title="Headroom recovered", headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"), rows=rows)
@@ -114,13 +113,13 @@ def _drafter(name: str) -> Cell:
     return numbers.text(families.label(name))
 
 
-def _tabled(overall: Values) -> list[str]:
+def tabled(overall: Values) -> list[str]:
     """The paper's and `rescore run`'s rows, baselines at two budgets; the plot has them all."""
     return [name for name in overall["block_efficiency"] if families.split(name)[1] in TABLED.get(families.split(name)[0], (None, *EQUAL))]
 
 
 def _strong(overall: Values) -> frozenset[int]:
-    return frozenset(place for place, name in enumerate(_tabled(overall)) if name in ("tree_16", "tree_64"))
+    return frozenset(place for place, name in enumerate(tabled(overall)) if name in ("tree_16", "tree_64"))
 
 
 def paper_table() -> Table:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.report.content import Section
-from rescore.decode.report.figures import Figures
+from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.sections.differences import SIGNIFICANT
-
-BUDGETS = (16, 64)
 
 
 def section(figures: Figures) -> Section:
     prose = [_headroom(figures)]
-    prose += [text for n in BUDGETS if (text := _trees(figures, n))]
+    prose += [text for n in EQUAL if (text := _trees(figures, n))]
     prose += [text for text in (_paths(figures), _control(figures), _loops(figures)) if text]
     return Section(key="summary", title="In short", prose=prose)
 
@@ -50,7 +48,7 @@ def _paths(figures: Figures) -> str:
 
 def _control(figures: Figures) -> str:
     """Whether the heads add anything to the language model."""
-    found = [(n, difference) for n in BUDGETS if (difference := _difference(figures, f"tree_{n}", f"lm_alone_{n}"))]
+    found = [(n, difference) for n in EQUAL if (difference := _difference(figures, f"tree_{n}", f"lm_alone_{n}"))]
     if not found:
         return ""
     parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]

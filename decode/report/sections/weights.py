@@ -6,7 +6,6 @@ from rescore.decode.analyses.weights import Weights
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 
-
 TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
