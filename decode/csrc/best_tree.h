@@ -1,20 +1,9 @@
-// Token trees: the n most probable prefixes, found best-first.
-//
-// A prefix is never more probable than its parent, so the first n prefixes in the order (probability,
-// depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
+// Token trees of sausages: the n most probable prefixes, found best-first.
 #pragma once
 
-#include "best_first.h"
+#include "tree_search.h"
 
 namespace rescore {
-
-struct TreeOutput {
-  int32_t* tokens;   // [nodes], padding -1
-  int32_t* parents;  // [nodes], -1: a child of the certain token; padding -1
-  int32_t* depths;   // [nodes], from 1; padding 0
-  float* logq;       // [nodes], padding -inf
-  int nodes;
-};
 
 // Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
 class LatticeTreeSearch {
@@ -34,33 +23,6 @@ class LatticeTreeSearch {
   std::vector<TakenArcs> arcs_;  // beside children_
   std::array<Slot, kMaxSlots> slots_;
   Caches caches_;
-};
-
-// Prefixes that a model alone proposes, q(w | prefix) = p(w | prefix), at most `slots` tokens deep. The
-// rank of a child is its token.
-class ModelTreeSearch {
- public:
-  int run(const Automaton& lm, uint32_t start, int slots, TreeOutput out);
-
- private:
-  struct Proposal {
-    Fixed cost;  // of the prefix with this token
-    uint32_t token;
-    uint64_t arc;
-  };
-  struct Opened {
-    uint32_t state;
-    size_t first_child, children;
-  };
-  void open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t nodes);
-
-  PrefixTree tree_;
-  std::vector<Opened> opened_;
-  std::vector<Child> children_;
-  std::vector<uint64_t> arcs_;  // beside children_
-  std::vector<Proposal> proposals_;
-  std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
-  std::vector<Fixed> least_;        // a heap, the greatest first
 };
 
 }  // namespace rescore
