@@ -6,7 +6,7 @@ q is a multinomial logit in head, alpha, prior and floor, so its likelihood is c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
