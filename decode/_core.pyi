@@ -224,6 +224,11 @@ class Normalised:
     def rows(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
         """q [B, p, T, K] along drafts [B, p, T], padding -1; 0 after the padding's first row and after a token that is not possible."""
 
+    def trees(
+        self, *, nodes: int, threads: int = 1
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+        """The trees of the most probable prefixes: tokens, parents, depths, ln q [B, n] and count [B], as `best_tree`."""
+
     def logq(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
         """ln q [B, p] of drafts [B, p, T], padding -1; -inf where a token is not possible."""
 

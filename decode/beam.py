@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft import Drafts, Trees
+from rescore.decode.draft import Drafts
+from rescore.decode.trees import Trees
 
 
 class Beam:

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rescore.decode.draft import Drafts, Rescorer, Trees, propose_trees
+    from rescore.decode.draft import Drafts, Rescorer, propose_trees
     from rescore.decode.drafters.draft_model import DraftModelDrafter
     from rescore.decode.drafters.drawn import DrawnDrafter
     from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rescore.decode.sampling import Sampling
     from rescore.decode.shaping import Shaping
     from rescore.decode.stopping import Stopping
+    from rescore.decode.trees import Trees
     from rescore.decode.width import AutoWidth
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
@@ -60,7 +61,7 @@ _HOME = {
     "TokenTree": "lattice.tree",
     "TreeDrafter": "decode.drafters.lattice",
     "TreeLayout": "decode.layout",
-    "Trees": "decode.draft",
+    "Trees": "decode.trees",
     "dense_rows": "decode.normalised",
     "generate": "decode.generate",
     "open_model": "decode.models.open",

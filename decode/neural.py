@@ -15,9 +15,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.beam import Beam
-from rescore.decode.draft import Drafts, Trees, alpha_of_slots, checked_alpha
+from rescore.decode.draft import Drafts, alpha_of_slots, checked_alpha
 from rescore.decode.drafters.reader import Reader
 from rescore.decode.models.target import Target
+from rescore.decode.trees import Trees
 from rescore.lattice.sausage import Sausage
 
 

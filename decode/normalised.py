@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.lattice.tree import TokenTree
+
+from .trees import Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +85,20 @@ class NormalisedLattice:
     def logq(self, drafts: ArrayLike) -> NDArray[np.float64]:
         """ln q of drafts, or of prefixes, int32 [B, p, T], padding -1: float64 [B, p]; -inf if a token is not possible."""
         return self._of_batch(self._core.logq(self._to_batch("drafts", drafts, np.int32), threads=self.threads))
+
+    def trees(self, n: int = 64) -> Trees:
+        """The trees of the n most probable prefixes under q, of a batch even for a single sausage: exact, found best-first.
+
+        No tree of n nodes has a greater expected accepted length under q. Normalised locally at temperature 1 they are
+        those of `Rescorer.trees`.
+        """
+        return Trees.of_core(self._core.trees(nodes=n, threads=self.threads))
+
+    def tree(self, n: int = 64) -> TokenTree:
+        """The tree of the n most probable prefixes of a single sausage."""
+        if self.ids.ndim != 2:
+            raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
+        return self.trees(n)[0]
 
     def _to_batch(self, name: str, values: ArrayLike, dtype: type) -> NDArray:
         array = np.asarray(values)

@@ -14,7 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft import Drafts, Trees
+from rescore.decode.draft import Drafts
+from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
 from rescore.lattice.tree import accepted_by_size
 

@@ -6,7 +6,7 @@ from .draw_tree import draw_tree
 from .dump import Dump
 from .dump_header import DumpHeader
 from .dump_writer import DumpWriter
-from .logits_file import reduce_logits
+from .logits_file import LogitsSource, reduce_logits
 from .oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
 from .sausage import Sausage
 from .tree import TokenTree, accepted_by_size
@@ -16,6 +16,7 @@ __all__ = [
     "Dump",
     "DumpHeader",
     "DumpWriter",
+    "LogitsSource",
     "Sausage",
     "TokenTree",
     "accepted_by_size",

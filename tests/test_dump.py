@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from rescore.lattice.dump import Dump, crc32_of
 from rescore.lattice.dump_header import DumpHeader, parse_header
 from rescore.lattice.dump_writer import DumpWriter
-from rescore.lattice.logits_file import reduce_logits
+from rescore.lattice.logits_file import LogitsSource, reduce_logits
 from rescore.lattice.loops import is_loop
 from rescore.lattice.mapped import map_tensors, widen
 
@@ -381,6 +381,10 @@ def logits_file(path, logits, dtype):
     return kept
 
 
+def source(folder, logits, texts="tokens.npz"):
+    return LogitsSource(task="text", logits=folder / logits, texts=folder / texts)
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
@@ -391,7 +395,7 @@ def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
     tokens, prompts = (np.concatenate([one[name] for one in made]) for name in ("tokens", "prompt"))
     offsets, prompt_offsets = (np.cumsum([0, *each]) for each in lengths)
     np.savez(tmp_path / "tokens.npz", tokens=tokens, offsets=offsets, prompt_tokens=prompts, prompt_offsets=prompt_offsets)
-    dump = reduce_logits(tmp_path / f"logits{suffix}", tmp_path / "tokens.npz", tmp_path / "dump", dumps.header(), task="text", logp_dtype=np.float32)
+    dump = reduce_logits([source(tmp_path, f"logits{suffix}")], tmp_path / "dump", dumps.header(), logp_dtype=np.float32)
     block = next(dump.blocks())
     logp = kept.astype(np.float64) - np.log(np.exp(kept.astype(np.float64)).sum(-1, keepdims=True))
     order = np.argsort(-logp, axis=-1, kind="stable")[..., :K]
@@ -406,7 +410,7 @@ def test_bad_logits_files_are_refused(tmp_path):
     np.savez(tmp_path / "tokens.npz", tokens=[1, 2], offsets=[0, 2])
 
     def reduce(name, tokens="tokens.npz"):
-        reduce_logits(tmp_path / name, tmp_path / tokens, tmp_path / "dump", dumps.header(), task="text")
+        reduce_logits([source(tmp_path, name, tokens)], tmp_path / "dump", dumps.header())
 
     np.save(tmp_path / "good.npy", logits)
     logits[1, 2, 3] = np.nan
@@ -439,14 +443,14 @@ def test_bad_logits_files_are_refused(tmp_path):
         reduce("fortran.npz")
     with message("expected logits in a .npy, .npz or .safetensors file"):
         reduce("logits.pt")
-    with message("expected the tokens in a .npz or .safetensors file"):
+    with message("expected the texts in a .npz or .safetensors file; name one with --tokens"):
         reduce("good.npy", "tokens.txt")
     bad = {
-        "expected the array 'offsets', got tokens": {"tokens": [1, 2]},
+        "expected the array 'offsets', got tokens of tokens, offsets, prompt_tokens": {"tokens": [1, 2]},
         "expected one token for each of the 2 rows of logits, got 1": {"tokens": [1], "offsets": [0, 1]},
         "tokens: expected integers of one dimension, got float64 [2]": {"tokens": [1.0, 2.0], "offsets": [0, 2]},
         "offsets: expected to go from 0 to 2, got 0 to 3": {"tokens": [1, 2], "offsets": [0, 3]},
-        "expected as many prompts as sequences, got 2 and 1": {"tokens": [1, 2], "offsets": [0, 2], "prompt_offsets": [0, 0, 0]},
+        "expected as many prompts as sequences, got 2 and 1": {"tokens": [1, 2], "offsets": [0, 2], "prompt_tokens": np.zeros(0, int), "prompt_offsets": [0, 0, 0]},
     }
     for text, arrays in bad.items():
         np.savez(tmp_path / "bad.npz", **arrays)
@@ -474,7 +478,7 @@ def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "logits.npz", logits=np.zeros((n, H, vocab_size), np.float32))
     np.savez(tmp_path / "tokens.npz", tokens=np.zeros(n, int), offsets=np.arange(0, n + 1, 20))
     tracemalloc.start()
-    dump = reduce_logits(tmp_path / "logits.npz", tmp_path / "tokens.npz", tmp_path / "dump", dumps.header(vocab_size=vocab_size), task="text")
+    dump = reduce_logits([source(tmp_path, "logits.npz")], tmp_path / "dump", dumps.header(vocab_size=vocab_size))
     peak = tracemalloc.get_traced_memory()[1]
     assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
     assert sum(block.rows for block in dump.blocks(rows=20)) == n

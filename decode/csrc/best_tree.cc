@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace rescore {
-
 void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, const Sausage& sausage) {
   Opened& opened = opened_[prefix];
   const int t = tree_.prefixes[prefix].depth;
@@ -36,7 +35,7 @@ void LatticeTreeSearch::open(uint32_t prefix, Fixed cost, const Models& models, 
 }
 
 int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out) {
-  out.clear();
+  clear(out);
   const int length = sausage.length();
   if (length == 0) return 0;
   for (int t = 0; t < length; ++t) slots_[t] = Slot(sausage, t);

@@ -1,7 +1,7 @@
-// Token trees of sausages: the n most probable prefixes, found best-first.
+// Token trees of lattices: of closed ones, by any number of models.
 #pragma once
 
-#include "tree_search.h"
+#include "best_prefixes.h"
 
 namespace rescore {
 

@@ -6,8 +6,10 @@
 #include <atomic>
 
 #include "batch.h"
+#include "batch_trees.h"
 #include "lattice_walk.h"
 #include "normalised.h"
+#include "normalised_tree.h"
 #include "parallel.h"
 
 namespace rescore {
@@ -81,6 +83,18 @@ class Normalised {
       follow_path(walk, sausage, drafts.data() + at * batch_.slots, q.data + at * batch_.slots * batch_.width);
     });
     return q.array;
+  }
+
+  Trees trees(int nodes, int threads) const {
+    return rescore::trees(batch_.rows, nodes, threads, [&](int64_t b, TreeOutput out) {
+      const Sausage sausage = batch_.sausage(b);
+      if (local_) {
+        thread_local Caches caches;
+        LocalLattice lattice(batch_.models, sausage, batch_.start(b), temperature_, caches);
+        return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
+      }
+      return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
+    });
   }
 
   Out<double> logq(In<int32_t, 3> drafts, int threads) const {
@@ -167,6 +181,7 @@ void bind_normalised(nb::module_& m) {
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)
       .def("rows", &Normalised::rows, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1)
+      .def("trees", &Normalised::trees, nb::kw_only(), "nodes"_a, "threads"_a = 1)
       .def("logq", &Normalised::logq, nb::arg("drafts").noconvert(), nb::kw_only(), "threads"_a = 1);
 }
 

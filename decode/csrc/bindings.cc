@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "batch.h"
+#include "batch_trees.h"
 #include "best_paths.h"
 #include "best_tree.h"
 #include "bind_context_model.h"
@@ -38,29 +39,6 @@ std::tuple<Out<int32_t>, Out<float>, Out<int32_t>> best_paths(const std::vector<
     });
   }
   return {tokens.array, costs.array, counts.array};
-}
-
-using Trees = std::tuple<Out<int32_t>, Out<int32_t>, Out<int32_t>, Out<float>, Out<int32_t>>;
-
-// Runs search(b, output of lattice b) for every lattice of a batch.
-template <typename Search>
-Trees trees(size_t rows, int nodes, int threads, Search search) {
-  expect_range("nodes", nodes, 1, 4096);
-  expect_range("threads", threads, 1, 1024);
-  const size_t n = nodes;
-  auto tokens = make<int32_t>({rows, n});
-  auto parents = make<int32_t>({rows, n});
-  auto depths = make<int32_t>({rows, n});
-  auto logq = make<float>({rows, n});
-  auto counts = make<int32_t>({rows});
-  {
-    nb::gil_scoped_release release;
-    parallel_for(rows, threads, [&](int64_t b) {
-      const size_t at = b * n;
-      counts.data[b] = search(b, TreeOutput{tokens.data + at, parents.data + at, depths.data + at, logq.data + at, nodes});
-    });
-  }
-  return {tokens.array, parents.array, depths.array, logq.array, counts.array};
 }
 
 Trees best_tree(const std::vector<const Model*>& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes,

@@ -29,7 +29,7 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 
 int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open, const ContextModel* text,
                         const double* strength, TreeOutput out) {
-  out.clear();
+  clear(out);
   const int length = open ? sausage.slots : sausage.length();
   if (length == 0) return 0;
   lm_ = &lm;

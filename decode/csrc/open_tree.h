@@ -12,8 +12,8 @@
 
 #include <utility>
 
+#include "best_prefixes.h"
 #include "context_model.h"
-#include "tree_search.h"
 
 namespace rescore {
 

@@ -1,5 +1,7 @@
-// What searches for the n most probable prefixes share: a prefix is never more probable than its parent, so the first n
-// prefixes in the order (probability, depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
+// Token trees: the n most probable prefixes, found best-first.
+//
+// A prefix is never more probable than its parent, so the first n prefixes in the order (probability,
+// depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +17,6 @@ struct TreeOutput {
   int32_t* depths;   // [nodes], from 1; padding 0
   float* logq;       // [nodes], padding -inf
   int nodes;
-
-  void clear() const {
-    std::fill(tokens, tokens + nodes, -1);
-    std::fill(parents, parents + nodes, -1);
-    std::fill(depths, depths + nodes, 0);
-    std::fill(logq, logq + nodes, -std::numeric_limits<float>::infinity());
-  }
 };
 
 struct LessProbableLater {
@@ -33,10 +28,18 @@ struct LessProbableLater {
   }
 };
 
-// Takes the best child over and over: `open(prefix, cost, place of child)` sorts a prefix's children,
+inline void clear(TreeOutput out) {
+  std::fill(out.tokens, out.tokens + out.nodes, -1);
+  std::fill(out.parents, out.parents + out.nodes, -1);
+  std::fill(out.depths, out.depths + out.nodes, 0);
+  std::fill(out.logq, out.logq + out.nodes, -std::numeric_limits<float>::infinity());
+}
+
+// Takes the best child over and over: `open(prefix, cost, states of child)` sorts a prefix's children,
 // `token(child)` names a child's token. Prefix 0 is empty and already open; prefix i + 1 is node i.
 template <typename Opened, typename Open, typename Token>
-int enumerate(PrefixTree& tree, std::vector<Opened>& opened, const std::vector<Child>& children, int length, TreeOutput out, Open open, Token token) {
+int enumerate(PrefixTree& tree, std::vector<Opened>& opened, const std::vector<Child>& children, int length,
+              TreeOutput out, Open open, Token token) {
   ChildQueue<LessProbableLater> queue(LessProbableLater{&tree});
   const auto offer = [&](uint32_t prefix, size_t place) {
     if (place < opened[prefix].children) queue.push(children[opened[prefix].first_child + place]);

@@ -1,0 +1,42 @@
+"""Trees of the n most probable prefixes under the pushed lattice's q, which knows what may follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescore.decode.draft import Rescorer
+from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.trees import Trees
+from rescore.lattice.block import Block
+
+ROWS = 256  # lattices expanded at once: some 0.1 GB of transitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalisedTreeReplay:
+    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+
+    rescorer: Rescorer
+    budgets: Mapping[str, int]
+    temperature: float = 1.0
+    top_k: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.budgets)
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        histories = block.histories(slice(None), self.rescorer.context)
+        began = time.perf_counter()
+        parts = [self._trees(block, slice(first, first + ROWS), histories) for first in range(0, block.rows, ROWS)]
+        names = ("tokens", "parents", "depths", "logq", "count")
+        trees = Trees(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
+
+    def _trees(self, block: Block, rows: slice, histories: np.ndarray) -> Trees:
+        lattice = self.rescorer.normalise(block.sausages(rows, self.top_k), histories[rows], temperature=self.temperature)
+        return lattice.trees(max(self.budgets.values()))

@@ -1,0 +1,40 @@
+"""Token trees of a batch of lattices, as the native core returns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trees:
+    """The best trees of a batch; the tree of n nodes is the first n of a larger one.
+
+    tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B].
+    """
+
+    tokens: NDArray[np.int32]
+    parents: NDArray[np.int32]
+    depths: NDArray[np.int32]
+    logq: NDArray[np.float32]
+    count: NDArray[np.int32]
+
+    @classmethod
+    def of_core(cls, columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]) -> Trees:
+        """What the native core returns, by name."""
+        tokens, parents, depths, logq, count = columns
+        return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def __getitem__(self, lattice: int) -> TokenTree:
+        """The tree of one lattice, without padding."""
+        n = int(self.count[lattice])
+        return TokenTree(
+            tokens=self.tokens[lattice, :n], parents=self.parents[lattice, :n], depths=self.depths[lattice, :n], logq=self.logq[lattice, :n]
+        )
