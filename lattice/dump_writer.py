@@ -85,8 +85,8 @@ class DumpWriter:
             "tokens": tokens,
             "prompt_tokens": prompt,
             "topk_ids": _shaped("topk_ids", _integers("topk_ids", topk_ids, 3), shape),
-            "topk_logp": _shaped("topk_logp", _not_positive(topk_logp), shape).astype(self.logp_dtype),
-            "entropy": _shaped("entropy", _floats("entropy", entropy), shape[:2]).astype(self.logp_dtype),
+            "topk_logp": _narrowed(_shaped("topk_logp", _not_positive(topk_logp), shape), self.logp_dtype),
+            "entropy": _narrowed(_shaped("entropy", _floats("entropy", entropy), shape[:2]), self.logp_dtype),
         }
         if seeds is not None:
             sequence["seeds"] = _shaped("seeds", np.asarray(seeds).astype(np.uint64), shape[:1])
@@ -160,6 +160,12 @@ def _floats(name: str, array: Any) -> NDArray:
 def _not_positive(logp: Any) -> NDArray:
     logp = _floats("topk_logp", logp)
     return np.where((logp > 0) & (logp < POSITIVE_SLACK), np.zeros((), logp.dtype), logp)
+
+
+def _narrowed(array: NDArray, dtype: np.dtype) -> NDArray:
+    """What float16 cannot hold becomes infinite, which the check of the values then refuses by place."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
 
 
 def _shaped(name: str, array: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from .damaged import reading
 from .dump import Dump
 from .dump_header import DumpHeader
 from .dump_writer import DumpWriter
 from .mapped import BFLOAT16, map_tensors, widen
-from .texts_file import DAMAGED, Texts, read_texts
+from .texts_file import Texts, read_texts
 from .top import BLOCK_BYTES, top_of_logits
 
 FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT16)
@@ -92,10 +93,8 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
 def open_logits(path: Path) -> Iterator[Logits]:
     """The logits of a file: `.npy` and `.safetensors` are mapped, `.npz` is unpacked as it is read."""
     if path.suffix == ".npy":
-        try:
+        with reading(path, "not a .npy file, or damaged"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path}: not a .npy file, or damaged: {error}") from None
         yield _mapped(path, array)
     elif path.suffix == ".safetensors":
         tensors = map_tensors(path)
@@ -157,12 +156,10 @@ def _mapped(path: Path, array: NDArray) -> Logits:
 
 def _packed(path: Path, stream) -> Logits:
     """A member of an .npz archive, which can only be read from front to back."""
-    try:
+    with reading(path, "the archive's member is no .npy file, or damaged"):
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read_header(stream)
-    except DAMAGED as error:
-        raise ValueError(f"{path}: the archive's member is no .npy file, or damaged: {error}") from None
     if fortran:
         raise ValueError(f"{path}: the logits are in Fortran order; save np.ascontiguousarray(logits)")
     n, h, vocab_size = _check_logits(path, shape, dtype)
@@ -183,10 +180,8 @@ def _packed(path: Path, stream) -> Logits:
 def _read_exactly(path: Path, stream, size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
-        try:
+        with reading(path, "damaged archive"):
             piece = stream.read(min(size - len(data), 1 << 22))
-        except DAMAGED as error:
-            raise ValueError(f"{path}: damaged archive: {error}") from None
         if not piece:
             raise ValueError(f"{path}: the logits end early")
         data += piece
@@ -194,17 +189,14 @@ def _read_exactly(path: Path, stream, size: int) -> bytearray:
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
+    with reading(path, "not an .npz archive, or damaged"):
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path}: not an .npz archive, or damaged: {error}") from None
 
 
 def _member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
-    try:
-        return archive.open(_only(path, archive.namelist()))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # of another compression, or encrypted
-        raise ValueError(f"{path}: damaged archive, or of a kind that numpy does not write: {error}") from None
+    name = _only(path, archive.namelist())
+    with reading(path, "damaged archive, or of a kind that numpy does not write"):
+        return archive.open(name)
 
 
 def _only(path: Path, names: list[str]) -> str:

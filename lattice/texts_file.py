@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .damaged import reading
 from .dump import _check_offsets
 from .mapped import map_tensors
 
 NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
-DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError)  # what reading an .npz archive raises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,10 +87,7 @@ def _arrays(path: Path) -> dict[str, NDArray]:
         return {name: array for name, array in map_tensors(path).items() if name in NAMES}
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected the texts in a .npz or .safetensors file; name one with --tokens")
-    try:
-        with zipfile.ZipFile(path):  # numpy would take any of its formats
-            pass
+    with reading(path, "not an .npz archive, or damaged"):
+        zipfile.ZipFile(path).close()  # numpy would take any of its formats
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in NAMES if name in archive.files}
-    except DAMAGED as error:
-        raise ValueError(f"{path}: not an .npz archive, or damaged: {error}") from None

@@ -16,7 +16,7 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.draft import Rescorer
 from rescore.decode.openfst.search import OPTIMISED, Unavailable, compile_search
-from rescore.decode.run import check_models
+from rescore.decode.replays.standard import check_models
 from rescore.lattice.dump import Dump
 
 SLOTS = max(slots for slots, _, _ in TABLE_13)
