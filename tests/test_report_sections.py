@@ -4,6 +4,7 @@ import cli
 import numpy as np
 import pytest
 
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report import families
@@ -37,7 +38,7 @@ def made(tmp_path_factory):
     model = cli.make_model(folder / "lm.ngram", sequences)
     dump, done = Dump.open(folder / "dump"), []
     split = Split.of_dump(dump)
-    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
+    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, calibration=Calibration(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
     return sequences, dump, measured, sum(done)
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from rescore.decode.calibrated import CalibratedRescorer
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import ReplayDrafter
+from rescore.decode.replays.calibrated import CalibratedReplay
 from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
 from rescore.decode.replays.model_trees import ModelReplay
 from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
@@ -20,8 +25,8 @@ PATHS = (1, 2, 4, 8, 16, 32)
 NODES = (8, 16, 32, 64, 128)
 
 
-def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split) -> list[ReplayDrafter]:
-    """ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, calibration: Calibration) -> list[ReplayDrafter]:
+    """calibration: of the open trees and of their control. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
@@ -36,7 +41,15 @@ def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, spli
         drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
         drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
         drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
+        for name, weights in (("open", calibration), ("lm_text", without_heads(calibration))):
+            calibrated = CalibratedRescorer(rescorer.models[0], weights, threads=rescorer.threads)
+            drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
     return [*drafters, OracleReplay(widths={"oracle": k})]
+
+
+def without_heads(calibration: Calibration) -> Calibration:
+    """The language model and the running text alone: q is p, in every slot."""
+    return replace(calibration, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:

@@ -14,6 +14,7 @@ from rescore.decode.analyses.models import compare_models, compare_orders
 from rescore.decode.analyses.oracle import oracle_efficiency
 from rescore.decode.analyses.recall import TaskRecall, recall
 from rescore.decode.analyses.weights import Weights, best_draft, weights_by_task
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
 from rescore.decode.report.drafters import report_drafters
@@ -50,16 +51,17 @@ def measure(
     options: ReplayOptions,
     split: Split,
     *,
+    calibration: Calibration,
     part: Part,
     tasks: Sequence[str],
     seed: int,
     names: Sequence[str] = (),
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """All analyses of a part of a dump. names: of the models, where there are several; advance as in `rows_to_come`."""
+    """All analyses of a part of a dump. calibration: of open trees; names: of the models, where there are several; advance as in `rows_to_come`."""
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k = options.top_k
-    drafters = report_drafters(dump, rescorer, options, split)
+    drafters = report_drafters(dump, rescorer, options, split, calibration)
     result = replay_dump(dump, drafters, **common)
     return Measured(
         result=result,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
@@ -36,12 +37,13 @@ from rescore.lattice.dump import Dump
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are made, what the
-    browser shows, the seed of the intervals, where drafts are costed (None: nowhere)."""
+    browser shows, the seed of the intervals, the calibration of open trees, where drafts are costed (None: nowhere)."""
 
     split: Split
     part: str = "heldout"
     tasks: tuple[str, ...] | None = None
     seed: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
     cost: cost.CostOptions | None = None
@@ -66,7 +68,7 @@ class Sources:
 def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, advance: Callable[[int], None] = lambda rows: None) -> Report:
     """The report on a dump. advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
     tasks, part = options.tasks_of(dump), options.split.part(options.part)
-    measured = measure(dump, rescorer, options.replay, options.split, part=part, tasks=tasks, seed=options.seed, names=sources.models, advance=advance)
+    measured = measure(dump, rescorer, options.replay, options.split, calibration=options.calibration, part=part, tasks=tasks, seed=options.seed, names=sources.models, advance=advance)
     shown = browser(dump, rescorer, options.browser, tasks=[task.task for task in measured.result.tasks], words=sources.words)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(

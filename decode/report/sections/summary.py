@@ -12,7 +12,7 @@ from rescore.decode.report.sections.differences import SIGNIFICANT
 def section(figures: Figures) -> Section:
     prose = [_headroom(figures)]
     prose += [text for n in EQUAL if (text := _trees(figures, n))]
-    prose += [text for text in (_paths(figures), _control(figures), _loops(figures)) if text]
+    prose += [text for text in (_paths(figures), _control(figures), _open(figures), _loops(figures)) if text]
     return Section(key="summary", title="In short", prose=prose)
 
 
@@ -47,14 +47,25 @@ def _paths(figures: Figures) -> str:
 
 
 def _control(figures: Figures) -> str:
-    """Whether the heads add anything to the language model."""
+    """Whether heads and language model together beat the language model alone."""
     found = [(n, difference) for n in EQUAL if (difference := _difference(figures, f"tree_{n}", f"lm_alone_{n}"))]
     if not found:
         return ""
     parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
-    worst = min(_sign(difference) for _, difference in found)
-    moral = " Where it does, these heads add nothing to the language model: look at open lattices, more candidates, or better heads." if worst < 0 else ""
+    weak = any(_sign(difference) < 0 for _, difference in found)
+    moral = " Where it does, these heads add nothing to it as long as they alone propose." if weak else ""
     return f"The control, the language model drafting without any head: {', '.join(parts)}.{moral}"
+
+
+def _open(figures: Figures) -> str:
+    """What it brings to let the language model and the running text propose as well."""
+    efficiency = figures.overall["block_efficiency"]
+    parts = []
+    for n in EQUAL:
+        against = [(name, difference) for name, other in (("the closed tree", "tree"), ("language model and text without heads", "lm_text")) if (difference := _difference(figures, f"open_{n}", f"{other}_{n}"))]
+        if against:
+            parts.append(f"at {n} nodes {efficiency[f'open_{n}']:.2f} tokens a pass, {' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}")
+    return f"Open trees, in which the language model and the running text propose tokens that no head lists: {'; '.join(parts)}." if parts else ""
 
 
 def _loops(figures: Figures) -> str:
@@ -73,6 +84,12 @@ def _effect(difference: dict[str, Any] | None) -> str:
     if difference is None or _sign(difference) == 0:
         return "makes no significant difference"
     return f"{'adds' if difference['value'] > 0 else 'takes'} {abs(difference['value']):.3f} tokens a pass{_p(difference)}"
+
+
+def _signed(difference: dict[str, Any]) -> str:
+    if _sign(difference) == 0:
+        return "not significantly different from"
+    return f"{abs(difference['value']):.2f} {'more' if difference['value'] > 0 else 'less'} than"
 
 
 def _difference(figures: Figures, name: str, against: str) -> dict[str, Any] | None:
