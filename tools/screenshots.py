@@ -16,7 +16,7 @@ from typing import Any
 
 from rescore.lm.atomic import replacing
 
-DESKTOP, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+DESKTOP, PHONE = {"width": 1200, "height": 1240}, {"width": 360, "height": 740}
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 COLOURS = 256
 

@@ -30,7 +30,7 @@ def _section(section: Section) -> Iterator[str]:
     cites = f' <span class="cites">{text(section.cites)}</span>' if section.cites else ""
     yield f'<section id="{section.key}" aria-labelledby="{section.key}-title">'
     yield f'<h2 id="{section.key}-title">{text(section.title)}{cites}</h2>'
-    yield from (f"<p>{text(paragraph)}</p>" for paragraph in section.prose)
+    yield '<div class="prose">' + "".join(f"<p>{text(paragraph)}</p>" for paragraph in section.prose) + "</div>"
     if section.browser is not None:
         yield '<div class="browser" id="browser"></div>'
     for number, part in enumerate(section.parts):

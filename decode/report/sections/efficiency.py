@@ -35,7 +35,7 @@ def section(figures: Figures) -> Section:
             "drafters are compared at the same number of verified tokens per pass. The dashed line is the oracle, the most that any choice among the "
             "heads' candidates can reach. Open trees and the LM alone draw on the whole vocabulary and may pass it. A click on a name in the legend hides its curve.",
             "Headroom is the share of the way from the base draft to the oracle. In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
-            "and verify 128 tokens to do so.",
+            "and verify 128 tokens to do so. "
             f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed {figures.seed}).",
         ),
         parts=(_plot(overall, tasks), _table(overall, tasks), _headroom(overall, tasks), paper_table()),
@@ -46,15 +46,15 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
     """The figures that a reader should know first."""
     efficiency, headroom, verified = (overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass"))
 
-    def tile(name: str, title: str) -> Tile:
+    def tile(name: str) -> Tile:
         share = headroom.get(name)
-        beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", {share:.0%} of headroom")
-        return Tile(name=title, figure=f"{efficiency[name]:.2f}", beside=beside)
+        beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
+        return Tile(name=families.label(name), figure=f"{efficiency[name]:.2f}", beside=beside)
 
     trees = "tree" if "tree_16" in efficiency else "tree_base"
     paths = "parallel_rescored" if "parallel_rescored" in efficiency else "parallel_base"
-    shown = [("base", "base draft"), (paths, "best paths"), (f"{trees}_16", "tree, 16 nodes"), (f"{trees}_64", "tree, 64 nodes"), ("open_16", "open tree, 16 nodes"), ("open_64", "open tree, 64 nodes"), ("oracle", "oracle")]
-    return tuple(tile(name, title) for name, title in shown if name in efficiency)
+    shown = ("base", paths, f"{trees}_16", f"{trees}_64", "open_16", "open_64", "oracle")
+    return tuple(tile(name) for name in shown if name in efficiency)
 
 
 def _plot(overall: Values, tasks: Sequence[Values]) -> Plot:
