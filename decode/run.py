@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay import ReplayDrafter, Worth, visited_rows
-from rescore.decode.split import Part
+from rescore.decode.split import Part, chosen_blocks
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 
@@ -96,7 +96,7 @@ def replay_dump(
     dump: Dump,
     drafters: Sequence[ReplayDrafter],
     *,
-    tasks: Sequence[str] | None = None,
+    tasks: Collection[str] | None = None,
     split: Part | None = None,
     advance: Callable[[int], None] = lambda rows: None,
     listeners: Iterable[Listener] = (),
@@ -109,27 +109,24 @@ def replay_dump(
     names = [name for drafter in drafters for name in drafter.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"drafters: expected each name once, got {twice!r} twice")
-    results, seconds = [], dict.fromkeys(names, 0.0)
+    builders: dict[str, _Builder] = {}
+    seconds = dict.fromkeys(names, 0.0)
     lattices = 0
-    for task in dump.tasks if tasks is None else [task for task in dump.tasks if task in tasks]:
-        builder = _Builder(task)
-        for block in dump.blocks(task) if split is None else split.blocks(dump, task):
-            worth: dict[str, Worth] = {}
-            for drafter in drafters:
-                worth.update(drafter.worth(block))
-            visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
-            builder.add(block, {name: worth[name] for name in names}, visited)
-            lattices += block.rows
-            for name in names:
-                seconds[name] += worth[name].seconds or 0.0
-            for listener in listeners:
-                listener(block, worth, visited)
-            advance(block.rows)
-        if builder.sequences:
-            results.append(builder.result())
-    if not results:
+    for block in chosen_blocks(dump, tasks, split, advance):
+        worth: dict[str, Worth] = {}
+        for drafter in drafters:
+            worth.update(drafter.worth(block))
+        visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
+        builders.setdefault(block.task, _Builder(block.task)).add(block, {name: worth[name] for name in names}, visited)
+        lattices += block.rows
+        for name in names:
+            seconds[name] += worth[name].seconds or 0.0
+        for listener in listeners:
+            listener(block, worth, visited)
+    if not builders:
         raise ValueError(f"{dump.path}: no sequence to replay: {'no task was chosen' if split is None else f'the part {split.name!r} is empty'}")
     timed = {name: value for name, value in seconds.items() if value}
+    results = [builder.result() for builder in builders.values()]
     return DumpResult(kind=dump.header.kind, tasks=results, lattices=lattices, seconds=timed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -102,6 +102,20 @@ class Part:
             if begin < end:
                 yield block.part(begin, end)
             first += block.sequences
+
+
+def chosen_blocks(
+    dump: Dump, tasks: Collection[str] | None = None, split: Part | None = None, advance: Callable[[int], None] = lambda rows: None
+) -> Iterator[Block]:
+    """The blocks of some tasks (None: all) and of a part of each (None: all of it), task by task, as `Dump.blocks`.
+
+    advance: called with the number of rows of each block, once it is done with.
+    """
+    for task in dump.tasks:
+        if tasks is None or task in tasks:
+            for block in dump.blocks(task) if split is None else split.blocks(dump, task):
+                yield block
+                advance(block.rows)
 
 
 def digest(header: DumpHeader) -> str:

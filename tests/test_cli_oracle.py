@@ -4,7 +4,7 @@ import cli
 import dumps
 import pytest
 
-from rescore.decode.cli.actions.oracle import widths
+from rescore.decode.analyses.oracle import powers_of_two
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_agrees_with_run(made, capsys):
 
 
 def test_widths():
-    assert [widths(k) for k in (1, 2, 6, 8, 64)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8], [1, 2, 4, 8, 16, 32, 64]]
+    assert [powers_of_two(k) for k in (1, 2, 6, 8, 64)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8], [1, 2, 4, 8, 16, 32, 64]]
 
 
 def test_table(made, capsys):

@@ -56,11 +56,14 @@ def report(dumps: int, tasks: int) -> dict:
     repetition = {"consecutive": 0.5, "max_run": 2.0}
     task = {"sequences": 1234, "tokens": 56789, "loop_share": 0.25, "block_efficiency": dict.fromkeys(names, 1.5), "repetition": {"base": repetition, "rescored": repetition},
             "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3}}  # fmt: skip
-    means = {"block_efficiency": dict.fromkeys(names, 1.5), "headroom_recovered": {"tree_16": 0.5}, "verified_per_pass": dict.fromkeys(names, 16.0)}
+    means = {"block_efficiency": dict.fromkeys(names, 1.5), "headroom_recovered": {"tree_16": 0.5}, "verified_per_pass": dict.fromkeys(names, 16.0),
+             "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
+             "differences": [{"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}]}  # fmt: skip
     return {
         "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
         "overall": [{"dump": f"d{d}", "kind": "forced", "temperature": None, **means} for d in range(dumps)],
-        "settings": {"lm": [{"path": "lm.ngram", "weight": 0.5}], "alpha": 0.5, "paths": 16, "top_k": None, "semantics": "failure", "threads": 2, "drafters": names},
+        "settings": {"lm": [{"path": "lm.ngram", "weight": 0.5}], "alpha": 0.5, "paths": 16, "top_k": None, "semantics": "failure", "threads": 2, "drafters": names,
+                     "part": "all", "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0}},
         "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
     }
 
@@ -71,7 +74,7 @@ def test_run_fits_the_screen(capsys, width, dumps, tasks):
     lines = printed(capsys, *tables(report(dumps, tasks), width))
     assert max(cell_len(line) for line in lines if not line.startswith("d")) <= width
     text = "\n".join(lines)
-    assert text.count("50%") >= dumps and text.count("task-0") == dumps and "..." not in text
+    assert text.count(" 50%") >= dumps and text.count("task-0") == dumps and "..." not in text
 
 
 def test_side_by_side(capsys):
@@ -79,12 +82,15 @@ def test_side_by_side(capsys):
         return max(line.count("drafter") for line in printed(capsys, *tables(report(2, 5), width)))
 
     assert [heads(width) for width in (80, 120, 200)] == [1, 1, 2]
+    below = printed(capsys, *tables(report(2, 5), 200))[-6:]
+    assert below[0] == "differences, mean over the tasks; 95% intervals over sequences"
+    assert below[2].split() == ["tree_16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
     # Where the tables do not fit, at least the means of the dumps stand beside each other.
     narrow = printed(capsys, *tables(report(2, 5), 80))
     at = narrow.index("block efficiency, mean over the tasks")
-    assert narrow[at + 1].split() == ["drafter", "verified", "forced", "headroom", "forced", "headroom"]
-    assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "50%", "1.500", "50%"]
-    assert "mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
+    assert narrow[at + 1].split() == ["drafter", "verified", "forced", "±", "headroom", "forced", "±", "headroom"]
+    assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "0.100", "50%", "1.500", "0.100", "50%"]
+    assert "block efficiency, mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
 
 
 def test_on_a_terminal(tmp_path):

@@ -113,6 +113,30 @@ def test_build_is_count_katz_prune():
     assert shorter.metadata["eot"] == 0 and sum(shorter.info()["ngrams"]) == shorter.core.num_arcs
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_of_order_is_the_model_estimated_at_that_order(order):
+    rng = np.random.default_rng(order)
+    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    whole, expected = (build(texts, order=n, vocab_size=9, eot=0) for n in (4, order))
+    cut = whole.of_order(order)
+    assert (cut.order, cut.vocab_size) == (order, 9)
+    for ours, theirs in zip(cut.arrays, expected.arrays):
+        np.testing.assert_array_equal(ours, theirs)
+    text = rng.integers(0, 9, 200).tolist()
+    np.testing.assert_array_equal(cut.score(text), expected.score(text))
+
+
+def test_of_order_of_a_pruned_model_is_a_distribution():
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(0, 9, 400).tolist() for _ in range(3)]
+    cut = build(texts, order=4, vocab_size=9, eot=0, shorten=PruneOptions(max_ngrams=150)).of_order(3)
+    for state in range(cut.core.num_states):
+        assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
+    for order in (0, 4):
+        with pytest.raises(ValueError, match=f"order: expected 1..3, which the model has, got {order}"):
+            cut.of_order(order)
+
+
 def test_what_is_made_of_a_quantised_model_is_not_quantised():
     model = NGram.from_tables(random_tables(5, 3)).quantised()
     assert model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata

@@ -46,6 +46,13 @@ def test_page_on_the_normalised_lattice(demo, monkeypatch):
     np.testing.assert_allclose(names["dense"].sum(axis=-1), 1.0)
 
 
+def test_page_on_analyses(demo, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/analyses.md").read_text(encoding="utf-8"), re.S)
+    exec(code, {})
+    assert capsys.readouterr().out.count("'steps_share'") == 5
+
+
 def test_commands_parse(readme):
     """Every `rescore` line is one that the command line takes."""
     lines = re.findall(r"^    rescore (.*)$", readme, re.M)

@@ -83,11 +83,12 @@ def to_json(
     tasks, overall = [], []
     for dump, split, result in zip(dumps, splits, results):
         resampled = Resampled.of(result, seed=args.seed)
-        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, task.task)} for task in result.tasks]
+        pairs = COMPARED if args.lm else ()
+        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)} for task in result.tasks]
         tasks += own
         means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
         facts = {"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, "split": split and split.to_json()}
-        overall.append({**facts, **means, **uncertainty(resampled)})
+        overall.append({**facts, **means, **uncertainty(resampled, pairs)})
     alpha = models.weights(args)
     return {
         "tasks": tasks,
@@ -105,11 +106,10 @@ def to_json(
     }
 
 
-def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
-    """Intervals, and the differences of the pairs that were replayed, of a task or of the mean over tasks."""
+def uncertainty(resampled: Resampled, pairs: Sequence[tuple[str, str]], task: str | None = None) -> dict[str, Any]:
+    """Intervals, and differences of pairs of drafters, of a task or of the mean over tasks."""
     differences = []
-    for name, against in COMPARED:
-        if {name, against} <= set(resampled.names):
-            difference = resampled.difference(name, against, task)
-            differences.append({"drafter": name, "against": against, **dataclasses.asdict(difference.interval), "p_value": difference.p_value})
+    for name, against in pairs:
+        difference = resampled.difference(name, against, task)
+        differences.append({"drafter": name, "against": against, **dataclasses.asdict(difference.interval), "p_value": difference.p_value})
     return {"interval": resampled.to_json(task), "differences": differences}

@@ -20,7 +20,7 @@ def tables(report: Report, width: int) -> list[RenderableType]:
     labels = [*drafters, "", *FACTS]
     bold = {name for name in drafters if name.startswith("tree_") and not name.startswith("tree_base_")}
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
-    below = ["", *difference_tables(report, width), "", *time_lines(report)]
+    below = [*difference_tables(report, width), "", *time_lines(report)]
     gap = side_by_side(labels, found, width)
     parts = [Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold)) for name, columns in found]
     if gap is None:
@@ -73,8 +73,10 @@ def half_widths(report: Report, overall: Report) -> list[str]:
 
 
 def difference_tables(report: Report, width: int) -> list[RenderableType]:
-    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values."""
+    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values. None without a model."""
     found = [overall["differences"] for overall in report["overall"]]
+    if not found[0]:
+        return []
     labels = [f"{one['drafter']} - {one['against']}" for one in found[0]]
     columns = []
     for overall, differences in zip(report["overall"], found):
@@ -82,7 +84,7 @@ def difference_tables(report: Report, width: int) -> list[RenderableType]:
         columns.append(Column("interval", ["" if one["low"] is None else f"{one['low']:+.3f} {one['high']:+.3f}" for one in differences]))
         columns.append(Column("p", ["" if one["p_value"] is None else f"{one['p_value']:.3f}" for one in differences]))
     level = report["settings"]["bootstrap"]["level"]
-    return [f"differences, mean over the tasks; {level:.0%} intervals over sequences", *column_tables("", labels, columns, width=width)]
+    return ["", f"differences, mean over the tasks; {level:.0%} intervals over sequences", *column_tables("", labels, columns, width=width)]
 
 
 def dump_columns(report: Report, overall: Report) -> list[Column]:

@@ -1,0 +1,45 @@
+"""A replay that looks only at the rows which decoding would visit, one lattice at a time, in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rescore.lattice.block import Block
+
+
+class Step(NamedTuple):
+    """A verified draft: its block, row and sequence there, the true tokens of the slots (fewer at the end), the accepted length."""
+
+    block: Block
+    row: int
+    sequence: int
+    truth: list[int]
+    accepted: int
+
+
+def steps(blocks, accepted_of: Callable[[Block, int, list[int]], int]) -> Iterator[Step]:
+    """accepted_of: (block, row, truth) to the accepted length of that row's draft."""
+    for block in blocks:
+        for sequence in range(block.sequences):
+            row, end = int(block.offsets[sequence]), int(block.offsets[sequence + 1])
+            while row < end - 1:
+                truth = [int(token) for token in block.tokens[row + 1 : min(row + 1 + block.slots, end)]]
+                n = accepted_of(block, row, truth)
+                yield Step(block, row, sequence, truth, n)
+                row += n + 1
+
+
+def block_efficiency(blocks, accepted_of: Callable[[Block, int, list[int]], int]) -> float:
+    """Tokens per pass, every prompt's pass included."""
+    blocks = list(blocks)
+    tokens, sequences = sum(block.rows for block in blocks), sum(block.sequences for block in blocks)
+    return tokens / (sequences + sum(1 for _ in steps(blocks, accepted_of)))
+
+
+def matched(draft, truth: list[int]) -> int:
+    """Length of the common prefix."""
+    n = 0
+    while n < min(len(draft), len(truth)) and draft[n] == truth[n]:
+        n += 1
+    return n
