@@ -149,10 +149,42 @@ def best_tree(
     token -1, parent -1, depth 0, logq -inf.
     """
 
-def model_tree(
-    model: Automaton, states: NDArray[np.uint32], *, slots: int, nodes: int, threads: int = 1
+@final
+class ContextModel:
+    """Counts of the n-grams of one running text, n <= order. Not to be extended while another thread reads it."""
+
+    def __init__(self, *, order: int) -> None: ...
+    @property
+    def order(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+
+    def __len__(self) -> int:
+        """Tokens of the text."""
+
+    def extend(self, tokens: NDArray[np.int32]) -> None:
+        """Read on: tokens [n], at least 0; nothing of them is read if one is refused."""
+
+    def mixture(self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
+        """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of tokens [n], and rest."""
+
+def open_tree(
+    model: Automaton,
+    states: NDArray[np.uint32],  # [1, B]
+    ids: NDArray[np.int32],  # [B, T, K], padding -1
+    cost: NDArray[np.float32],  # [B, T, K]
+    alpha: NDArray[np.float64],  # [1, T]
+    weights: NDArray[np.float64],  # [3, T]: head, prior, floor
+    *,
+    open: bool,
+    texts: Sequence[ContextModel],  # B, or none
+    strength: NDArray[np.float64],  # [order of the texts]
+    nodes: int,
+    threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, for the prefixes of at most `slots` tokens that the model alone finds most probable after states [B]."""
+    """As `best_tree`, under the q of `rescore.decode.calibration`, ties broken by tokens. With `open`, over the whole vocabulary,
+    and slots may be without candidates."""
 
 @final
 class Normalised:

@@ -23,6 +23,7 @@ from rescore.lattice.tree import TokenTree
 
 from .draft import Rescorer, propose_trees
 from .drafters.lattice import Slots
+from .model_shape import ModelShape
 from .models.block import Block
 from .models.medusa import MedusaHeads
 from .models.target import Target
@@ -32,49 +33,31 @@ from .run import mean_over_tasks, replay_dump
 SAMPLE = 64  # lattices that searches are timed on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Of a Llama: widths, layers, heads of queries and of keys, V."""
+def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
+    """A causal language model of this shape with random weights. ValueError without transformers."""
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        raise ValueError("random weights of a shape need the package transformers: pip install rescore[transformers]") from None
+    from .models.causal_lm import CausalLMTarget
 
-    width: int
-    layers: int
-    heads: int
-    key_heads: int
-    hidden: int
-    vocab_size: int
-
-    def random_target(self, device: torch.device, dtype: torch.dtype) -> Target:
-        """A causal language model of this shape with random weights. ValueError without transformers."""
-        try:
-            from transformers import LlamaConfig, LlamaForCausalLM
-        except ImportError:
-            raise ValueError("random weights of a shape need the package transformers: pip install rescore[transformers]") from None
-        from .models.causal_lm import CausalLMTarget
-
-        config = LlamaConfig(
-            hidden_size=self.width,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.key_heads,
-            intermediate_size=self.hidden,
-            vocab_size=self.vocab_size,
-            max_position_embeddings=1 << 16,
-        )
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)
-        try:
-            with device:
-                return CausalLMTarget(LlamaForCausalLM(config).eval())
-        finally:
-            torch.set_default_dtype(before)
-
-
-# 1.5b as Qwen2.5-1.5B, 7b as Llama-2-7B.
-SHAPES = {
-    "tiny": Shape(width=32, layers=2, heads=4, key_heads=2, hidden=64, vocab_size=128),
-    "1.5b": Shape(width=1536, layers=28, heads=12, key_heads=2, hidden=8960, vocab_size=151936),
-    "7b": Shape(width=4096, layers=32, heads=32, key_heads=32, hidden=11008, vocab_size=32000),
-}
+    config = LlamaConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.hidden,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=1 << 16,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return CausalLMTarget(LlamaForCausalLM(config).eval())
+    finally:
+        torch.set_default_dtype(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

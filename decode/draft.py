@@ -124,8 +124,10 @@ def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: 
 
     histories: int32 [B, m], padding -1 in front. The control against which heads are to be measured.
     """
-    states = model.core.start_batch(histories, threads)
-    return Trees.of_core(_core.model_tree(model.core, states, slots=slots, nodes=n, threads=threads))
+    states = model.core.start_batch(histories, threads)[None]
+    ids, cost = np.full((len(histories), slots, 1), -1, np.int32), np.full((len(histories), slots, 1), np.inf, np.float32)  # no candidates
+    none = np.zeros((3, slots))
+    return Trees.of_core(_core.open_tree(model.core, states, ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=n, threads=threads))
 
 
 def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64]:

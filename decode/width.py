@@ -10,15 +10,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
+from rescore.decode.pass_costs import PassCosts
 
 WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
 REPEATS = 3
@@ -28,59 +28,32 @@ LONGEST_REST = 16  # steps without drafts until they are tried again
 PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PassCosts:
-    """Seconds of a pass by the tokens that it reads, in all rows together.
+@torch.inference_mode()
+def measure_passes(target: Target, *, rows: int = 1, length: int = 64, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS, most: float = np.inf) -> PassCosts:
+    """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
 
-    tokens   int64 [m], ascending
-    seconds  float64 [m], never falling: a narrow pass can be padded
+    Stops behind the width that costs `most` times the first, which no draft is worth.
     """
-
-    tokens: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-
-    @classmethod
-    def of_times(cls, tokens: Sequence[int], seconds: Sequence[float]) -> PassCosts:
-        """Of measured times; what fell is noise, and takes the least time of the wider passes."""
-        times = np.minimum.accumulate(np.asarray(seconds, np.float64)[::-1])[::-1]
-        return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
-
-    @classmethod
-    @torch.inference_mode()
-    def measure(cls, target: Target, *, rows: int = 1, length: int = 64, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS, most: float = np.inf) -> PassCosts:
-        """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
-
-        Stops behind the width that costs `most` times the first, which no draft is worth.
-        """
-        if target.context is not None:
-            widths = [width for width in widths if width < target.context] or [1]
-            length = max(1, min(length, target.context - max(widths)))
-        prompt = np.zeros(length, np.int64)
-        cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
-        start = len(firsts[0])
-        target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
-        tokens, seconds = [], []
-        for width in widths:
-            block = Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, target.device)
-            times = []
-            for _ in range(1 + repeats):
-                began = time.perf_counter()
-                target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # which waits for the device
-                times.append(time.perf_counter() - began)
-            tokens.append(rows * width)
-            seconds.append(statistics.median(times[1:]))
-            if seconds[-1] > most * seconds[0]:
-                break
-        return cls.of_times(tokens, seconds)
-
-    def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of passes over so many tokens, between those measured by straight lines, beyond them by the last one."""
-        tokens = np.asarray(tokens)
-        inside = np.interp(tokens, self.tokens, self.seconds)
-        if len(self.tokens) < 2:
-            return inside
-        slope = (self.seconds[-1] - self.seconds[-2]) / (self.tokens[-1] - self.tokens[-2])
-        return inside + slope * np.maximum(tokens - self.tokens[-1], 0)
+    if target.context is not None:
+        widths = [width for width in widths if width < target.context] or [1]
+        length = max(1, min(length, target.context - max(widths)))
+    prompt = np.zeros(length, np.int64)
+    cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
+    start = len(firsts[0])
+    target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
+    tokens, seconds = [], []
+    for width in widths:
+        block = Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, target.device)
+        times = []
+        for _ in range(1 + repeats):
+            began = time.perf_counter()
+            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # which waits for the device
+            times.append(time.perf_counter() - began)
+        tokens.append(rows * width)
+        seconds.append(statistics.median(times[1:]))
+        if seconds[-1] > most * seconds[0]:
+            break
+    return PassCosts.of_times(tokens, seconds)
 
 
 _measured: WeakKeyDictionary[Target, dict[tuple[int, int], PassCosts]] = WeakKeyDictionary()
@@ -91,7 +64,7 @@ def pass_costs(target: Target, rows: int, length: int, most: float) -> PassCosts
     key = (_bucket(rows), _bucket(length))
     known = _measured.setdefault(target, {})
     if key not in known:
-        known[key] = PassCosts.measure(target, rows=key[0], length=key[1], most=most)
+        known[key] = measure_passes(target, rows=key[0], length=key[1], most=most)
     return known[key]
 
 

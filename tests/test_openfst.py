@@ -1,31 +1,27 @@
 """p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
 
-What counts as the same answer is said by `disagreement` in tools/openfst_search.py: costs to 1e-4, strings but for ties.
+What counts as the same answer is said by `disagreement` in decode/openfst/search.py: costs to 1e-4, strings but for ties.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import models, padded, sausages
 
 from rescore.decode.draft import Rescorer
+from rescore.decode.openfst.python_search import best_distinct, strings_of_fst
+from rescore.decode.openfst.search import Unavailable, compile_search, disagreement, run_search, scaled, strings_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build
 from rescore.lm.fst import to_fst
 from rescore.lm.ngram import NGram
-
-sys.path.insert(0, str(ROOT / "tools"))
-from openfst_search import Unavailable, compile_search, disagreement, run_search, scaled, strings_of  # noqa: E402
-from pywrapfst_search import best_distinct, strings_of_fst  # noqa: E402
 
 VOCAB = 7
 PATHS = 16
@@ -147,11 +143,11 @@ def test_disagreement():
 
 
 def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("openfst_search.HEADER", tmp_path / "fstlib.h")
-    monkeypatch.setattr("openfst_search.shutil.which", lambda name: "/usr/bin/g++")
+    monkeypatch.setattr("rescore.decode.openfst.search.HEADER", tmp_path / "fstlib.h")
+    monkeypatch.setattr("rescore.decode.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
     with pytest.raises(Unavailable, match="install OpenFst"):
         compile_search(tmp_path / "program")
-    monkeypatch.setattr("openfst_search.shutil.which", lambda name: None)
+    monkeypatch.setattr("rescore.decode.openfst.search.shutil.which", lambda name: None)
     with pytest.raises(Unavailable, match=r"install g\+\+"):
         compile_search(tmp_path / "program")
 

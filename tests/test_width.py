@@ -16,7 +16,8 @@ from rescore.decode.draft import Rescorer  # noqa: E402
 from rescore.decode.drafters.lattice import Slots, TreeDrafter  # noqa: E402
 from rescore.decode.generate import Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.width import AutoWidth, PassCosts, WidthSession, best_size  # noqa: E402
+from rescore.decode.pass_costs import PassCosts  # noqa: E402
+from rescore.decode.width import AutoWidth, WidthSession, best_size, measure_passes  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -108,14 +109,14 @@ class Counting(BlockwiseTarget):
 
 def test_passes_are_measured_as_the_loop_makes_them():
     target = Counting()
-    costs = PassCosts.measure(target, rows=2, length=7, widths=(1, 3, 9), repeats=2)
+    costs = measure_passes(target, rows=2, length=7, widths=(1, 3, 9), repeats=2)
     assert costs.tokens.tolist() == [2, 6, 18] and (costs.seconds > 0).all() and (np.diff(costs.seconds) >= 0).all()
     assert [(block.rows, block.width, block.end) for block in target.blocks] == [(2, 7, 7), *[(2, w, 7 + w) for w in (1, 3, 9) for _ in range(3)]]
 
 
 def test_what_does_not_fit_into_the_context_is_not_measured():
     target = Counting()
-    costs = PassCosts.measure(target, length=200, repeats=1)
+    costs = measure_passes(target, length=200, repeats=1)
     assert costs.tokens.tolist() == [w for w in width.WIDTHS if w < CONFIG.context]
     assert max(block.end for block in target.blocks) <= CONFIG.context
 
@@ -123,7 +124,7 @@ def test_what_does_not_fit_into_the_context_is_not_measured():
 def test_passes_that_no_draft_is_worth_are_not_measured_further(monkeypatch):
     clock = iter(np.cumsum([0, *(size for w in (1, 2, 3, 5) for size in (0.001 * w**2, 0) * 2)]))  # a pass of w tokens takes w^2 ms
     monkeypatch.setattr(width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    costs = PassCosts.measure(Counting(), repeats=1, most=8)
+    costs = measure_passes(Counting(), repeats=1, most=8)
     assert costs.tokens.tolist() == [1, 2, 3]
     np.testing.assert_allclose(costs.seconds, [0.001, 0.004, 0.009])
 

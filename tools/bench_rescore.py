@@ -5,7 +5,7 @@
 Engines, each on one thread:
 
     exact       ours, paths     Rescorer.paths, failure arcs: a call for each lattice, and one call for all
-    exact       C++ OpenFst     PhiMatcher, ConstFst, lazy composition, n-shortest paths (openfst_search.cc)
+    exact       C++ OpenFst     PhiMatcher, ConstFst, lazy composition, n-shortest paths (decode/openfst/search.cc)
     epsilon     ours, paths     Rescorer.paths, epsilon backoff arcs
     epsilon     C++ OpenFst     composition, removal of epsilons, p best distinct strings
     epsilon     pywrapfst       the same from Python
@@ -25,10 +25,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,22 +35,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from openfst_search import (
+from rescore.decode.bench_search import ANCHOR, Disagreement, check_equal, least_times, settled
+from rescore.decode.cli.actions.output import console as terminal
+from rescore.decode.cli.arguments import DEFAULT_ALPHA
+from rescore.decode.draft import Rescorer
+from rescore.decode.openfst.python_search import best_distinct, strings_of_fst
+from rescore.decode.openfst.search import (
     OPTIMISED,
     Answers,
     String,
     Unavailable,
     compile_search,
-    disagreement,
     run_search,
     scaled,
     strings_of,
 )
-from pywrapfst_search import best_distinct, strings_of_fst
-from rescore.decode.cli.actions.output import console as terminal
-from rescore.decode.cli.arguments import DEFAULT_ALPHA
-from rescore.decode.draft import Rescorer
-from rescore.decode.machine import machine
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
@@ -60,7 +57,6 @@ from rescore.lm.fst import to_fst
 from rescore.lm.ngram import NGram
 
 DEMO = Path(__file__).resolve().parents[1] / "data" / "demo"
-ANCHOR = "C++ OpenFst, PhiMatcher"
 TREE_SIZES = (16, 64, 128)
 
 
@@ -97,7 +93,10 @@ def main() -> None:
     console = terminal()
     model = NGram.open(args.lm)
     work = load(args, model)
-    timings = measure(work, model, args.alpha, console)
+    try:
+        timings = measure(work, model, args.alpha, console)
+    except Disagreement as error:
+        raise SystemExit(str(error)) from None
     report = {
         "machine": settled(),
         "settings": {
@@ -217,10 +216,10 @@ def time_normalised(work: Work) -> list[Timing]:
 
 def time_openfst(search: Callable[[str], Answers], exact: list[list[String]], epsilon: list[list[String]]) -> list[Timing]:
     phi, unique, paths = search("phi"), search("unique"), search("epsilon")
-    check(ANCHOR, exact, phi.strings)
-    check("C++ OpenFst, epsilon, unique", epsilon, unique.strings)
+    check_equal(ANCHOR, exact, phi.strings)
+    check_equal("C++ OpenFst, epsilon, unique", epsilon, unique.strings)
     # Of p paths that repeat strings only the first is a string of the answer: the cheapest.
-    check("C++ OpenFst, epsilon, p paths", [best[:1] for best in epsilon], [best[:1] for best in paths.strings])
+    check_equal("C++ OpenFst, epsilon, p paths", [best[:1] for best in epsilon], [best[:1] for best in paths.strings])
     return [
         Timing(engine=ANCHOR, answer="exact", microseconds=phi.microseconds),
         Timing(engine="C++ OpenFst, rmepsilon, unique", answer="epsilon", microseconds=unique.microseconds),
@@ -236,29 +235,8 @@ def time_pywrapfst(work: Work, model: pywrapfst.VectorFst, states: NDArray[np.ui
         model.set_start(state)
         least[i] = least_times([lambda a=acceptor: best_distinct(a, model, work.paths)], work.rounds)[0]
         found.append(strings_of_fst(best_distinct(acceptor, model, work.paths)))
-    check("pywrapfst", epsilon, found)
+    check_equal("pywrapfst", epsilon, found)
     return Timing(engine="pywrapfst, rmepsilon, unique", answer="epsilon", microseconds=least)
-
-
-def least_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
-    """Microseconds of this thread in each call, the least of the rounds, after a round that is not counted."""
-    least = np.full(len(calls), np.inf)
-    for number in range(rounds + 1):
-        for i, call in enumerate(calls):
-            began = time.thread_time_ns()
-            call()
-            took = time.thread_time_ns() - began
-            if number:
-                least[i] = min(least[i], took / 1e3)
-    return least
-
-
-def check(engine: str, ours: list[list[String]], theirs: list[list[String]]) -> None:
-    if len(ours) != len(theirs):
-        raise SystemExit(f"{engine}: {len(theirs)} answers to {len(ours)} lattices")
-    for lattice, (mine, other) in enumerate(zip(ours, theirs)):
-        if differs := disagreement(mine, other):
-            raise SystemExit(f"{engine} and ours disagree on lattice {lattice}: {differs}")
 
 
 def check_trees(work: Work) -> None:
@@ -279,22 +257,6 @@ def rows(timings: list[Timing]) -> list[dict[str, object]]:
         speed = {f"speed_{name[:-3]}": anchor[name] / figures[name] for name in ("median_us", "mean_us") if name in anchor and name in figures}
         out.append({"engine": timing.engine, "answer": timing.answer, **figures, **speed})
     return out
-
-
-def settled() -> dict[str, object]:
-    """The machine, and what OpenFst is compiled from and with."""
-    return {
-        **machine("rescore", "numpy", "pynini"),
-        "libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"),
-        "g++": _output("g++", "-dumpfullversion"),
-    }
-
-
-def _output(*command: str) -> str | None:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def show(report: dict, console: Console) -> None:

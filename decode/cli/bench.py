@@ -1,4 +1,4 @@
-"""`rescore bench`: how fast decoding is here."""
+"""`rescore bench`: how fast decoding, passes and searches are here."""
 
 from __future__ import annotations
 
@@ -40,9 +40,86 @@ examples:
 """
 
 
+PASSES = """\
+Time passes of a model of several widths behind texts of some length: what wide
+passes cost on this machine, for `rescore cost --passes`. With --shape the
+weights are random.
+
+columns  tokens   that the pass reads, in all texts together
+         ms       median of the repeats; a wider pass's where that is less
+"""
+
+PASSES_EXAMPLES = """\
+examples:
+  rescore bench passes --model data/demo/model.safetensors --length 256 \\
+      --json passes.json
+  rescore bench passes --shape 7b --device cuda --dtype bfloat16 --batch 1 \\
+      --batch 8 --length 512 --json passes.json
+"""
+
+SEARCH = """\
+The paper's tables 12 and 13 on this machine: the time of a search for the p
+best drafts with p from 1 to 16, and for the best one in lattices of 4 to 16
+slots of 2 to 16 candidates; ours beside OpenFst, in one run, one thread, on the
+same lattices. Engines that answer one question must agree on every lattice, or
+nothing is printed.
+
+columns  ours        exact: failure arcs, a call from arrays to arrays
+         ours, eps   backoff whenever it is cheaper
+         C++ phi     OpenFst, exact: PhiMatcher, lazy composition, n-shortest
+                     paths; without making FSTs of lattices and strings of
+                     paths. Needs g++ and libfst-dev, else left out
+         C++ eps     OpenFst, epsilon backoff: p paths, whose strings repeat
+         pywrapfst   the same from Python, strings that differ
+         of each the median over all lattices, the least of the rounds each
+         p99         the 99th percentile of these
+         x           how many times the median of ours with the same backoff
+Lattices longer than the dump's are those of rows that follow each other, joined;
+candidates that the dump has not are drawn from the model, and that is said.
+"""
+
+SEARCH_EXAMPLES = """\
+examples:
+  rescore bench search --dump data/demo/sampled --lm data/demo/demo.ngram
+  rescore bench search --dump DUMP --lm LM --lattices 100 --json search.json
+"""
+
+
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     bench = verbs.add_parser("bench", help="how fast decoding is here", description="How fast decoding is here.")
     actions = bench.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add_decode(actions, common)
+    add_passes(actions, common)
+    add_search(actions, common)
+
+
+def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("passes", parents=[common], help="what wide passes cost", description=PASSES, epilog=PASSES_EXAMPLES)
+    parser.add_argument("--model", type=Path, metavar="DIR|FILE", help="a Hugging Face folder, or a blockwise transformer's .safetensors file")
+    parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape instead")
+    parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
+    parser.add_argument("--dtype", choices=model_arguments.DTYPES, help="of its weights (default: as opened, float32 for random ones)")
+    parser.add_argument("--batch", type=arguments.whole(1, 4096), action="append", metavar="B", help="texts at once; may be given several times (default: 1 and 8)")
+    parser.add_argument("--length", type=arguments.whole(1, 2**20), default=512, metavar="L", help="tokens in the cache (default: 512)")
+    parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="of which the median counts (default: 3)")
+    arguments.add_threads(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(does="bench_passes")
+
+
+def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES)
+    parser.add_argument("--dump", type=Path, required=True, metavar="DUMP", help="whose lattices are searched")
+    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
+    parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=50, metavar="N", help="of each size, spread over the dump (default: 50)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="searches of each lattice, of which the fastest counts (default: 3)")
+    parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")
+    arguments.add_json(parser)
+    parser.set_defaults(does="bench_search")
+
+
+def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser("decode", parents=[common], help="tokens per second with every drafter", description=DESCRIPTION, epilog=EXAMPLES)
     model_arguments.add_model(parser, required=False)
     drafting_arguments.add_drafting(parser)

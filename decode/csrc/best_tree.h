@@ -1,4 +1,4 @@
-// Token trees of lattices and of models.
+// Token trees of lattices: of closed ones, by any number of models.
 #pragma once
 
 #include "best_prefixes.h"
@@ -23,33 +23,6 @@ class LatticeTreeSearch {
   std::vector<TakenArcs> arcs_;  // beside children_
   std::array<Slot, kMaxSlots> slots_;
   Caches caches_;
-};
-
-// Prefixes that a model alone proposes, q(w | prefix) = p(w | prefix), at most `slots` tokens deep. The
-// rank of a child is its token.
-class ModelTreeSearch {
- public:
-  int run(const Automaton& lm, uint32_t start, int slots, TreeOutput out);
-
- private:
-  struct Proposal {
-    Fixed cost;  // of the prefix with this token
-    uint32_t token;
-    uint64_t arc;
-  };
-  struct Opened {
-    uint32_t state;
-    size_t first_child, children;
-  };
-  void open(uint32_t prefix, Fixed cost, const Automaton& lm, size_t nodes);
-
-  PrefixTree tree_;
-  std::vector<Opened> opened_;
-  std::vector<Child> children_;
-  std::vector<uint64_t> arcs_;  // beside children_
-  std::vector<Proposal> proposals_;
-  std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
-  std::vector<Fixed> least_;        // a heap, the greatest first
 };
 
 }  // namespace rescore

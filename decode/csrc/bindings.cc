@@ -8,9 +8,12 @@
 #include "batch_trees.h"
 #include "best_paths.h"
 #include "best_tree.h"
+#include "bind_context_model.h"
 #include "bind_normalised.h"
+#include "context_model.h"
 #include "counting_bindings.h"
 #include "model.h"
+#include "open_tree.h"
 #include "parallel.h"
 
 using namespace rescore;
@@ -47,13 +50,26 @@ Trees best_tree(const std::vector<const Model*>& lms, In<uint32_t, 2> states, In
   });
 }
 
-Trees model_tree(const Model& model, In<uint32_t, 1> states, int slots, int nodes, int threads) {
+// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice.
+Trees open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
+                const std::vector<const ContextModel*>& texts, In<double, 1> strength, int nodes, int threads) {
+  const Batch batch({&model}, states, ids, cost, alpha);
   const Automaton& lm = model.lm();
-  expect_range("slots T", slots, 1, kMaxSlots);
-  for (size_t b = 0; b < states.shape(0); ++b) expect_state(lm, states.data()[b]);
-  return trees(states.shape(0), nodes, threads, [&](int64_t b, TreeOutput out) {
-    thread_local ModelTreeSearch search;
-    return search.run(lm, states.data()[b], slots, out);
+  expect_size("weights: head, prior, floor", weights.shape(0), 3);
+  expect_size("weights, of every slot", weights.shape(1), batch.slots);
+  if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
+  for (const ContextModel* text : texts) {
+    if (!text) throw nb::type_error("texts: expected context models, got None");
+    expect_size("strength, of every order", strength.shape(0), text->order());
+    if (text->greatest_token() >= lm.vocab_size)
+      throw std::out_of_range("texts: expected token ids below the model's vocabulary size " + std::to_string(lm.vocab_size) + ", got " +
+                              std::to_string(text->greatest_token()));
+  }
+  const double* of = weights.data();
+  const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
+  return trees(batch.rows, nodes, threads, [&](int64_t b, TreeOutput out) {
+    thread_local OpenTreeSearch search;
+    return search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, texts.empty() ? nullptr : texts[b], strength.data(), out);
   });
 }
 
@@ -64,11 +80,13 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   bind_model(m);
   bind_normalised(m);
+  bind_context_model(m);
   bind_counting(m);
   bind_levels(m);
   m.def("best_paths", &best_paths, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false, "threads"_a = 1);
   m.def("best_tree", &best_tree, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1);
-  m.def("model_tree", &model_tree, "model"_a, nb::arg("states").noconvert(), nb::kw_only(), "slots"_a, "nodes"_a, "threads"_a = 1);
+  m.def("open_tree", &open_tree, "model"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
+        nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(), "open"_a, "texts"_a, nb::arg("strength").noconvert(), "nodes"_a, "threads"_a = 1);
 }

@@ -91,16 +91,16 @@ uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
   return at < arcs.end && this->token(at) == token ? at : arcs.end;
 }
 
-Step Automaton::step(uint32_t state, uint32_t token) const {
+Taken Automaton::take(uint32_t state, uint32_t token) const {
   double paid = 0;
   while (state != kRoot) {
     const Context own = context(state);
     const uint64_t arc = find(own.arcs, token);
-    if (arc != own.arcs.end) return {next(arc, token), paid + cost(arc)};
+    if (arc != own.arcs.end) return {arc, paid + cost(arc)};
     paid += own.backoff_cost;
     state = own.backoff;
   }
-  return {next(token, token), paid + root_cost_[token]};
+  return {token, paid + root_cost_[token]};
 }
 
 uint32_t Automaton::start(const int32_t* history, size_t length) const {

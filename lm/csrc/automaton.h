@@ -72,6 +72,11 @@ struct Step {
   double cost;
 };
 
+struct Taken {
+  uint64_t arc;
+  double cost;  // backing off included
+};
+
 class Automaton {
  public:
   uint64_t num_states = 0;
@@ -143,8 +148,14 @@ class Automaton {
   // Whether `token` has an arc among those of a state that is not the root.
   bool has_arc(Arcs arcs, uint32_t token) const { return find(arcs, token) != arcs.end; }
 
-  // The cost of `token` in `state` and the state that it leads to. Precondition: token < vocab_size.
-  Step step(uint32_t state, uint32_t token) const;
+  // The arc of `token` in `state`, under failure semantics. Precondition: token < vocab_size.
+  Taken take(uint32_t state, uint32_t token) const;
+
+  // The cost of `token` in `state` and the state that it leads to.
+  Step step(uint32_t state, uint32_t token) const {
+    const Taken taken = take(state, token);
+    return {next(taken.arc, token), taken.cost};
+  }
 
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;

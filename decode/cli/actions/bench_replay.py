@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from rich.console import RenderableType
 
-from rescore.decode.bench_replay import SHAPES, Rig, bench_replay, replayed_efficiency, ways
+from rescore.decode.bench_replay import Rig, bench_replay, random_target, replayed_efficiency, ways
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.machine import machine
+from rescore.decode.model_shape import PRESETS
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.lattice.dump import Dump
 
@@ -29,8 +30,8 @@ def call(args: argparse.Namespace) -> int:
     rescorer = models.open_rescorer(args, [dump])
     options = ReplayOptions(paths=args.paths or 16, top_k=args.top_k)
     device, name = checked_device(args.device), args.shape or "1.5b"
-    shape, dtype = SHAPES[name], getattr(torch, args.dtype or ("bfloat16" if device.type == "cuda" else "float32"))
-    target, top_k = shape.random_target(device, dtype), min(dump.header.top_k, shape.vocab_size)
+    shape, dtype = PRESETS[name], getattr(torch, args.dtype or ("bfloat16" if device.type == "cuda" else "float32"))
+    target, top_k = random_target(shape, device, dtype), min(dump.header.top_k, shape.vocab_size)
     rig = Rig(target, width=shape.width, dtype=dtype, slots=dump.header.heads - 1, top_k=top_k, length=args.length, repeats=args.repeats)
     efficiency = replayed_efficiency(dump, rescorer, options)
     batches, rows = args.batch or [1, 8], []

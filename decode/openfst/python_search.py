@@ -7,7 +7,7 @@ import math
 import pywrapfst
 
 
-def best_distinct(lattice: pywrapfst.VectorFst, model: pywrapfst.VectorFst, paths: int) -> pywrapfst.VectorFst:
+def best_distinct(lattice: pywrapfst.VectorFst, model: pywrapfst.VectorFst, paths: int) -> pywrapfst.Fst:
     """The best distinct strings of a lattice composed with a model whose arcs are sorted and whose start is set.
 
     Paths that spell one string differ in where they back off. `unique` merges them only once no epsilons are left.
@@ -17,12 +17,12 @@ def best_distinct(lattice: pywrapfst.VectorFst, model: pywrapfst.VectorFst, path
     return pywrapfst.shortestpath(composed, nshortest=paths, unique=True)
 
 
-def strings_of_fst(best: pywrapfst.VectorFst) -> list[tuple[float, tuple[int, ...]]]:
+def strings_of_fst(best: pywrapfst.Fst) -> list[tuple[float, tuple[int, ...]]]:
     """The paths (cost, tokens) of an acyclic acceptor, cheapest first."""
     return sorted(_chains(best, best.start())) if best.start() >= 0 else []
 
 
-def _chains(fst: pywrapfst.VectorFst, state: int) -> list[tuple[float, tuple[int, ...]]]:
+def _chains(fst: pywrapfst.Fst, state: int) -> list[tuple[float, tuple[int, ...]]]:
     final = float(fst.final(state))
     found: list[tuple[float, tuple[int, ...]]] = [(final, ())] if math.isfinite(final) else []
     for arc in fst.arcs(state):

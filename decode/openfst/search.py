@@ -1,4 +1,4 @@
-"""OpenFst's own answers to the search for the p best drafts, through the program `openfst_search.cc`."""
+"""OpenFst's own answers to the search for the p best drafts, through the program `search.cc`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Answers:
 
 
 def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
-    """`program`, compiled from `openfst_search.cc`; Unavailable if that cannot be done here."""
+    """`program`, compiled from `search.cc`; Unavailable if that cannot be done here."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise Unavailable("no g++ on the path; install g++")

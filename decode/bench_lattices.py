@@ -1,0 +1,80 @@
+"""Lattices of any size from a dump, for measuring searches: parts of the dump's own, joined or filled up where they are too small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lm.ngram import NGram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lattices:
+    """B lattices [B, T, K] with their histories int32 [B, N - 1] (padding -1 in front).
+
+    parts  rows of the dump that a lattice is joined of: 1 where the dump's own are long enough
+    drawn  candidates of each slot that were drawn from the model
+    """
+
+    sausage: Sausage
+    histories: NDArray[np.int32]
+    parts: int
+    drawn: int
+
+    def cut(self, slots: int, width: int) -> Sausage:
+        """Their first slots and candidates."""
+        return self.sausage.head(slots).top_k(width)
+
+
+def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
+    """At most `count` lattices of slots x width, at equal distances over all rows of the dump.
+
+    Where a row has fewer slots, those of the row behind them follow, so that the lattice goes on where the text does. Where
+    slots have fewer candidates, others are drawn without replacement from the model's distribution behind the
+    history, each a little costlier than the one before: harder to tell apart than a head's, but tokens that the model has seen.
+    ValueError if no sequence of the dump is long enough.
+    """
+    own = dump.header.heads - 1
+    parts = -(-slots // own)
+    found: list[tuple[Sausage, NDArray[np.int32]]] = []
+    blocks = list(dump.blocks())
+    rows = [np.flatnonzero(np.arange(block.rows) + (parts - 1) * own < block.sequence_ends) for block in blocks]
+    total = sum(map(len, rows))
+    if not total:
+        raise ValueError(f"{dump.path}: expected a sequence of more than {(parts - 1) * own} tokens for lattices of {slots} slots, got none")
+    wanted = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+    start = 0
+    for block, eligible in zip(blocks, rows):
+        chosen = eligible[wanted[(wanted >= start) & (wanted < start + len(eligible))] - start]
+        start += len(eligible)
+        if len(chosen):
+            joined = [block.sausages(chosen + part * own, min(width, dump.header.top_k)) for part in range(parts)]
+            sausage = Sausage(ids=np.concatenate([one.ids for one in joined], axis=1), cost=np.concatenate([one.cost for one in joined], axis=1))
+            found.append((sausage.head(slots), block.histories(chosen, model.order - 1)))
+    sausage = Sausage(ids=np.concatenate([one.ids for one, _ in found]), cost=np.concatenate([one.cost for one, _ in found]))
+    histories = np.concatenate([one for _, one in found])
+    missing = width - sausage.width
+    if missing > 0:
+        sausage = widened(sausage, histories, model, missing, seed)
+    return Lattices(sausage=sausage, histories=histories, parts=parts, drawn=max(0, missing))
+
+
+def widened(sausage: Sausage, histories: NDArray[np.int32], model: NGram, missing: int, seed: int) -> Sausage:
+    """With so many candidates more in every slot, drawn from the model without replacement (Gumbel's trick)."""
+    draw = np.random.default_rng(seed)
+    if missing > model.vocab_size - sausage.width:
+        raise ValueError(f"expected at most {model.vocab_size - sausage.width} more candidates of {model.vocab_size} tokens, got {missing}")
+    ids, cost = [], []
+    for own, costs, history in zip(sausage.ids, sausage.cost, histories):
+        scores = draw.gumbel(size=(len(own), model.vocab_size)) - model.distribution(model.start(history[history >= 0]))
+        np.put_along_axis(scores, own, -np.inf, axis=1)
+        ids.append(np.argpartition(-scores, missing - 1, axis=1)[:, :missing])
+        cost.append(costs.max(axis=1, keepdims=True) + np.cumsum(draw.exponential(0.1, (len(own), missing)), axis=1))
+    return Sausage(
+        ids=np.concatenate([sausage.ids, np.array(ids, np.int32)], axis=2),
+        cost=np.concatenate([sausage.cost, np.array(cost, np.float32)], axis=2),
+    )

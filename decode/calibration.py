@@ -1,0 +1,87 @@
+"""What the heads, the n-gram model and the running text are weighed with in a calibrated q."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST = 1e4  # a weight's greatest magnitude
+MAX_TEXT_ORDER = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Weights of every slot, or one for all. With p the language model's distribution after a prefix,
+
+        q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates, u(w) being -ln of w's unigram probability
+        q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
+
+    rest being the cost of a token outside the candidates if such tokens shared evenly what the candidates leave of the head's mass.
+    q sums to 1 over the whole vocabulary.
+
+    head   at least 0; 1 / head is the heads' temperature
+    alpha  at least 0
+    prior  how much of the heads' liking for frequent words is taken back
+    floor  what a token that a head does not list costs more
+    open   whether other tokens than the candidates may be drafted, by a rho arc in every slot
+    text   None, or how p is interpolated with the n-grams of the running text, prompt included: of contexts of 0, 1, .. tokens, what
+           the shorter context's distribution counts beside the occurrences, times the number of distinct tokens that followed
+           (Witten and Bell have 1)
+    """
+
+    head: tuple[float, ...] = (0.5,)
+    alpha: tuple[float, ...] = (0.7,)
+    prior: tuple[float, ...] = (0.0,)
+    floor: tuple[float, ...] = (-3.0,)
+    open: bool = True
+    text: tuple[float, ...] | None = (14.0, 4.6, 2.0, 2.5)
+
+    def __post_init__(self) -> None:
+        for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not values:
+                raise TypeError(f"{name}: expected a tuple of weights, one for each slot or one for all, got {values!r:.80}")
+            check_numbers(name, values, least)
+        if len({len(values) for values in self._of_slots() if len(values) > 1}) > 1:
+            raise ValueError(f"calibration: expected weights for one number of slots, got {[len(values) for values in self._of_slots()]}")
+        if self.text is not None:
+            if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= MAX_TEXT_ORDER:
+                raise ValueError(f"text: expected strengths of 1 to {MAX_TEXT_ORDER} orders, got {self.text!r:.80}")
+            check_numbers("text", self.text, 1e-6)
+
+    def _of_slots(self) -> tuple[tuple[float, ...], ...]:
+        return self.head, self.alpha, self.prior, self.floor
+
+    def weights(self, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """alpha [1, T], and head, prior and floor [3, T]. ValueError if they are of another number of slots."""
+        for values in self._of_slots():
+            if len(values) not in (1, slots):
+                raise ValueError(f"calibration: expected lattices of {len(values)} slots, got {slots}: tune on a dump of this model")
+        head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
+        return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
+
+    def to_json(self) -> dict[str, Any]:
+        return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Calibration:
+        """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(value, dict) or set(value) != names:
+            raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
+        if type(value["open"]) is not bool:
+            raise TypeError(f"open: expected true or false, got {value['open']!r:.80}")
+        lists = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+        return cls(**lists)
+
+
+def check_numbers(name: str, values: tuple[float, ...], least: float) -> None:
+    for number in values:
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise TypeError(f"{name}: expected numbers, got {number!r:.80}")
+        if not (math.isfinite(number) and least <= number <= MOST):
+            raise ValueError(f"{name}: expected numbers from {least:g} to {MOST:g}, got {number}")

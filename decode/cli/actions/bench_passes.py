@@ -1,0 +1,62 @@
+"""What `rescore bench passes` does."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from rich.console import RenderableType
+
+from rescore.decode.bench_replay import random_target
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.bench_decode import facts_of
+from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.actions.decoders import checked_device, hide_unseen_bars
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.model_shape import PRESETS
+from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
+from rescore.decode.width import WIDTHS, measure_passes
+
+BATCHES = (1, 8)
+
+
+def call(args: argparse.Namespace) -> None:
+    if args.json:
+        output.check_place(args.json)
+    if (args.model is None) == (args.shape is None):
+        raise Misuse("--model or --shape: expected one of them")
+    torch.set_num_threads(args.threads)
+    target = target_of(args)
+    if target.context is not None and args.length + max(WIDTHS) > target.context:
+        raise Misuse(f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, since the model reads {target.context} tokens and the widest pass is of {max(WIDTHS)}")
+    tables_: list[dict[str, Any]] = []
+    with output.stages() as stage:
+        for batch in dict.fromkeys(args.batch or BATCHES):
+            stage(f"passes of {batch} texts")
+            costs = measure_passes(target, rows=batch, length=args.length, repeats=args.repeats)
+            tables_.append({"batch": batch, "length": args.length, "tokens": costs.tokens.tolist(), "seconds": costs.seconds.tolist()})
+    report = {
+        "machine": facts_of(target.device),
+        "settings": {"model": str(args.model) if args.model else None, "shape": args.shape, "dtype": args.dtype, "repeats": args.repeats, "threads": args.threads},
+        "passes": tables_,
+    }
+    output.report(args, report, *tables(report, output.width()))
+
+
+def target_of(args: argparse.Namespace) -> Target:
+    device = checked_device(args.device)
+    if args.shape:
+        return random_target(PRESETS[args.shape], device, getattr(torch, args.dtype or "float32"))
+    hide_unseen_bars(args.model)
+    return open_model(args.model, dtype=args.dtype and getattr(torch, args.dtype), device=device).target
+
+
+def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
+    facts = report["machine"]
+    parts: list[RenderableType] = [f"{facts['device']}, {facts['cpu']}, {report['settings']['threads']} threads, load {facts['load']}, torch {facts['torch']}"]
+    for one in report["passes"]:
+        columns = [Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]), Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]])]
+        parts += ["", f"batch {one['batch']}, {one['length']:,} tokens in the cache", *column_tables("tokens", [str(number) for number in one["tokens"]], columns, width=width)]
+    return parts

@@ -1,0 +1,202 @@
+"""What `rescore cost` does."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from rescore.decode import cost_inputs, paper_cost
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.cli.arguments import Misuse, printable
+from rescore.decode.cost_model import (
+    PLAIN,
+    Clock,
+    Forecast,
+    Precision,
+    Roofline,
+    Stopwatch,
+    Way,
+    fastest,
+    forecast,
+    per_token,
+    resident_bytes,
+    stops_paying,
+)
+from rescore.decode.hardware import Accelerator, accelerator
+from rescore.decode.model_shape import ModelShape
+
+BATCHES = (1, 8, 64)
+EVERY_BATCH = range(1, 1025)
+
+
+def call(args: argparse.Namespace) -> None:
+    if args.json:
+        output.check_place(args.json)
+    if args.paper:
+        return paper(args)
+    if args.model is None:
+        raise Misuse("--model: expected the shape of a model, or --paper for the paper's table")
+    if not args.run and not args.way and not args.neural:
+        raise Misuse("--run, --way or --neural: expected what drafts bring, got none of them")
+    if args.passes and args.gpu:
+        raise Misuse("--passes: measured passes stand for a machine; leave out --gpu")
+    shape, ways = inputs(args)
+    precision = Precision(parameter=args.parameter_bytes, cache=args.cache_bytes)
+    clock = clock_of(args, precision)
+    measured = sorted(clock.passes) if isinstance(clock, Stopwatch) else None
+    batches = args.batch or measured or BATCHES
+    pays = stops_paying(shape, ways, clock, batches=measured or EVERY_BATCH, length=args.length)
+    rows = []
+    for batch in batches:
+        found = forecast(shape, ways, clock, batch=batch, length=args.length)
+        best = fastest(found)
+        rows += [row(shape, one, clock, precision, args.length, pays, best) for one in found]
+    report = {
+        "model": {"name": args.model, **dataclasses.asdict(shape), "read_parameters": shape.read_parameters},
+        "machine": machine(args, clock),
+        "settings": {"length": args.length, "parameter_bytes": precision.parameter, "cache_bytes": precision.cache, "run": str(args.run) if args.run else None, "dump": args.dump},
+        "per_token": [token_row(shape, way, precision, args.length) for way in (PLAIN, *ways)],
+        "forecasts": rows,
+    }
+    output.report(args, report, *tables(report, output.width()))
+
+
+def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
+    """The model with the heads that propose, and every way to draft."""
+    shape = cost_inputs.open_shape(args.model)
+    ways = cost_inputs.read_ways(args.run, args.dump) if args.run else []
+    slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
+    ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
+    ways += [Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots) for name, tokens, verified, rows in args.way]
+    if args.neural:
+        ways.append(neural(args, slots))
+    names = [way.name for way in (PLAIN, *ways)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Misuse(f"--way {twice}: expected another name than those of the other ways")
+    if slots and not shape.block_parameters and shape.parameters is None:
+        shape = shape.with_block_heads(slots)
+    return shape, ways
+
+
+def neural(args: argparse.Namespace, slots: int) -> Way:
+    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose before."""
+    if not slots:
+        raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
+    if args.passes:
+        raise Misuse("--neural: the passes of a small model are not in measured ones; give --gpu instead of --passes")
+    name, tokens = args.neural
+    return Way(name="neural", tokens_per_pass=tokens, verified=slots, slots=slots, small=cost_inputs.open_shape(name), small_passes=slots)
+
+
+def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
+    if args.passes:
+        clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
+        if missing := next((batch for batch in args.batch or () if batch not in clock.passes), None):
+            raise Misuse(f"--batch {missing}: {args.passes} has passes of {', '.join(map(str, clock.passes))} texts")
+        return clock
+    return Roofline(
+        accelerator=chosen(args.gpu or "h100"), precision=precision, bandwidth_share=args.bandwidth_share, compute_share=args.compute_share,
+        overhead=1e-6 * args.overhead_us,
+    )
+
+
+def chosen(text: str) -> Accelerator:
+    """By name, or of three numbers: GB/s, TFLOPS, GB."""
+    parts = text.split(",")
+    try:
+        if len(parts) != 3:
+            return accelerator(text)
+        bandwidth, tflops, gigabytes = map(float, parts)
+        return Accelerator(name=text, bandwidth=1e9 * bandwidth, flops=1e12 * tflops, memory=1e9 * gigabytes)
+    except ValueError as error:
+        raise Misuse(f"--gpu {text:.80}: {error}") from None
+
+
+def machine(args: argparse.Namespace, clock: Clock) -> dict[str, Any]:
+    if not isinstance(clock, Roofline):
+        return {"passes": str(args.passes)}
+    return {**dataclasses.asdict(clock.accelerator), "bandwidth_share": clock.bandwidth_share, "compute_share": clock.compute_share, "overhead_s": clock.overhead}
+
+
+def token_row(shape: ModelShape, way: Way, precision: Precision, length: int) -> dict[str, Any]:
+    own = per_token(shape, way, length=length, precision=precision)
+    cache = {str(at): per_token(shape, way, length=at, precision=precision).cache_bytes for at in sorted({*paper_cost.LENGTHS, length})}
+    return {"way": way.name, "tokens_per_pass": way.tokens_per_pass, "verified": way.verified, "parameter_bytes": own.parameter_bytes, "cache_bytes": cache, "flops": own.flops}
+
+
+def row(shape: ModelShape, one: Forecast, clock: Clock, precision: Precision, length: int, pays: dict[str, int | None], best: Forecast) -> dict[str, Any]:
+    resident = resident_bytes(shape, one.way, batch=one.batch, length=length, precision=precision)
+    roofline = clock if isinstance(clock, Roofline) else None
+    return {
+        "batch": one.batch,
+        "way": one.way.name,
+        "tokens_per_pass": one.way.tokens_per_pass,
+        "verified": one.way.verified,
+        "step_ms": 1e3 * one.step_s,
+        "drafting_ms": 1e3 * one.drafting_s,
+        "tokens_per_s": one.tokens_per_s,
+        "times_plain": one.times_plain,
+        "fastest": one is best,
+        "bound": roofline.bound(shape, one.way, batch=one.batch, length=length) if roofline else None,
+        "resident_bytes": resident,
+        "fits": resident <= roofline.accelerator.memory if roofline else None,
+        "stops_paying_at": pays.get(one.way.name),
+    }
+
+
+def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
+    model, settings, tokens = report["model"], report["settings"], report["per_token"]
+    parts: list[RenderableType] = [
+        f"{model['name']}: {model['read_parameters'] / 1e9:.3f} billion parameters read by a pass, {model['block_parameters'] / 1e9:.3f} billion by its heads, {settings['parameter_bytes']:g} bytes each",
+        machine_line(report["machine"]),
+        "",
+        "for each decoded token, one text at a time",
+        *column_tables("way", [printable(one["way"]) for one in tokens], [
+            Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
+            Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
+            Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
+            *(Column(f"GB cache, {at}", [f"{one['cache_bytes'][at] / 1e9:.3f}" for one in tokens]) for at in tokens[0]["cache_bytes"]),
+            Column("GFLOP", [f"{one['flops'] / 1e9:.2f}" for one in tokens]),
+        ], width=width),
+    ]
+    for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
+        rows = [one for one in report["forecasts"] if one["batch"] == batch]
+        best = next(printable(one["way"]) for one in rows if one["fastest"])
+        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best})]
+    return parts
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    found = [
+        Column("ms a step", [f"{one['step_ms']:.2f}" for one in rows]),
+        Column("drafting", [f"{one['drafting_ms'] / one['step_ms']:.0%}" for one in rows]),
+        Column("tokens/s", [f"{one['tokens_per_s']:,.0f}" for one in rows]),
+        Column("x plain", [f"{one['times_plain']:.2f}" for one in rows]),
+        Column("bound", [one["bound"] or "" for one in rows]),
+        Column("GB", [f"{one['resident_bytes'] / 1e9:.1f}" + ("!" if one["fits"] is False else "") for one in rows]),
+        Column("pays below", ["" if one["way"] == PLAIN.name else str(one["stops_paying_at"] or "-") for one in rows]),
+    ]
+    return [column for column in found if any(column.cells)]
+
+
+def machine_line(facts: dict[str, Any]) -> str:
+    if "passes" in facts:
+        return f"passes as measured in {facts['passes']}"
+    return (
+        f"{facts['name']}: {facts['bandwidth'] / 1e9:,.0f} GB/s, of which {facts['bandwidth_share']:.0%} are reached, "
+        f"{facts['flops'] / 1e12:,.0f} TFLOPS, of which {facts['compute_share']:.0%}; a model of the time, not a measurement"
+    )
+
+
+def paper(args: argparse.Namespace) -> None:
+    """The paper's table beside its reproduction."""
+    computed = paper_cost.table_11()
+    names = [column.name for column in paper_cost.TABLE_11]
+    rows = [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]
+    cells = [Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed]) for i, name in enumerate(names)]
+    output.report(args, {"columns": names, "rows": rows}, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", list(computed), cells, width=output.width()))

@@ -1,0 +1,89 @@
+"""`rescore cost`: what a decoded token costs on a machine, and what drafts are worth there."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.cli import arguments
+
+DESCRIPTION = """\
+Bytes moved and operations for each decoded token, the time of a step on a named
+accelerator, and which way of drafting is the fastest there: from a model's
+shape and from what drafts were measured to bring (docs/cost-model.md).
+
+first table   GB parameters   read for each decoded token, one text at a time
+              GB cache, L     keys and values behind a text of L tokens
+              GFLOP           behind --length tokens; a multiply-add is two
+then, for every --batch
+              ms a step       the target's pass, its heads and the search
+              drafting        share of it that is the search on the processor
+              tokens/s        of all texts together
+              x plain         against autoregressive decoding
+              bound           what the target's pass waits for
+              GB              parameters and cache in memory; ! does not fit
+              pays below      the batch from which on drafts are no faster than
+                              plain decoding; - where there is none up to 1024
+
+Times are a model: the longer of memory time and compute time, at assumed shares
+of the data sheet. --passes FILE takes passes measured on your machine instead
+(`rescore bench passes --json FILE`); heads are not in them.
+"""
+
+EXAMPLES = """\
+examples:
+  rescore cost --model llama-3-8b --run run.json --gpu h100
+  rescore cost --model DIR --run run.json --dump data/demo/sampled \\
+      --gpu l4 --batch 1 --batch 32 --length 2048 --json cost.json
+  rescore cost --model 7b --way 'mine=2.4,64' --gpu 1008,165,24
+  rescore cost --model 7b --run run.json --neural SMALL=1.5
+  rescore cost --model model.safetensors --run run.json --passes passes.json \\
+      --length 512
+  rescore cost --paper
+"""
+
+
+def way(text: str) -> tuple[str, float, float, int]:
+    """NAME=TOKENS,VERIFIED[,ROWS]."""
+    name, sign, rest = text.rpartition("=")
+    parts = rest.split(",")
+    try:
+        if not sign or not name or len(parts) not in (2, 3):
+            raise ValueError
+        return name, float(parts[0]), float(parts[1]), int(parts[2]) if len(parts) == 3 else 1
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, numbers all but the name") from None
+
+
+def rescorer(text: str) -> tuple[str, float]:
+    """NAME|PATH=TOKENS."""
+    name, sign, tokens = text.rpartition("=")
+    try:
+        if not sign or not name:
+            raise ValueError
+        return name, float(tokens)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number") from None
+
+
+def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser("cost", parents=[common], help="what drafts would be worth on a machine", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("--model", metavar="NAME|PATH", help="tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, a .safetensors file of ours, or a folder with one of them")
+    parser.add_argument("--run", type=Path, metavar="FILE", help="the report of `rescore run --json`: block efficiencies, verified tokens, times")
+    parser.add_argument("--dump", metavar="DUMP", help="which dump of the report, where it is of several")
+    parser.add_argument("--way", type=way, action="append", default=[], metavar="NAME=TOKENS,VERIFIED[,ROWS]", help="a way of drafting by its figures; may be given several times")
+    parser.add_argument("--neural", type=rescorer, metavar="NAME|PATH=TOKENS", help="the lattice rescored by a small model of this shape, greedily: T of its passes for each step")
+    parser.add_argument("--slots", type=arguments.whole(0, 1024), metavar="T", help="heads that propose, besides the model's own (default: those of the report)")
+    parser.add_argument("--gpu", metavar="NAME|GB/S,TFLOPS,GB", help="h200, h100, h100-pcie, a100, a100-40gb, l40s, l4, a10, rtx-4090, rtx-3090, mi300x, or three numbers (default: h100)")
+    parser.add_argument("--passes", type=Path, metavar="FILE", help="measured passes instead of --gpu")
+    parser.add_argument("--batch", type=arguments.whole(1, 2**16), action="append", metavar="B", help="texts at once; may be given several times (default: 1, 8 and 64; all measured ones)")
+    parser.add_argument("--length", type=arguments.whole(1, 2**24), default=1024, metavar="L", help="tokens in the cache (default: 1024)")
+    parser.add_argument("--parameter-bytes", type=arguments.real(0, 8, above=True), default=2.0, metavar="N", help="of a parameter (default: 2)")
+    parser.add_argument("--cache-bytes", type=arguments.real(0, 8, above=True), default=2.0, metavar="N", help="of a number in the cache (default: 2)")
+    parser.add_argument("--bandwidth-share", type=arguments.real(0, 1, above=True), default=0.8, metavar="S", help="of the data sheet's bandwidth that is reached (default: 0.8)")
+    parser.add_argument("--compute-share", type=arguments.real(0, 1, above=True), default=0.6, metavar="S", help="of its operations a second (default: 0.6)")
+    parser.add_argument("--overhead-us", type=arguments.real(0, 1e9), default=0.0, metavar="US", help="microseconds of each step besides (default: 0)")
+    parser.add_argument("--paper", action="store_true", help="the paper's table 11, computed from its inputs, beside what it prints")
+    arguments.add_json(parser)
+    parser.set_defaults(does="cost")

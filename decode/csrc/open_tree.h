@@ -1,0 +1,85 @@
+// Token trees of open lattices: what the heads do not list, the automaton may propose.
+//
+// In slot t, after a prefix, with p the n-gram model's distribution, interpolated with that of the running text:
+//
+//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram probability
+//     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
+//
+// rest_t is the cost of a token outside the candidates if they shared what the head's candidates leave of its mass. p sums to
+// 1, so the mass of all other tokens is known from p of the candidates, and q is normalised over the whole vocabulary
+// without looking at it. Without the rho arc (`open` false) the same q is searched among the candidates alone.
+#pragma once
+
+#include <utility>
+
+#include "best_prefixes.h"
+#include "context_model.h"
+
+namespace rescore {
+
+// Of every slot.
+struct OpenWeights {
+  const double *head, *lm, *prior, *floor;  // [slots]
+};
+
+class OpenTreeSearch {
+ public:
+  // text: the running text, or null. strength [its order]: ContextModel::mixture. Every slot may be without candidates.
+  int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open, const ContextModel* text,
+          const double* strength, TreeOutput out);
+
+ private:
+  struct Opened {
+    uint32_t state, context;
+    size_t first_child, children;
+  };
+  struct Proposal {
+    Fixed cost;  // of the prefix with this token
+    uint32_t token;
+    uint64_t arc;
+  };
+  void open(uint32_t prefix, Fixed cost);
+  void read_text(uint32_t context);
+  void weigh_candidates();
+  void propose_followers();
+  void propose_arcs();
+  void propose_frequent();
+  void propose(uint32_t token, uint64_t arc, double logq);
+  void keep_best(uint32_t prefix);
+  double log_p(double seen, double lm_cost) const;
+  double needed() const;
+  double seen(uint32_t token) const;
+  bool is_candidate(uint32_t token) const;
+  bool is_follower(uint32_t token) const;
+
+  const Automaton* lm_;
+  const Sausage* sausage_;
+  OpenWeights weights_;
+  bool open_;
+  const ContextModel* text_;
+  const double* strength_;
+  size_t nodes_;
+
+  // Of the prefix that is being opened.
+  Fixed cost_;
+  uint32_t state_;
+  int slot_;
+  double scale_;   // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
+  double rest_;    // the n-gram model's share of p
+  double common_;  // what every occurrence of a token in the whole text is worth
+  std::vector<std::pair<uint32_t, double>> followers_;  // what followed its last tokens in the text, ascending, and what that is worth
+  std::vector<Proposal> proposals_;
+  std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
+  std::vector<uint32_t> proposed_;         // tokens of the text among the proposals
+
+  PrefixTree tree_;
+  std::vector<Opened> opened_;
+  std::vector<Child> children_;
+  std::vector<uint64_t> arcs_;  // beside children_
+  std::array<Slot, kMaxSlots> slots_;
+  std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with
+  MatchCache cache_;
+  std::vector<Fixed> least_;  // of all children so far, the n least costs: a heap, the greatest first
+};
+
+}  // namespace rescore

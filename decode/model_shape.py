@@ -1,0 +1,182 @@
+"""The shape of a decoder: what decides how many bytes a pass moves and how many operations it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# model_types whose feed-forward layers have two matrices; the others' have a third, the gate.
+PLAIN_FEED_FORWARD = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt", "phi", "starcoder2"})
+# Names of one field in configurations of different families.
+NAMES = {
+    "width": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocab_size": ("vocab_size",),
+}
+KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+HIDDEN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+# What this shape cannot say: fields of mixtures of experts, of compressed caches, of encoders.
+NOT_MODELLED = {
+    "num_local_experts": "a mixture of experts",
+    "num_experts": "a mixture of experts",
+    "n_routed_experts": "a mixture of experts",
+    "kv_lora_rank": "a compressed cache",
+    "is_encoder_decoder": "an encoder",
+}
+LARGEST = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """Widths, layers, heads of queries and of keys, V, of a decoder and of the heads that propose.
+
+    head_width     numbers of one attention head; None: width / heads
+    gated          whether a feed-forward layer has three matrices instead of two
+    tied           whether the output matrix is the table of embeddings
+    parameters     of all, where they are known otherwise; None counts the matrices above
+    block_parameters  of the heads that propose, which a drafting pass reads besides
+    """
+
+    width: int
+    layers: int
+    heads: int
+    key_heads: int
+    hidden: int
+    vocab_size: int
+    head_width: int | None = None
+    gated: bool = True
+    tied: bool = False
+    parameters: int | None = None
+    block_parameters: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads", "key_heads", "hidden", "vocab_size", "head_width", "parameters"):
+            value = getattr(self, name)
+            if value is None and name in ("head_width", "parameters"):
+                continue
+            most = 10**15 if name == "parameters" else LARGEST
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
+        if isinstance(self.block_parameters, bool) or not isinstance(self.block_parameters, int) or not 0 <= self.block_parameters <= 10**15:
+            raise ValueError(f"block_parameters: expected a whole number from 0 to {10**15}, got {self.block_parameters!r}")
+        if self.heads % self.key_heads:
+            raise ValueError(f"key_heads: expected a divisor of the {self.heads} heads, got {self.key_heads}")
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(f"heads: expected a divisor of the width {self.width}, or a head_width, got {self.heads}")
+
+    @property
+    def attention_width(self) -> int:
+        """Numbers of all heads' queries of a token in a layer."""
+        return self.heads * (self.head_width or self.width // self.heads)
+
+    @property
+    def cache_numbers(self) -> int:
+        """Keys and values of a token in all layers."""
+        return 2 * self.layers * self.attention_width * self.key_heads // self.heads
+
+    @property
+    def read_parameters(self) -> int:
+        """Of the matrices that a pass multiplies by, and so reads whole: all but a table of embeddings that is only looked up in."""
+        table = self.vocab_size * self.width
+        if self.parameters is not None:
+            return max(1, self.parameters - (0 if self.tied else table))
+        keys = self.attention_width * self.key_heads // self.heads
+        attention = self.width * (2 * self.attention_width + 2 * keys)
+        return self.layers * (attention + (3 if self.gated else 2) * self.width * self.hidden) + table
+
+    @property
+    def stored_parameters(self) -> int:
+        """All that lie in memory, those of the block's heads too."""
+        return self.read_parameters + self.block_parameters + (0 if self.tied else self.vocab_size * self.width)
+
+    def with_block_heads(self, slots: int) -> ModelShape:
+        """The same with T heads as Medusa's (arXiv:2401.10774, section 2.1.1): one residual layer each, the output matrix shared."""
+        return dataclasses.replace(self, block_parameters=slots * self.width * (self.width + 1))
+
+    @classmethod
+    def from_config(cls, path: str | Path) -> ModelShape:
+        """That of a Hugging Face config.json, or of the folder that holds it. ValueError where the architecture is not a plain decoder."""
+        path = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        return _of_config(_json_object(path), path)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path) -> ModelShape:
+        """That of a file written by `BlockwiseTransformer.save`, its heads included."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(str(path), "np") as file:
+                text = (file.metadata() or {}).get("config")
+        except SafetensorError as error:
+            raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+        try:
+            config = json.loads(text or "")
+            width, heads, inner = config["width"], config["heads"], config["head_hidden"]
+            return cls(
+                width=width, layers=config["layers"], heads=config["attention_heads"], key_heads=config["attention_heads"], hidden=config["hidden"],
+                vocab_size=config["vocab_size"], gated=False, tied=True, block_parameters=heads * 2 * width * inner,
+            )
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"{path}: expected 'config' of one of our models in the metadata, got {str(text):.80}: {error}") from None
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
+    inner = config.get("text_config")  # of models that see or hear besides
+    if isinstance(inner, dict):
+        config = inner
+    for name, what in NOT_MODELLED.items():
+        value = config.get(name) or 0
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"{path}: {name}: expected a number, got {value!r:.80}")
+        if value > (1 if "experts" in name else 0):
+            raise ValueError(f"{path}: expected a plain decoder, got {what} ({name} {config[name]!r}), whose costs are not modelled")
+    found = {field: _first(config, names, path) for field, names in NAMES.items()}
+    hidden = _known(config, HIDDEN)
+    key_heads = 1 if config.get("multi_query") else _known(config, KEY_HEADS)
+    kind = str(config.get("model_type", ""))
+    try:
+        return ModelShape(
+            **found, hidden=4 * found["width"] if hidden is None else hidden, key_heads=found["heads"] if key_heads is None else key_heads,
+            head_width=config.get("head_dim"), gated=kind not in PLAIN_FEED_FORWARD, tied=bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _known(config: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((config[name] for name in names if config.get(name) is not None), None)
+
+
+def _first(config: dict[str, Any], names: tuple[str, ...], path: Path) -> Any:
+    value = _known(config, names)
+    if value is None:
+        raise ValueError(f"{path}: expected the field {' or '.join(names)}, got none of them; is it the config.json of a decoder?")
+    return value
+
+
+PRESETS = {
+    # For tests and examples.
+    "tiny": ModelShape(width=32, layers=2, heads=4, key_heads=2, hidden=64, vocab_size=128),
+    # Qwen2.5-1.5B and Llama-2-7B, their config.json; Qwen's output matrix is tied there, not in the random weights of `rescore bench`.
+    "1.5b": ModelShape(width=1536, layers=28, heads=12, key_heads=2, hidden=8960, vocab_size=151936, tied=True),
+    "7b": ModelShape(width=4096, layers=32, heads=32, key_heads=32, hidden=11008, vocab_size=32000),
+    # The Llama 3 Herd of Models, arXiv:2407.21783, table 3; feed-forward widths of the released config.json.
+    "llama-3-8b": ModelShape(width=4096, layers=32, heads=32, key_heads=8, hidden=14336, vocab_size=128256),
+    "llama-3-70b": ModelShape(width=8192, layers=80, heads=64, key_heads=8, hidden=28672, vocab_size=128256),
+    # blockwise-parallel-drafts.txt, table 6 and section 4: "about 1.5 billion" with the nine heads; its matrices as described come to 1.27 billion.
+    "paper-1.5b": ModelShape(width=1536, layers=18, heads=12, key_heads=12, hidden=12288, vocab_size=50257, gated=False, tied=True, parameters=1_500_000_000),
+}

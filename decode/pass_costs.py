@@ -1,0 +1,44 @@
+"""What a pass costs against its width, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassCosts:
+    """Seconds of a pass by the tokens that it reads, in all rows together.
+
+    tokens   int64 [m], ascending
+    seconds  float64 [m], never falling: a narrow pass can be padded
+    """
+
+    tokens: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.tokens.ndim != 1 or self.tokens.shape != self.seconds.shape or not self.tokens.size:
+            raise ValueError(f"expected tokens and seconds of one length of at least 1, got {self.tokens.shape} and {self.seconds.shape}")
+        if self.tokens[0] < 1 or (np.diff(self.tokens) <= 0).any():
+            raise ValueError(f"tokens: expected ascending numbers from 1, got {self.tokens.tolist()}")
+        if not (np.isfinite(self.seconds) & (self.seconds > 0)).all():
+            raise ValueError(f"seconds: expected finite numbers above 0, got {self.seconds.tolist()}")
+
+    @classmethod
+    def of_times(cls, tokens: Sequence[int], seconds: Sequence[float]) -> PassCosts:
+        """Of measured times; what fell is noise, and takes the least time of the wider passes."""
+        times = np.minimum.accumulate(np.asarray(seconds, np.float64)[::-1])[::-1]
+        return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
+
+    def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
+        """Seconds of passes over so many tokens, between those measured by straight lines, beyond them by the last one."""
+        tokens = np.asarray(tokens)
+        inside = np.interp(tokens, self.tokens, self.seconds)
+        if len(self.tokens) < 2:
+            return inside
+        slope = (self.seconds[-1] - self.seconds[-2]) / (self.tokens[-1] - self.tokens[-2])
+        return inside + slope * np.maximum(tokens - self.tokens[-1], 0)

@@ -1,0 +1,119 @@
+"""Shapes of models: counted by hand, against models that were built, and read from files of others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rescore.decode.model_shape import PRESETS, ModelShape
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 500}
+SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
+
+
+def config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({name: value for name, value in {**LLAMA, **changes}.items() if value is not None}))
+    return path
+
+
+def test_counted_by_hand():
+    """A layer: queries and output 64 x 64 each, keys and values 64 x 16 each, three matrices of 64 x 96; the output matrix 500 x 64."""
+    assert SHAPE.read_parameters == 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96) + 500 * 64
+    assert SHAPE.stored_parameters == SHAPE.read_parameters + 500 * 64
+    assert SHAPE.cache_numbers == 2 * 3 * 16
+    assert SHAPE.with_block_heads(4).block_parameters == 4 * (64 * 64 + 64)
+
+
+@pytest.mark.parametrize("name, billions", [("7b", 6.738), ("llama-3-8b", 8.030), ("llama-3-70b", 70.55), ("1.5b", 1.543)])
+def test_published_sizes(name, billions):
+    """Parameters as the makers count them; what is missing here are norms and biases."""
+    assert PRESETS[name].stored_parameters == pytest.approx(1e9 * billions, rel=1e-3)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "qwen3"])
+def test_against_models_of_hugging_face(tmp_path, family, tied):
+    """All matrices of the built model: read ones, and the table of embeddings where it is another."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    names = {"vocab_size": 50, "tie_word_embeddings": tied}
+    if family == "gpt2":
+        names |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
+    else:
+        names |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 80, "max_position_embeddings": 16}
+    if family in ("llama", "qwen3"):
+        names |= {"num_key_value_heads": 2, "head_dim": 16}
+    built = transformers.AutoConfig.for_model(family, **names)
+    built.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(built)
+    model.tie_weights()
+    matrices = sum(one.numel() for name, one in model.named_parameters() if one.ndim == 2 and "wpe" not in name)
+    assert ModelShape.from_config(tmp_path).stored_parameters == matrices
+
+
+def test_against_one_of_ours(tmp_path):
+    torch = pytest.importorskip("torch")
+    from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+
+    model = BlockwiseTransformer(BlockwiseConfig(vocab_size=50, heads=3, layers=2, width=32, attention_heads=4, hidden=48, head_hidden=24, context=16))
+    model.save(tmp_path / "model.safetensors", dtype=torch.float32)
+    shape = ModelShape.from_checkpoint(tmp_path / "model.safetensors")
+    assert shape.stored_parameters == sum(one.numel() for one in model.parameters() if one.ndim == 2)
+    assert (shape.block_parameters, shape.cache_numbers) == (3 * 2 * 32 * 24, 2 * 2 * 32)
+
+
+def test_names_of_other_families(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "falcon", "hidden_size": 64, "n_layer": 3, "n_head": 8, "multi_query": True, "vocab_size": 500}))
+    shape = ModelShape.from_config(path)
+    assert (shape.key_heads, shape.hidden, shape.gated, shape.layers) == (1, 256, False, 3)
+    path.write_text(json.dumps({"model_type": "some_vlm", "text_config": LLAMA}))
+    assert ModelShape.from_config(tmp_path) == SHAPE
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_size": None}, "expected the field hidden_size or n_embd or d_model, got none of them"),
+        ({"num_local_experts": 8}, r"expected a plain decoder, got a mixture of experts \(num_local_experts 8\)"),
+        ({"kv_lora_rank": 512}, "got a compressed cache"),
+        ({"is_encoder_decoder": True}, "got an encoder"),
+        ({"num_experts": "many"}, "num_experts: expected a number, got 'many'"),
+        ({"num_hidden_layers": "3"}, "config.json: layers: expected a whole number from 1"),
+        ({"num_key_value_heads": 3}, "key_heads: expected a divisor of the 8 heads, got 3"),
+        ({"hidden_size": 60}, "heads: expected a divisor of the width 60, or a head_width, got 8"),
+        ({"vocab_size": True}, "vocab_size: expected a whole number"),
+        ({"hidden_size": [1], "intermediate_size": None}, "width: expected a whole number"),
+    ],
+)
+def test_refused_configurations(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        ModelShape.from_config(config(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("text, message", [("[1]", "expected a JSON object, got list"), ("{", "expected JSON, got text that does not read"), ("[" * 100000, "does not read")])
+def test_refused_files(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ModelShape.from_config(tmp_path)
+
+
+def test_refused_checkpoints(tmp_path):
+    from safetensors.numpy import save_file
+
+    (tmp_path / "a.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="expected a safetensors file"):
+        ModelShape.from_checkpoint(tmp_path / "a.safetensors")
+    for number, metadata in enumerate((None, {"config": "[]"}, {"config": '{"width": 3}'}, {"config": '{"width": "a", "heads": 1, "head_hidden": 2}'})):
+        path = tmp_path / f"{number}.safetensors"
+        save_file({}, path, metadata)
+        with pytest.raises(ValueError, match="expected 'config' of one of our models in the metadata"):
+            ModelShape.from_checkpoint(path)
+
+
+def test_negative_heads_are_refused():
+    with pytest.raises(ValueError, match="block_parameters: expected a whole number from 0"):
+        ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500, block_parameters=-1)
