@@ -30,7 +30,7 @@ def test_passes_replay_the_tree(made):
         for step in one["passes"]:
             assert step["row"] == row
             assert step["ids"] == source["topk_ids"][row, 1:].tolist()
-            for key, drafts in (("base", [step["base"]]), ("best", [step["best"]]), ("tree", tree_paths(step["tree"]))):
+            for key, drafts in (("base", [step["base"]]), ("best", [step["best"]]), ("tree", tree_paths(step["tree"])), ("open", tree_paths(step["open"]))):
                 truth = one["tokens"][row + 1 :]
                 assert step["accepted"][key] == max((common(draft, truth) for draft in drafts), default=0)
             row += step["accepted"]["tree"] + 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.calibrated import CalibratedRescorer
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer, Trees, alpha_of_slots
 from rescore.decode.replay import accepted_of_drafts, visited_rows
+from rescore.decode.replays.calibrated import trees_of_block
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
@@ -24,11 +27,13 @@ MAX_BYTES = 5 << 20  # of JSON; sequences beyond it are left out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserOptions:
-    """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown."""
+    """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown, calibration of
+    the open tree beside it, which needs a language model."""
 
     sequences: int = 5
     nodes: int = 16
     top_k: int = 16
+    calibration: Calibration = field(default_factory=Calibration)
 
     def __post_init__(self) -> None:
         for name, low, high in (("sequences", 0, 1000), ("nodes", 1, 256), ("top_k", 1, 64)):
@@ -42,7 +47,7 @@ def browser(dump: Dump, rescorer: Rescorer, options: BrowserOptions, *, tasks: S
     {"nodes", "lm": whether there is a language model, "words": {id: text} or None, "left_out": sequences that did not fit,
     "sequences": [{"task", "number", "prompt": ids, "tokens": ids, "passes": [..]}]}. A pass has "row", "ids" [T][K],
     "p" [T][K] (percent, by the head), "lm" [T][K] (nats that the LM adds after the rescored draft's first tokens), "base"
-    and "best" [T] (the drafts), "tree" [[token, parent, percent], ..] and "accepted" {"base", "best", "tree"}.
+    and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent], ..], and "accepted" {"base", "best", "tree", "open"}.
     """
     shown: list[dict[str, Any]] = []
     size = left_out = 0
@@ -90,6 +95,10 @@ def _of_block(block: Block, wanted: int, first: int, rescorer: Rescorer, options
     in_tree = accepted_by_size(trees.tokens, trees.parents, truth)[:, -1]
     best = rescorer.paths(sausages, histories, 1).tokens[:, 0]
     accepted = {"base": accepted_of_drafts(sausages.first[:, None], truth), "best": accepted_of_drafts(best[:, None], truth), "tree": in_tree}
+    drawn = {"tree": trees}
+    if rescorer.models:
+        drawn["open"] = trees_of_block(CalibratedRescorer(rescorer.models[0], options.calibration, threads=rescorer.threads), block.part(0, wanted), options.nodes)
+        accepted["open"] = accepted_by_size(drawn["open"].tokens, drawn["open"].parents, truth)[:, -1]
     visited = visited_rows(in_tree, block.offsets[: wanted + 1])
     for sequence in range(wanted):
         begin, end = block.offsets[sequence : sequence + 2].tolist()
@@ -106,7 +115,7 @@ def _of_block(block: Block, wanted: int, first: int, rescorer: Rescorer, options
                     **_candidates(sausages[row], histories[row], best[row], rescorer, options.top_k),
                     "base": sausages.first[row].tolist(),
                     "best": best[row].tolist(),
-                    "tree": _nodes(trees, row),
+                    **{name: _nodes(some, row) for name, some in drawn.items()},
                     "accepted": {name: int(lengths[row]) for name, lengths in accepted.items()},
                 }
                 for row in own
@@ -156,6 +165,6 @@ def _tokens(sequences: list[dict[str, Any]]) -> set[int]:
         found.update(one["prompt"], one["tokens"])
         for step in one["passes"]:
             found.update(token for slot in step["ids"] for token in slot if token >= 0)
-            found.update(int(node[0]) for node in step["tree"])
+            found.update(int(node[0]) for node in (*step["tree"], *step.get("open", ())))
             found.update(token for token in (*step["base"], *step["best"]) if token >= 0)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rescore.decode.calibration import Calibration
@@ -69,7 +69,7 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
     """The report on a dump. advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
     tasks, part = options.tasks_of(dump), options.split.part(options.part)
     measured = measure(dump, rescorer, options.replay, options.split, calibration=options.calibration, part=part, tasks=tasks, seed=options.seed, names=sources.models, advance=advance)
-    shown = browser(dump, rescorer, options.browser, tasks=[task.task for task in measured.result.tasks], words=sources.words)
+    shown = browser(dump, rescorer, replace(options.browser, calibration=options.calibration), tasks=[task.task for task in measured.result.tasks], words=sources.words)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",

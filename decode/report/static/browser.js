@@ -26,7 +26,7 @@
   const text = make("div", { class: "text", tabindex: 0, role: "region", "aria-label": "The text so far" });
   const verdict = make("div", { class: "verdict" });
   const grid = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Candidates of every head" });
-  const tree = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The token tree" });
+  const trees = make("div");
 
   function showText(pass, truth) {
     const words = (tokens, kind) => make("span", { class: kind }, data.words ? tokens.map(spelled).join("") : `${tokens.join(" ")} `);
@@ -42,7 +42,7 @@
   }
 
   function showVerdict(pass) {
-    const names = [["base", "base draft"], ...(data.lm ? [["best", "rescored draft"]] : []), ["tree", `tree of ${pass.tree.length}`]];
+    const names = [["base", "base draft"], ...(data.lm ? [["best", "rescored draft"]] : []), ["tree", `tree of ${pass.tree.length}`], ...(pass.open ? [["open", `open tree of ${pass.open.length}`]] : [])];
     verdict.replaceChildren(...names.map(([key, name]) => make("span", { class: `mark ${key}` }, `${name}: `, make("b", {}, String(pass.accepted[key])), " accepted")));
   }
 
@@ -77,6 +77,15 @@
       make("tbody", {}, ...ranks.map((rank) => make("tr", {}, make("th", { scope: "row" }, String(rank + 1)), ...slots.map((slot) => cell(pass, slot, rank, truth)))))));
   }
 
+  function showTrees(pass, truth) {
+    const listed = (token, depth) => pass.ids[depth - 1].includes(token);
+    const named = [["tree", "Tree of the lattice"], ["open", "Open tree: dashed tokens are the language model's and the text's"]].filter(([key]) => pass[key]);
+    trees.replaceChildren(...named.flatMap(([key, name]) => [
+      make("p", { class: "caption" }, name),
+      make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, drawTree(pass[key], sequence.tokens[pass.row], truth, label, listed)),
+    ]));
+  }
+
   function show() {
     const pass = sequence.passes[step];
     slider.max = Math.max(0, sequence.passes.length - 1);
@@ -85,12 +94,12 @@
     back.disabled = step === 0;
     on.disabled = step >= sequence.passes.length - 1;
     count.value = pass ? `pass ${step + 2} of ${sequence.passes.length + 1}` : "the prompt's pass wrote it all";
-    if (!pass) return [text, verdict, grid, tree].forEach((one) => one.replaceChildren());
+    if (!pass) return [text, verdict, grid, trees].forEach((one) => one.replaceChildren());
     const truth = sequence.tokens.slice(pass.row + 1, pass.row + 1 + pass.ids.length);
     showText(pass, truth);
     showVerdict(pass);
     showGrid(pass, truth);
-    tree.replaceChildren(drawTree(pass.tree, sequence.tokens[pass.row], truth, label));
+    showTrees(pass, truth);
   }
 
   function move(by) {
@@ -122,6 +131,6 @@
   place.tabIndex = 0;
   place.setAttribute("role", "group");
   place.setAttribute("aria-label", "Lattice browser: arrow keys step through the passes");
-  place.append(make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count), text, verdict, grid, tree);
+  place.append(make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count), text, verdict, grid, trees);
   numbers();
 })();

@@ -8,8 +8,8 @@ const drawTree = (() => {
     return element;
   };
 
-  // nodes: [token, parent, percent]; certain: the root's token; truth: tokens that follow it
-  return (nodes, certain, truth, label) => {
+  // nodes: [token, parent, percent]; certain: the root's token; truth: tokens that follow it; listed(token, depth): whether a head lists it
+  return (nodes, certain, truth, label, listed) => {
     const children = [...nodes, null].map(() => []);
     const depth = [];
     nodes.forEach(([, parent], node) => {
@@ -58,7 +58,10 @@ const drawTree = (() => {
       picture.append(group);
     };
     chip(nodes.length, label(certain), "", "certain");
-    nodes.forEach(([token, , percent], node) => chip(node, label(token), `${percent < 0.1 ? "<0.1" : percent.toPrecision(2)}%`, accepted.has(node) ? "true" : ""));
+    nodes.forEach(([token, , percent], node) => {
+      const kind = [accepted.has(node) && "true", !listed(token, depth[node]) && "proposed"].filter(Boolean).join(" ");
+      chip(node, label(token), percent < 0.1 ? "<0.1%" : `${percent < 10 ? percent.toFixed(1) : percent.toFixed(0)}%`, kind);
+    });
     return picture;
   };
 })();
