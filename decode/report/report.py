@@ -75,7 +75,7 @@ def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sour
         title=f"Block drafts of {dump.header.model}",
         subtitle=subtitle(dump, measured.result, options, sources),
         tiles=efficiency.tiles(measured.figures.overall),
-        sections=[*sections(dump, measured, shown, options), provenance.section(dump, facts, sources.settings)],
+        sections=[*sections(dump, measured, shown, options), provenance.section(dump, facts, {**sources.settings, **({"open_trees": options.calibration.to_json()} if facts else {})})],
     )
 
 
