@@ -61,3 +61,24 @@ def test_plotly_is_asked_for(capsys, files, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert "pip install rescore[report]" in cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
     assert not (files / "r.html").exists()
+
+
+def test_sequences_of_one_token(capsys, tmp_path):
+    """They leave nothing to draft: every drafter needs a pass for each."""
+    made = cli.dumps.sequences()[4:]
+    assert [len(one["tokens"]) for one in made] == [1]
+    cli.dumps.write(tmp_path / "dump", "forced", made)
+    cli.make_model(tmp_path / "lm.ngram", made)
+    result = cli.call(capsys, "report", tmp_path / "dump", "--lm", tmp_path / "lm.ngram", "-o", tmp_path / "report.html", "--markdown", tmp_path / "tables.md")
+    assert result == (0, "", "")
+    table = rows((tmp_path / "tables.md").read_text(), "Block efficiency per task")
+    assert {cells[1] for cells in table.values()} == {"1.00"}
+    assert "the prompt's pass" in (tmp_path / "report.html").read_text()
+
+
+def test_several_models(capsys, files):
+    models = ("--lm", files / "lm.ngram", "--lm", f"{files / 'lm.ngram'}=0.5", "--alpha", "0.2,0.3,0.4")
+    assert cli.call(capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md").status == 0
+    table = rows((files / "tables.md").read_text(), "The language models by themselves")
+    first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
+    assert first == second  # the same model, whatever its weight beside others

@@ -42,6 +42,8 @@ def _paths(figures: Figures) -> str:
     if difference is None:
         return ""
     verified = figures.overall["verified_per_pass"]
+    if not verified["tree_16"]:  # sequences of one token leave nothing to draft
+        return ""
     word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
     return f"The tree of 16 nodes {word} the best paths of the lattice, which verify {verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
 
