@@ -34,11 +34,11 @@ class Calibration:
     """
 
     head: tuple[float, ...] = (0.5,)
-    alpha: tuple[float, ...] = (0.7,)
-    prior: tuple[float, ...] = (0.0,)
-    floor: tuple[float, ...] = (-3.0,)
+    alpha: tuple[float, ...] = (0.75,)
+    prior: tuple[float, ...] = (0.2,)
+    floor: tuple[float, ...] = (-3.5,)
     open: bool = True
-    text: tuple[float, ...] | None = (14.0, 4.6, 2.0, 2.5)
+    text: tuple[float, ...] | None = (28.0, 9.0, 4.0, 5.0)
 
     def __post_init__(self) -> None:
         for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
