@@ -75,7 +75,7 @@ class Calibration:
             raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
         if type(value["open"]) is not bool:
             raise TypeError(f"open: expected true or false, got {value['open']!r:.80}")
-        lists = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
+        lists: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
         return cls(**lists)
 
 
