@@ -164,7 +164,7 @@ class ContextModel:
         """Tokens of the text."""
 
     def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Read on: tokens [n], at least 0."""
+        """Read on: tokens [n], at least 0; nothing of them is read if one is refused."""
 
     def mixture(self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
         """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of tokens [n], and rest."""

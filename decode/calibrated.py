@@ -33,10 +33,15 @@ class CalibratedRescorer:
         """How many tokens of the history the model looks at."""
         return self.model.order - 1
 
-    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel | None:
-        """The n-grams of a running text that begins with `tokens`, to be extended as it grows; None if the calibration has no use for it."""
+    @property
+    def reads_text(self) -> bool:
+        """Whether `trees` takes the running texts."""
+        return self.calibration.text is not None
+
+    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
+        """The n-grams of a running text that begins with `tokens`, to be extended as it grows."""
         if self.calibration.text is None:
-            return None
+            raise ValueError("text: this calibration does not use the running text")
         counts = _core.ContextModel(order=len(self.calibration.text))
         counts.extend(np.ascontiguousarray(tokens, np.int32))
         return counts
@@ -47,7 +52,7 @@ class CalibratedRescorer:
         histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text` made, extended by all
         of them; none if the calibration has no use for them. ValueError if they are missing.
         """
-        if bool(texts) != (self.calibration.text is not None):
+        if bool(texts) != self.reads_text:
             raise ValueError("texts: expected " + ("none: the calibration does not use the running text" if texts else "the running text of every lattice"))
         states = self.model.core.start_batch(np.ascontiguousarray(histories, np.int32), self.threads)
         alpha, weights = self.calibration.weights(sausages.slots)
@@ -57,7 +62,6 @@ class CalibratedRescorer:
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of a single lattice; history: the whole text so far [m], of which the n-grams are counted anew."""
         tokens = np.ascontiguousarray(history, np.int32)
-        text = self.text(tokens)
         single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
         last = tokens[None, max(0, len(tokens) - self.context) :]
-        return self.trees(single, last, n, texts=[] if text is None else [text])[0]
+        return self.trees(single, last, n, texts=[self.text(tokens)] if self.reads_text else [])[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, best_prefixes, model_prefixes, models, unigrams
+from oracle import FIXED_ONE, best_prefixes, unigrams
 from test_best_paths import VOCAB, padded, problems
 
 from rescore import _core
@@ -60,23 +60,9 @@ def test_one_candidate_without_model_is_the_base_draft(problem):
         assert found == [(0.0, depth, draft[:depth]) for depth in range(1, len(draft) + 1)]
 
 
-@settings(max_examples=200)
-@given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
-def test_model_alone_equals_enumeration(lm, history, slots, nodes):
-    automaton = lm.automaton()
-    states = np.array([automaton.start(np.array(history, np.int32))] * 2, np.uint32)
-    out = _core.model_tree(automaton, states, slots=slots, nodes=nodes, threads=2)
-    wanted = model_prefixes(lm, tuple(history), slots, nodes)
-    for b in range(2):
-        found = prefixes(*(column[b] for column in out))
-        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
-
-
 def test_misuse():
-    lm = unigrams([1.0] * VOCAB).automaton()
+    lm = unigrams([1.0] * VOCAB)
     with pytest.raises(ValueError, match="nodes: expected 1 to 4096, got 0"):
-        _core.model_tree(lm, np.zeros(1, np.uint32), slots=2, nodes=0)
+        search([lm], [[[(0, 1.0)]]], [[1.0]], [[]], 0)
     with pytest.raises(ValueError, match="slots T: expected 1 to 32, got 33"):
-        _core.model_tree(lm, np.zeros(1, np.uint32), slots=33, nodes=1)
-    with pytest.raises(ValueError, match="state: expected a state below 1, got 5"):
-        _core.model_tree(lm, np.full(1, 5, np.uint32), slots=3, nodes=1)
+        search([lm], [[[(0, 1.0)]] * 33], [[1.0] * 33], [[]], 1)

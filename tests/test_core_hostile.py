@@ -57,6 +57,12 @@ def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> Non
     lattice.rows(draw.integers(0, VOCAB, (2, 3, 4)).astype(np.int32))
 
 
+def running_text() -> _core.ContextModel:
+    text = _core.ContextModel(order=3)
+    text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32) % VOCAB)
+    return text
+
+
 def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
     """Every function once."""
     lattices = 2
@@ -72,7 +78,7 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, threads=2),
         lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
         lambda: _core.best_tree([lm], states, ids, cost, np.ones((1, 4)), nodes=40),
-        lambda: _core.model_tree(lm, states[0], slots=4, nodes=40),
+        lambda: _core.open_tree(lm, states, ids, cost, np.ones((1, 4)), np.zeros((3, 4)), open=True, texts=[running_text()] * 2, strength=np.ones(3), nodes=40),
         lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), threads=2), draw),
         lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), local=True), draw),
     ]

@@ -20,6 +20,8 @@ from rich.progress import track
 from rich.table import Table
 
 from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.decode.calibrated import CalibratedRescorer
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.drafters.draft import Drafter
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
@@ -27,6 +29,7 @@ from rescore.decode.drafters.ngram import NGramDrafter
 from rescore.decode.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.replay import visited_rows
+from rescore.decode.replays.calibrated import CalibratedReplay
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
 from rescore.decode.request import Request
 from rescore.decode.sampling import Sampling
@@ -37,6 +40,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 PATHS = 16
+NODES = 32  # of calibrated trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,14 @@ def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dic
         "tree_64": TreeDrafter(slots, rescorer, nodes=64),
         "lm_alone_16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
         "lm_alone_64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
+        **{name: TreeDrafter(slots, calibrated, nodes=NODES) for name, calibrated in calibrated_rescorers(rescorer).items()},
     }
+
+
+def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
+    """Closed and open lattices, without and with the running text."""
+    forms = {"closed": Calibration(open=False, text=None), "open": Calibration(text=None), "open_text": Calibration()}
+    return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
 
 
 def decode_again(model: BlockwiseTransformer, dump: Dump, block: Block, sequences: int, drafter: Drafter, batch: int = 10) -> list[list[int]]:
@@ -89,8 +100,9 @@ def compare(model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequenc
     """The first sequences of every task, for every drafter, or those named."""
     for task in dump.tasks:
         block = next(dump.blocks(task))
-        standard = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
-        worth = {name: one for way in standard for name, one in way.worth(block).items()}
+        ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
+        ways += [CalibratedReplay(rescorer=one, budgets={name: NODES}) for name, one in calibrated_rescorers(rescorer).items()]
+        worth = {name: one for way in ways for name, one in way.worth(block).items()}
         count = min(sequences, block.sequences)
         for name, drafter in drafters(model, dump.header.top_k, rescorer).items():
             if names and name not in names:

@@ -18,7 +18,8 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
 from .draft import Draft
-from .lattice import Slots, padded
+from .lattice import Slots
+from .tree_search import padded
 
 
 class LatticeLaw:

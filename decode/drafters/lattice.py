@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Rescorer
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, Step
 from rescore.decode.shaping import Shaping
@@ -19,6 +20,7 @@ from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
 from .draft import EMPTY, Draft, DrafterSession
+from .tree_search import TreeSearch, open_search, padded
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -46,15 +48,6 @@ class Slots:
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
 
-def padded(histories: Sequence[NDArray[np.int32]], context: int) -> NDArray[np.int32]:
-    """The last `context` tokens of each history, int32 [B, context], padding -1 in front."""
-    rows = np.full((len(histories), context), -1, np.int32)
-    for row, history in zip(rows, histories):
-        tail = history[len(history) - min(context, len(history)) :]
-        row[context - len(tail) :] = tail
-    return rows
-
-
 class PathDrafter:
     """The p best paths of the rescored lattice, merged by prefix; without models, of the heads alone."""
 
@@ -65,58 +58,64 @@ class PathDrafter:
             raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
         self.slots, self.rescorer, self.paths = slots, rescorer or Rescorer(), paths
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
-        return _Session(self, self.slots.heads.open(len(prompts)))
-
-    def trees(self, sausages: Sausage, histories: NDArray[np.int32], room: Sequence[int]) -> list[TokenTree]:
-        drafts = self.rescorer.paths(sausages, histories, self.paths)
-        return [TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most]) for b, most in enumerate(room)]
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _PathSession:
+        return _PathSession(self, self.slots.heads.open(len(prompts)))
 
 
 class TreeDrafter:
     """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4).
 
-    nodes: n, or an `AutoWidth` that chooses it step by step.
+    rescorer: of closed lattices, or a calibrated one, whose lattices may be open. nodes: n, or an `AutoWidth` that chooses it step
+    by step.
     """
 
     drawn = 0
 
-    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, nodes: int | AutoWidth = 64):
+    def __init__(self, slots: Slots, rescorer: Rescorer | CalibratedRescorer | None = None, *, nodes: int | AutoWidth = 64):
         if isinstance(nodes, int) and not 1 <= nodes <= 1024:
             raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
         self.slots, self.rescorer, self.nodes = slots, rescorer or Rescorer(), nodes
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.slots.heads.open(len(prompts))
+        search = open_search(self.rescorer, len(prompts))
         if isinstance(self.nodes, int):
-            return _Session(self, heads)
-        return _AutoSession(self, heads, self.nodes, self.nodes.open(prompts, self.slots.heads.slots))
-
-    def trees(self, sausages: Sausage, histories: NDArray[np.int32], room: Sequence[int]) -> list[TokenTree]:
-        assert isinstance(self.nodes, int), "a session of its own chooses other sizes"
-        trees = self.rescorer.trees(sausages, histories, self.nodes)
-        return [no_deeper(trees[b], most) for b, most in enumerate(room)]
+            return _TreeSession(self.slots, heads, search, self.nodes)
+        return _AutoSession(self.slots, heads, search, self.nodes, self.nodes.open(prompts, self.slots.heads.slots))
 
 
-class _Session:
-    def __init__(self, drafter: PathDrafter | TreeDrafter, heads: HeadsSession):
-        self.drafter = drafter
-        self.heads = heads
+class _PathSession:
+    def __init__(self, drafter: PathDrafter, heads: HeadsSession):
+        self.drafter, self.heads = drafter, heads
 
     def propose(self, step: Step) -> list[Draft]:
+        rescorer = self.drafter.rescorer
         sausages = self.drafter.slots.sausages(self.heads.logits(step))
-        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
-        return [Draft(tree=tree) for tree in self.drafter.trees(sausages, histories, step.room)]
+        drafts = rescorer.paths(sausages, padded(step.histories, max(1, rescorer.context)), self.drafter.paths)
+        return [Draft(tree=TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most])) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)
 
 
+class _TreeSession:
+    def __init__(self, slots: Slots, heads: HeadsSession, search: TreeSearch, nodes: int):
+        self.slots, self.heads, self.search, self.nodes = slots, heads, search, nodes
+
+    def propose(self, step: Step) -> list[Draft]:
+        trees = self.search.trees(self.slots.sausages(self.heads.logits(step)), step.histories, self.nodes)
+        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+        self.search.select(rows)
+
+
 class _AutoSession:
     """Trees of the size that is worth most at each step."""
 
-    def __init__(self, drafter: TreeDrafter, heads: HeadsSession, nodes: AutoWidth, width: WidthSession):
-        self.drafter, self.heads, self.nodes, self.width = drafter, heads, nodes, width
+    def __init__(self, slots: Slots, heads: HeadsSession, search: TreeSearch, nodes: AutoWidth, width: WidthSession):
+        self.slots, self.heads, self.search, self.nodes, self.width = slots, heads, search, nodes, width
 
     def propose(self, step: Step) -> list[Draft]:
         lengths = [len(history) for history in step.histories]
@@ -124,9 +123,7 @@ class _AutoSession:
         if isinstance(self.heads, Memoryless) and self.width.rests(lengths):
             return [Draft(tree=EMPTY) for _ in lengths]
         began = time.perf_counter()
-        sausages = self.drafter.slots.sausages(self.heads.logits(step))
-        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
-        trees = self.drafter.rescorer.trees(sausages, histories, self.nodes.most)
+        trees = self.search.trees(self.slots.sausages(self.heads.logits(step)), step.histories, self.nodes.most)
         usable = trees.depths <= np.array(step.room)[:, None]
         logq = np.where(usable, trees.logq, -np.inf)
         n = self.width.size(logq, lengths, time.perf_counter() - began)
@@ -134,6 +131,7 @@ class _AutoSession:
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)
+        self.search.select(rows)
         self.width.select(rows)
 
 

@@ -13,7 +13,8 @@ from rescore.decode.shaping import Shaping
 from rescore.lm.ngram import NGram
 
 from .draft import Draft
-from .lattice import no_deeper, padded
+from .lattice import no_deeper
+from .tree_search import padded
 
 
 class NGramDrafter:

@@ -37,7 +37,7 @@ class CalibratedReplay:
 def trees_of_block(rescorer: CalibratedRescorer, block: Block, n: int, top_k: int | None = None) -> Trees:
     """The trees of all rows, each drafted when its text was as long."""
     sausages, histories = block.sausages(k=top_k), block.histories(slice(None), rescorer.context)
-    if rescorer.calibration.text is None:
+    if not rescorer.reads_text:
         return rescorer.trees(sausages, histories, n)
     out: Trees | None = None
     for rows, texts in running_texts(rescorer, block):
