@@ -15,15 +15,21 @@ pytest.importorskip("tokenizers")
 
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
+from rescore.decode.calibration import Calibration  # noqa: E402
 from rescore.decode.cli.actions import generate as action  # noqa: E402
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
 from rescore.decode.generate import Chunk, Options, generate  # noqa: E402
+from rescore.decode.model_file import ModelFile  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.request import Finish, Statistics  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
+from rescore.decode.settings import Settings  # noqa: E402
 from rescore.decode.shaping import Shaping  # noqa: E402
+from rescore.decode.split import Split  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
 from rescore.decode.text_stream import TextStream  # noqa: E402
+from rescore.decode.tune_paths import PathWeights  # noqa: E402
+from rescore.decode.tune_trees import TreeWeights  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -36,7 +42,15 @@ def world(tmp_path_factory):
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     cli.make_tokenizer(folder / "tokenizer.json", V)
     build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    settings_file(folder)
     return folder
+
+
+def settings_file(folder, slots: int = 3) -> None:
+    """As `rescore tune` would write it, with weights of no particular merit."""
+    overall = {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0))) for kind in ("closed", "open", "alone")}
+    Settings(models=(ModelFile.of(folder / "lm.ngram"),), tokenizer_sha256=None, vocab_size=V, slots=slots, top_k=5, p=4, trees=overall, values={},
+             paths=PathWeights(head=(1.0,), alpha=((0.5,),)), scalar_alpha={"paths": 0.5, "trees": 0.3}, split=Split(dump_sha256="0" * 64, tune={})).save(folder / "s.json")
 
 
 def ids(prompt: str) -> np.ndarray:
@@ -88,13 +102,16 @@ DRAFTERS = {
     "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
     "draft": ["--draft-model", "MODEL", "--ahead", 3],
     "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
+    "tuned": ["--settings", "SETTINGS", "--nodes", 12],
+    "open": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
+    "open auto": ["--settings", "SETTINGS"],
     "none": [],
 }
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_gives_the_models_own_text(world, capsys, name):
-    names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors"}
+    names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors", "SETTINGS": world / "s.json"}
     options = [names.get(word, word) for word in DRAFTERS[name]]
     got = cli.figures(capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS))
     expected = plain()
@@ -285,3 +302,13 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [one["tokens"] for one in report["texts"]]
     assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
     assert dump.header.provenance["heads"]["path"] == "medusa"
+
+
+def test_settings_are_checked(world, capsys, tmp_path):
+    assert "--drafter open: expected what rescore tune wrote, with --settings, got none" in cli.refusal(capsys, *words(world, "--drafter", "open"), status=2)
+    refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
+    assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
+    assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
+    (tmp_path / "lm.ngram").write_bytes((world / "lm.ngram").read_bytes())
+    settings_file(tmp_path, slots=7)
+    assert re.search("s.json: settings: tuned for lattices of slots: 7, got", cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")))
