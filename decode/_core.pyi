@@ -160,7 +160,8 @@ class ContextModel:
     def bytes(self) -> int:
         """Of memory."""
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         """Tokens of the text."""
 
     def extend(self, tokens: NDArray[np.int32]) -> None:

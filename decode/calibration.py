@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ class Calibration:
     """
 
     head: tuple[float, ...] = (0.5,)
-    alpha: tuple[float, ...] = (0.7,)
-    prior: tuple[float, ...] = (0.0,)
-    floor: tuple[float, ...] = (-3.0,)
+    alpha: tuple[float, ...] = (0.75,)
+    prior: tuple[float, ...] = (0.2,)
+    floor: tuple[float, ...] = (-3.5,)
     open: bool = True
-    text: tuple[float, ...] | None = (14.0, 4.6, 2.0, 2.5)
+    text: tuple[float, ...] | None = (28.0, 9.0, 4.0, 5.0)
 
     def __post_init__(self) -> None:
         for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
@@ -63,6 +63,10 @@ class Calibration:
                 raise ValueError(f"calibration: expected lattices of {len(values)} slots, got {slots}: tune on a dump of this model")
         head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
         return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
+
+    def without_heads(self) -> Calibration:
+        """The language model and the running text alone: q is p in every slot, over the whole vocabulary. The control."""
+        return replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
     def to_json(self) -> dict[str, Any]:
         return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}

@@ -48,11 +48,6 @@ class TreeTuning:
     scales: dict[str, dict[float, float]]
 
 
-def without_heads(text: tuple[float, ...] | None) -> Calibration:
-    """q is p itself."""
-    return Calibration(head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True, text=text)
-
-
 def tune_trees(
     dump: Dump, model: NGram, part: Part, *, top_k: int | None = None, per_task: bool = False, threads: int = 1, advance: Callable[[str], None]
 ) -> TreeTuning:
@@ -88,7 +83,7 @@ class _Search:
     def _calibration(self, kind: str, tasks: Collection[str], scale: float) -> Calibration:
         text = tuple(scale * strength for strength in STRENGTHS) if scale else None
         if kind == "alone":
-            return without_heads(text)
+            return Calibration(text=text).without_heads()
         key = tuple(tasks), scale
         if key not in self._fits:
             blocks = chosen_blocks(self.dump, tasks, self.part)

@@ -23,7 +23,7 @@ def test_equals_counting(text, draft, strength, pieces):
     model = ContextModel(order=len(strength))
     for piece in np.array_split(array(text), pieces):  # however it comes
         model.extend(piece)
-    assert len(model) == len(text) and model.order == len(strength)
+    assert model.size == len(text) and model.order == len(strength)
     share, rest = model.mixture(array(draft), np.array(strength), ALL)
     other = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
     assert share + rest * other == pytest.approx(Text(text, strength).distribution(tuple(draft), other), abs=1e-12)
@@ -50,7 +50,7 @@ def test_misuse():
     model = ContextModel(order=2)
     with pytest.raises(ValueError, match=r"tokens\[1\]: expected a token id, got -1"):
         model.extend(array([3, -1]))
-    assert len(model) == 0  # nothing of what was refused
+    assert model.size == 0  # nothing of what was refused
     with pytest.raises(TypeError):
         model.extend(np.array([1], np.int64))
     with pytest.raises(ValueError, match="strength, of every order: expected 2 entries, got 3"):

@@ -92,3 +92,14 @@ def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
     assert "passes for 24 tokens" in capsys.readouterr().out
+
+
+def test_page_on_the_report(demo, monkeypatch):
+    pytest.importorskip("plotly")
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs/report.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict = {}
+    exec(code, names)
+    assert names["html"].startswith("<!DOCTYPE html>") and "gsm8k" in names["html"]
+    assert [section.title for section in names["measured"].sections] == [title for title in re.findall(r"^\| ([A-Z][a-z ]+?) \|", text, re.M) if title != "Cost"]

@@ -43,7 +43,7 @@ void bind_context_model(nb::module_& m) {
            nb::kw_only(), "order"_a)
       .def_prop_ro("order", &ContextModel::order)
       .def_prop_ro("bytes", &ContextModel::bytes)
-      .def("__len__", &ContextModel::size)
+      .def_prop_ro("size", &ContextModel::size)
       .def("extend", &extend, nb::arg("tokens").noconvert())
       .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("strength").noconvert(), nb::arg("tokens").noconvert());
 }

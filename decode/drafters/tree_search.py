@@ -55,7 +55,7 @@ class _Calibrated:
 
     def trees(self, sausages: Sausage, histories: Histories, n: int) -> Trees:
         for text, history in zip(self._texts, histories):
-            text.extend(np.ascontiguousarray(history[len(text) :], np.int32))
+            text.extend(np.ascontiguousarray(history[text.size :], np.int32))
         return self._rescorer.trees(sausages, padded(histories, max(1, self._rescorer.context)), n, texts=self._texts)
 
     def select(self, rows: Sequence[int]) -> None:

@@ -16,7 +16,6 @@ from rescore.lattice.block import Block
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
-from rescore.lm.tokenizer import TextTokenizer
 
 CONTEXT_TOKENS = 12  # shown in a picture's title
 BEST = 4  # steps drawn by default
@@ -40,7 +39,7 @@ def call(args: argparse.Namespace) -> None:
     check_arguments(args)
     (dump,) = models.open_dumps([args.dump], args)
     rescorer = models.open_rescorer(args, [dump])
-    words = open_words(args, dump, rescorer)
+    words = models.open_words(args, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
     with models.naming(dump):
         steps = [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
@@ -65,17 +64,6 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise Misuse(f"{args.out}: expected a folder to write pictures to, got a file")
     for path in filter(None, (args.out / "picture.svg", args.json)):
         output.check_place(path)
-
-
-def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
-    """The tokens as text: from the tokenizer, else from the first model, else none."""
-    if not args.tokenizer:
-        return rescorer.models[0].words if rescorer.models else None
-    tokenizer = TextTokenizer.open(args.tokenizer)
-    known = dump.header.tokenizer_sha256
-    if known and tokenizer.sha256 != known:
-        raise ValueError(f"{args.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}")
-    return tokenizer.words(dump.header.vocab_size)
 
 
 def one_step(dump: Dump, task: str, args: argparse.Namespace) -> Step:

@@ -77,6 +77,17 @@ def open_model(path: Path, dump: Dump) -> NGram:
     return load(path, arpa=ids)
 
 
+def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequence[str] | None:
+    """The tokens as text: from the tokenizer, else from the first model, else none."""
+    if not args.tokenizer:
+        return rescorer.models[0].words if rescorer.models else None
+    tokenizer = TextTokenizer.open(args.tokenizer)
+    known = dump.header.tokenizer_sha256
+    if known and tokenizer.sha256 != known:
+        raise ValueError(f"{args.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}")
+    return tokenizer.words(dump.header.vocab_size)
+
+
 def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
     """That of --tokenizer."""
     if not args.tokenizer:

@@ -1,0 +1,104 @@
+"""What `rescore report` does."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rescore.decode import cost_inputs
+from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions.cost import chosen
+from rescore.decode.cost_model import Clock, Roofline, Stopwatch
+from rescore.decode.draft import Rescorer
+from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.report.browser import BrowserOptions
+from rescore.decode.report.markdown import markdown
+from rescore.decode.report.measured import rows_to_come
+from rescore.decode.report.page import page, plotly_source
+from rescore.decode.report.report import ReportOptions, Sources, report
+from rescore.decode.report.sections.cost import CostOptions
+from rescore.decode.split import Split
+from rescore.lattice.dump import Dump
+
+
+def call(args: argparse.Namespace) -> None:
+    for path in filter(None, (args.out, args.markdown)):
+        output.check_place(path)
+    plotly_source()  # its absence is told before the work
+    (dump,) = models.open_dumps([args.dump], args)
+    rescorer = models.open_rescorer(args, [dump])
+    sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
+    options = ReportOptions(
+        tasks=tuple(args.task) if args.task else None,
+        split=Split.of_dump(dump, args.tune_sequences),
+        part=args.part,
+        seed=args.seed,
+        cost=costs(args),
+        replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
+        browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
+    )
+    made = measured(dump, rescorer, options, sources)
+    write(args.out, page(made))
+    if args.markdown:
+        write(args.markdown, markdown(made))
+
+
+def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources):
+    with output.progress_bar() as bar, models.naming(dump):
+        total = rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump))
+        progress = bar.add_task(str(dump.path), total=total)
+        return report(dump, rescorer, options, sources, advance=lambda rows: bar.advance(progress, rows))
+
+
+def costs(args: argparse.Namespace) -> CostOptions:
+    shape = cost_inputs.open_shape(args.model)
+    if args.passes:
+        clock: Clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
+        machine = f"the machine of {args.passes}"
+    else:
+        accelerator = chosen(args.gpu)
+        clock, machine = Roofline(accelerator=accelerator), accelerator.name
+    return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    alpha = models.weights(args)
+    return {
+        "command": shlex.join(command(args)),
+        "language_models": ", ".join(str(path) if weight == 1 else f"{path}={weight:g}" for path, weight in args.lm) or "none",
+        "alpha": ", ".join(f"{value:g}" for value in alpha),
+        "paths": args.paths,
+        "top_k": args.top_k or "all in the dump",
+        "semantics": args.semantics,
+        "part": args.part,
+        "seed": args.seed,
+        "threads": args.threads,
+    }
+
+
+def command(args: argparse.Namespace) -> Sequence[str]:
+    """The words that ask for the same figures."""
+    words = ["rescore", "report", str(args.dump)]
+    for path, weight in args.lm:
+        words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
+    if args.alpha is not None:
+        words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
+    words += ["--paths", str(args.paths), "--part", args.part, "--seed", str(args.seed)]
+    for name in ("top_k", "tokenizer", "tune_sequences", "passes"):
+        if getattr(args, name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
+    words += ["--model", args.model, *(() if args.passes else ("--gpu", args.gpu)), "--length", str(args.length)]
+    for task in args.task or ():
+        words += ["--task", task]
+    return words
+
+
+def write(path: Path, content: str) -> None:
+    if str(path) == "-":
+        print(content, end="")
+        return
+    with output.writing(path) as file:
+        file.write(content.encode("utf-8", "replace"))

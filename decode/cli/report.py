@@ -1,0 +1,46 @@
+"""`rescore report`: one page about a dump."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.cli import arguments
+
+DESCRIPTION = """\
+Measure everything on a dump and write one HTML page that works from disk,
+without network: block efficiency against verified tokens, tables that sort, a
+browser that steps through lattices, settings and provenance. docs/report.md
+says what is on it.
+
+The browser shows tokens as text if the (first) language model holds its
+vocabulary's words, or with --tokenizer.
+"""
+
+EXAMPLES = """\
+examples:
+  rescore report data/demo/forced --lm data/demo/demo.ngram -o report.html
+  rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
+      --tokenizer tokenizer.json -o report.html --markdown tables.md
+"""
+
+
+def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
+    parser = verbs.add_parser("report", parents=[common], help="write one page about a dump", description=DESCRIPTION, epilog=EXAMPLES)
+    arguments.add_dump(parser)
+    arguments.add_rescoring(parser)
+    arguments.add_task(parser)
+    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output")
+    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text")
+    parser.add_argument("--sequences", type=arguments.whole(0, 1000), default=5, metavar="N", help="of each task in the lattice browser (default: 5)")
+    parser.add_argument("--nodes", type=arguments.whole(1, 256), default=16, metavar="N", help="of the tree that the browser follows (default: 16)")
+    parser.add_argument("--part", choices=("heldout", "tune", "all"), default="heldout", help="sequences that are reported on: those held out of the split, its tuning part, all (default: heldout)")
+    parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**40), metavar="N", help="of each task, the first, are the tuning part (default: 100, at most half)")
+    parser.add_argument("--seed", type=arguments.seed, default=0, metavar="N", help="of the bootstrap's intervals (default: 0)")
+    parser.add_argument("--model", default="7b", metavar="NAME|PATH", help="whose cost is told: a shape as `rescore cost --model` takes it (default: 7b)")
+    parser.add_argument("--gpu", default="h100", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100)")
+    parser.add_argument("--passes", type=Path, metavar="FILE", help="passes measured by `rescore bench passes` instead of --gpu")
+    parser.add_argument("--length", type=arguments.whole(1, 2**24), default=1024, metavar="L", help="tokens in the cache (default: 1024)")
+    parser.set_defaults(does="report")

@@ -1,0 +1,62 @@
+"""The drafters of a report: those of `rescore run`, at more budgets, so that each family is a curve."""
+
+from __future__ import annotations
+
+from rescore.decode.calibrated import CalibratedRescorer
+from rescore.decode.calibration import Calibration
+from rescore.decode.draft import Rescorer
+from rescore.decode.replay import ReplayDrafter
+from rescore.decode.replays.calibrated import CalibratedReplay
+from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replays.model_trees import ModelReplay
+from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
+from rescore.decode.replays.oracle import OracleReplay
+from rescore.decode.replays.paths import PathReplay
+from rescore.decode.replays.standard import ReplayOptions, check_models
+from rescore.decode.replays.static_trees import StaticTreeReplay
+from rescore.decode.replays.trees import TreeReplay
+from rescore.decode.split import Split
+from rescore.decode.static_tree import StaticTree
+from rescore.lattice.dump import Dump
+
+PATHS = (1, 2, 4, 8, 16, 32)
+NODES = (8, 16, 32, 64, 128)
+
+
+def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, calibration: Calibration) -> list[ReplayDrafter]:
+    """calibration: of the open trees and of their control. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+    check_models(dump, rescorer)
+    heads, k = Rescorer(threads=rescorer.threads), options.top_k
+    drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
+    if rescorer.models:
+        budgets = paths("rescored", "parallel_rescored", options.paths)
+        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
+    if static := static_tree(dump, split, k):
+        drafters.append(StaticTreeReplay(tree=static, budgets={f"static_{n}": n for n in NODES}, top_k=k))
+    drafters.append(DynamicTreeReplay(budgets={f"dynamic_{n}": n for n in NODES}, top_k=k))
+    drafters.append(TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in NODES}, top_k=k))
+    if rescorer.models:
+        drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
+        drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
+        drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
+        for name, weights in (("open", calibration), ("lm_text", calibration.without_heads())):
+            calibrated = CalibratedRescorer(rescorer.models[0], weights, threads=rescorer.threads)
+            drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
+    return [*drafters, OracleReplay(widths={"oracle": k})]
+
+
+def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:
+    """Medusa's, counted on the tuning part of all tasks; None where it shows none."""
+    tune = split.part("tune")
+    if not any(split.tune.values()):
+        return None
+    try:
+        return StaticTree.counted((block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k)
+    except ValueError:  # no true token among any candidates
+        return None
+
+
+def paths(one: str, many: str, p: int) -> dict[str, int]:
+    """Budgets of the p best strings by name: as `rescore run` calls 1 and p, the others by their number."""
+    names = {1: one, p: many} if p > 1 else {1: one}
+    return {names.get(budget, f"{many}_{budget}"): budget for budget in sorted({*PATHS, p})}

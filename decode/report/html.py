@@ -1,0 +1,84 @@
+"""A report's sections as HTML. Everything is escaped here, once; the page around it is `page.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table, Tile
+from rescore.lattice.svg import clean
+
+
+def body(report: Report) -> str:
+    """The page from its title to its last section."""
+    lines = [f"<h1>{text(report.title)}</h1>", f'<p class="subtitle">{text(report.subtitle)}</p>']
+    lines += ['<div class="tiles">', *map(_tile, report.tiles), "</div>"]
+    for section in report.sections:
+        lines += _section(section)
+    return "\n".join(lines)
+
+
+def navigation(report: Report) -> str:
+    return "\n".join(f'<a href="#{section.key}">{text(section.title)}</a>' for section in report.sections)
+
+
+def _tile(tile: Tile) -> str:
+    return f'<div class="tile"><p>{text(tile.name)}</p><b>{text(tile.figure)}</b><small>{text(tile.beside)}</small></div>'
+
+
+def _section(section: Section) -> Iterator[str]:
+    cites = f' <span class="cites">{text(section.cites)}</span>' if section.cites else ""
+    yield f'<section id="{section.key}" aria-labelledby="{section.key}-title">'
+    yield f'<h2 id="{section.key}-title">{text(section.title)}{cites}</h2>'
+    yield '<div class="prose">' + "".join(f"<p>{text(paragraph)}</p>" for paragraph in section.prose) + "</div>"
+    if section.browser is not None:
+        yield '<div class="browser" id="browser"></div>'
+    for number, part in enumerate(section.parts):
+        key = f"{section.key}-{number}"
+        if isinstance(part, Plot):
+            yield _plot(part, key)
+        elif isinstance(part, Table):
+            yield from _table(part, key)
+        else:
+            yield from _facts(part)
+    yield "</section>"
+
+
+def _plot(plot: Plot, key: str) -> str:
+    """A figure that plots.js draws into; its data is in the page's JSON under the same key."""
+    title = f'<figcaption id="{key}-title">{text(plot.title)}</figcaption>'
+    return f'<figure class="plot" data-plot="{key}">{title}<div class="views"></div><div class="canvas" role="img" aria-label="{text(plot.alt)}"></div></figure>'
+
+
+def _table(table: Table, key: str) -> Iterator[str]:
+    kinds = ["" if any(row[place].value is not None for row in table.rows) else " class=words" for place in range(len(table.headers))]
+    yield f'<p class="caption" id="{key}-title">{text(table.title)}</p>'
+    yield f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table aria-labelledby="{key}-title">'
+    yield "<thead><tr>" + "".join(_header(header, kind) for header, kind in zip(table.headers, kinds)) + "</tr></thead>"
+    yield "<tbody>"
+    for number, row in enumerate(table.rows):
+        cells = "".join(_cell(cell, "th" if place == 0 else "td", kinds[place]) for place, cell in enumerate(row))
+        yield f"<tr{' class=strong' if number in table.strong else ''}>{cells}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _header(header: str, kind: str) -> str:
+    return f'<th scope="col"{kind}><button type="button">{text(header)}</button></th>'
+
+
+def _cell(cell: Cell, tag: str, kind: str) -> str:
+    scope = kind + (' scope="row"' if tag == "th" else "")
+    value = "" if cell.value is None else f' data-value="{cell.value!r}"'
+    note = f"<small>{text(cell.note)}</small>" if cell.note else ""
+    return f"<{tag}{scope}{value}>{text(cell.text)}{note}</{tag}>"
+
+
+def _facts(facts: Facts) -> Iterator[str]:
+    yield f'<h3>{text(facts.title)}</h3><dl class="facts">'
+    yield from (f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts.rows)
+    yield "</dl>"
+
+
+def text(content: str) -> str:
+    """On one line, without control characters and characters that turn the direction of text."""
+    return escape(clean(content), quote=True)

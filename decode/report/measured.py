@@ -1,0 +1,102 @@
+"""Everything that a report measures on a dump, one analysis after the other, each streaming over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rescore.decode.analyses.acceptance import Acceptance, acceptance_by_position
+from rescore.decode.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.analyses.entropies import Entropies, entropies
+from rescore.decode.analyses.lost_tokens import LostTokens, lost_tokens
+from rescore.decode.analyses.models import compare_models, compare_orders
+from rescore.decode.analyses.oracle import oracle_efficiency
+from rescore.decode.analyses.recall import TaskRecall, recall
+from rescore.decode.analyses.weights import Weights, best_draft, weights_by_task
+from rescore.decode.calibration import Calibration
+from rescore.decode.draft import Rescorer
+from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.report.drafters import report_drafters
+from rescore.decode.report.figures import Figures
+from rescore.decode.report.timing import drafting_seconds
+from rescore.decode.run import DumpResult, replay_dump
+from rescore.decode.split import Part, Split
+from rescore.lattice.dump import Dump
+
+BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
+POSITIONS = ("base", "rescored", "parallel_rescored", "tree_16", "tree_64", "lm_alone_16", "oracle")  # acceptance is told of these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """What the sections show. drafting: seconds for each lattice, by drafter. orders, several and weights are of language models, None where there is none (or one alone)."""
+
+    result: DumpResult
+    figures: Figures
+    entropies: Entropies
+    oracle: EfficiencyTable
+    recall: Sequence[TaskRecall]
+    acceptance: Sequence[Acceptance]
+    lost: Sequence[LostTokens]
+    drafting: Mapping[str, float]
+    orders: EfficiencyTable | None = None
+    several: EfficiencyTable | None = None
+    weights: Weights | None = None
+
+
+def measure(
+    dump: Dump,
+    rescorer: Rescorer,
+    options: ReplayOptions,
+    split: Split,
+    *,
+    calibration: Calibration,
+    part: Part,
+    tasks: Sequence[str],
+    seed: int,
+    names: Sequence[str] = (),
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Measured:
+    """All analyses of a part of a dump. calibration: of open trees; names: of the models, where there are several; advance as in `rows_to_come`."""
+    common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
+    k = options.top_k
+    drafters = report_drafters(dump, rescorer, options, split, calibration)
+    result = replay_dump(dump, drafters, **common)
+    return Measured(
+        result=result,
+        figures=Figures.of(result, seed=seed),
+        drafting=drafting_seconds(dump, drafters, part, tasks),
+        entropies=entropies(dump, **common),
+        oracle=oracle_efficiency(dump, **common),
+        recall=recall(dump, rescorer, top_k=k, **common),
+        acceptance=[one for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common) if one.drafter in POSITIONS],
+        lost=lost_tokens(dump, rescorer, top_k=k, budget=BUDGET, larger=LARGER, **common),
+        **(_of_models(dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, common=common) if rescorer.models else {}),
+    )
+
+
+def _of_models(
+    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, *, tasks: Sequence[str], seed: int, names: Sequence[str], common: dict[str, Any]
+) -> dict[str, Any]:
+    first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
+    ways: dict[str, Any] = {"paths": options.paths, "top_k": options.top_k, "threads": rescorer.threads, **common}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, alpha=alpha[0], **ways)}
+    if len(rescorer.models) > 1:
+        models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
+        found["several"] = compare_models(dump, models, alpha=alpha[0], **ways)
+    if any(split.tune[task] for task in tasks):
+        make = best_draft(first, top_k=options.top_k, threads=rescorer.threads)
+        found["weights"] = weights_by_task(dump, make, split, tasks=tasks, seed=seed, advance=common["advance"])
+    return found
+
+
+def rows_to_come(dump: Dump, rescorer: Rescorer, part: Part, tasks: Sequence[str]) -> int:
+    """About how many rows `measure` will advance by: those of the part for each analysis."""
+    rows = whole = 0.0
+    for task in dump.header.tasks:
+        if task.name in tasks:
+            rows += task.rows * len(part.sequences(dump, task.name)) / task.sequences
+            whole += task.rows
+    stages = 6 + bool(rescorer.models) + (len(rescorer.models) > 1)
+    return round(rows * stages + (whole if rescorer.models else 0))

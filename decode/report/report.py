@@ -1,0 +1,112 @@
+"""Everything that is measured on a dump, as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rescore.decode.calibration import Calibration
+from rescore.decode.draft import Rescorer
+from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.report.browser import BrowserOptions, browser
+from rescore.decode.report.content import Report, Section
+from rescore.decode.report.measured import BUDGET, LARGER, Measured, measure
+from rescore.decode.report.sections import (
+    acceptance,
+    cost,
+    differences,
+    efficiency,
+    entropies,
+    lattices,
+    lost,
+    models,
+    oracle,
+    parallel,
+    provenance,
+    recall,
+    repetition,
+    summary,
+    weights,
+)
+from rescore.decode.run import DumpResult
+from rescore.decode.split import Split
+from rescore.lattice.dump import Dump
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are made, what the
+    browser shows, the seed of the intervals, the calibration of open trees, where drafts are costed (None: nowhere)."""
+
+    split: Split
+    part: str = "heldout"
+    tasks: tuple[str, ...] | None = None
+    seed: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+    replay: ReplayOptions = field(default_factory=ReplayOptions)
+    browser: BrowserOptions = field(default_factory=BrowserOptions)
+    cost: cost.CostOptions | None = None
+
+    def tasks_of(self, dump: Dump) -> list[str]:
+        return [name for name in dump.tasks if self.tasks is None or name in self.tasks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the page says about where its figures come from.
+
+    models: path of each language model, in the rescorer's order; words: every id as text, or None; settings: names and
+    values, the command line among them.
+    """
+
+    models: Sequence[str] = ()
+    words: Sequence[str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def report(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, advance: Callable[[int], None] = lambda rows: None) -> Report:
+    """The report on a dump. advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
+    tasks, part = options.tasks_of(dump), options.split.part(options.part)
+    measured = measure(dump, rescorer, options.replay, options.split, calibration=options.calibration, part=part, tasks=tasks, seed=options.seed, names=sources.models, advance=advance)
+    shown = browser(dump, rescorer, replace(options.browser, calibration=options.calibration), tasks=[task.task for task in measured.result.tasks], words=sources.words)
+    facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
+    return Report(
+        title=f"Block drafts of {dump.header.model}",
+        subtitle=subtitle(dump, measured.result, options, sources),
+        tiles=efficiency.tiles(measured.figures.overall),
+        sections=[*sections(dump, measured, shown, options), provenance.section(dump, facts, {**sources.settings, **({"open_trees": options.calibration.to_json()} if facts else {})})],
+    )
+
+
+def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: ReportOptions) -> Iterator[Section]:
+    figures, p = measured.figures, options.replay.paths
+    yield summary.section(figures)
+    yield efficiency.section(figures)
+    yield differences.section(figures)
+    yield lattices.section(shown)
+    yield parallel.section(figures, p)
+    yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
+    yield recall.section(measured.recall)
+    yield acceptance.section(measured.acceptance)
+    yield repetition.section(figures)
+    yield oracle.section(measured.oracle, options.seed)
+    yield entropies.section(measured.entropies)
+    if measured.orders:
+        yield models.section(measured.orders, measured.several, options.seed)
+    if measured.weights:
+        yield weights.section(measured.weights)
+    if options.cost:
+        yield cost.section(options.cost, cost.ways(figures, measured.drafting, dump.header.heads - 1, p))
+
+
+def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: Sources) -> str:
+    header = dump.header
+    sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
+    models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"
+    part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part, "")
+    sequences = sum(len(task.tokens) for task in result.tasks)
+    return (
+        f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of {result.lattices:,} positions, "
+        f"{header.heads} heads with {header.top_k} candidates, {models}"
+    )

@@ -1,0 +1,142 @@
+"""What the drafts would bring on a machine: the cost model fed with this dump's block efficiencies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rescore.decode.cost_model import (
+    PLAIN,
+    Clock,
+    Forecast,
+    Precision,
+    Roofline,
+    Stopwatch,
+    Way,
+    fastest,
+    forecast,
+    per_token,
+)
+from rescore.decode.model_shape import ModelShape
+from rescore.decode.report import families, numbers, plots
+from rescore.decode.report.content import Cell, Plot, Section, Table, View
+from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.run import ORACLE
+
+SHOWN = (1, 8, 64)  # batches of the table
+BATCHES = tuple(2**i for i in range(11))  # of the plot
+LENGTHS = (128, 2048)  # of the cache in the table of bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostOptions:
+    """shape and its name, where the time comes from and its name, tokens in the cache."""
+
+    name: str
+    shape: ModelShape
+    machine: str
+    clock: Clock
+    length: int = 1024
+    precision: Precision = Precision()
+
+
+def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int) -> list[tuple[str, Way]]:
+    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone. drafting: seconds for each lattice."""
+    found = []
+    for name, efficiency in figures.overall["block_efficiency"].items():
+        stem, budget = families.split(name)
+        if name == ORACLE or (budget is not None and stem.startswith("parallel")):
+            continue
+        family = families.family_of(name)
+        way = Way(
+            name=families.label(name),
+            tokens_per_pass=efficiency,
+            verified=figures.overall["verified_per_pass"][name],
+            rows=paths if stem.startswith("parallel") else 1,
+            shared_cache=not stem.startswith("parallel"),
+            slots=0 if stem == "lm_alone" else slots,
+            drafting=0.0 if name == "base" else drafting.get(name, 0.0),
+        )
+        found.append((family.key, way))
+    return found
+
+
+def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Section:
+    all_ways = [way for _, way in drafters]
+    batches = _batches(options, SHOWN)
+    by_batch = {batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches}
+    best = "; ".join(f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, {fastest(found).times_plain:.2f} times plain decoding" for batch, found in by_batch.items())
+    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
+    return Section(
+        key="cost",
+        title="Cost",
+        cites="tables 11–13",
+        prose=(
+            f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, behind {options.length:,} tokens of text. {source}",
+            f"The fastest there, {best}. Drafts help while a pass waits for memory; with many texts at once it waits for arithmetic, and every verified token costs.",
+        ),
+        parts=(_plot(options, drafters), _times(by_batch), _bytes(options, all_ways)),
+    )
+
+
+def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
+    """Those measured, where passes were."""
+    return sorted(options.clock.passes) if isinstance(options.clock, Stopwatch) else wanted
+
+
+def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
+    batches = _batches(options, BATCHES)
+    found = {batch: forecast(options.shape, [way for _, way in drafters], options.clock, batch=batch, length=options.length)[1:] for batch in batches}
+    views = []
+    for wanted in dict.fromkeys(round(way.verified) for _, way in drafters):
+        places = [place for place, (_, way) in enumerate(drafters) if round(way.verified) == wanted]
+        traces = [
+            plots.curve(drafters[place][1].name, [float(batch) for batch in batches], [found[batch][place].times_plain for batch in batches], series=drafters[place][0])
+            for place in places
+        ]
+        even = plots.curve(PLAIN.name, [float(batch) for batch in batches], [1.0] * len(batches), series="oracle", dash="dash", mode="lines")
+        views.append(View(name=f"{wanted} verified tokens", traces=[*traces, even]))
+    views.sort(key=lambda view: view.name != "16 verified tokens")
+    return Plot(
+        title="Speed against plain decoding",
+        alt="Curves of tokens a second, as a multiple of plain decoding, over the number of texts decoded at once. Below 1 drafts do not pay.",
+        views=views,
+        layout=plots.axes("texts at once", "times plain decoding", **plots.powers([float(batch) for batch in batches])),
+    )
+
+
+def _times(by_batch: dict[int, list[Forecast]]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    strong: set[int] = set()
+    best = {fastest(found).way.name for found in by_batch.values()}
+    for place, one in enumerate(next(iter(by_batch.values()))):
+        if not _told(one.way, best):
+            continue
+        cells: list[Cell] = []
+        for found in by_batch.values():
+            here = found[place]
+            cells += [numbers.decimal(1e3 * here.step_s), numbers.count(here.tokens_per_s), numbers.decimal(here.times_plain)]
+            if here is fastest(found):
+                strong.add(len(rows))
+        rows.append((numbers.text(one.way.name), *cells))
+    headers = ["way", *(f"{batch} text{'s' if batch > 1 else ''}: {name}" for batch in by_batch for name in ("ms", "tokens/s", "× plain"))]
+    return Table(title="Time of a step, with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else "Time of a step, by texts at once", headers=headers, rows=rows, strong=frozenset(strong))
+
+
+def _told(way: Way, best: Collection[str] = ()) -> bool:
+    """Whether tables have it: all paths, trees at a few budgets, and what is the fastest somewhere."""
+    return way.name in best or way.rows > 1 or way.verified < min(EQUAL) or round(way.verified) in EQUAL
+
+
+def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
+    """The paper's table 11 for this dump."""
+    rows = []
+    for way in (PLAIN, *(way for way in drafters if _told(way))):
+        own = per_token(options.shape, way, length=options.length, precision=options.precision)
+        cache = [per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS]
+        rows.append((
+            numbers.text(way.name), numbers.decimal(way.tokens_per_pass, 3), numbers.decimal(way.verified, 0), numbers.decimal(own.parameter_bytes / 1e9, 3),
+            *(numbers.decimal(value / 1e9, 3) for value in cache), numbers.decimal(own.flops / 1e9, 1),
+        ))
+    headers = ("way", "tokens/pass", "verified", "GB parameters", *(f"GB cache, {length}" for length in LENGTHS), "GFLOP")
+    return Table(title="Moved and computed for each decoded token, one text at a time", headers=headers, rows=rows)

@@ -1,0 +1,42 @@
+"""Paired differences between drafters: what the language model adds to the heads, and the heads to the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rescore.decode.report import families, numbers
+from rescore.decode.report.content import Cell, Section, Table
+from rescore.decode.report.figures import Figures
+
+SIGNIFICANT = 0.05
+
+
+def section(figures: Figures) -> Section:
+    return Section(
+        key="differences",
+        title="Differences",
+        prose=(
+            "Each drafter less another at the same budget, on the same sequences: the mean over tasks of block efficiency, its interval, and the two-sided p-value "
+            "of no difference. The last columns count the tasks on which the first is better or worse with p below 0.05; nothing is corrected for many comparisons.",
+        ),
+        parts=(Table(title="Paired differences of block efficiency", headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"), rows=rows(figures)),),
+    )
+
+
+def rows(figures: Figures) -> list[tuple[Cell, ...]]:
+    return [row(mean, [task["differences"][place] for task in figures.tasks]) for place, mean in enumerate(figures.overall["differences"])]
+
+
+def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:
+    """Of one pair: its mean over tasks, and each task's own."""
+    sure = [one["value"] for one in tasks if one["p_value"] is not None and one["p_value"] < SIGNIFICANT]
+    interval = None if mean["low"] is None else (mean["low"], mean["high"])
+    return (
+        numbers.text(families.label(mean["drafter"])),
+        numbers.text(families.label(mean["against"])),
+        numbers.decimal(mean["value"], 3, interval),
+        numbers.p_value(mean["p_value"]),
+        numbers.count(sum(value > 0 for value in sure)),
+        numbers.count(sum(value < 0 for value in sure)),
+        numbers.count(len(tasks)),
+    )

@@ -1,0 +1,49 @@
+"""Where the figures come from: the dump, the models, the settings, the versions."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from rescore.decode.report.content import Facts, Section
+from rescore.lattice.dump import Dump
+
+LONGEST = 240  # characters of a value
+PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
+
+
+def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]) -> Section:
+    """models: path and facts (`NGram.info`) of each; settings: what the figures were made with, the command among it."""
+    parts = [Facts(title="Settings", rows=rows(settings)), Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",)))]
+    parts += [Facts(title=f"Language model {path}", rows=rows(facts)) for path, facts in models]
+    parts.append(Facts(title="Versions", rows=rows(versions())))
+    prose = ("What is needed to make these figures again. Every number on this page is computed from the dump; nothing is estimated unless its section says so.",)
+    return Section(key="provenance", title="Provenance", prose=prose, parts=parts)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def rows(facts: Mapping[str, Any], without: Sequence[str] = ()) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _text(value)) for name, value in facts.items() if name not in without and value is not None]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return content if len(content) <= LONGEST else content[: LONGEST - 1] + "…"

@@ -1,0 +1,65 @@
+"""Repetition in drafts before and after rescoring, and whether it is what rescoring repairs."""
+
+from __future__ import annotations
+
+from rescore.decode.report import numbers, plots
+from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.figures import Figures
+
+SERIES = {"base": ("base draft", "paths-base"), "rescored": ("rescored draft", "paths")}
+
+
+def section(figures: Figures) -> Section:
+    """The rescored draft is the best string of the lattice with the language model."""
+    parts: list[Plot | Table] = [_plot(figures), _repetition(figures)]
+    if all("rescored_against_base" in task for task in figures.tasks):
+        parts.append(_duels(figures))
+    return Section(
+        key="repetition",
+        title="Repetition",
+        cites="tables 3, 5",
+        prose=(
+            "Heads do not see each other's choice, so drafts stutter. The plot is the share of neighbouring draft tokens that are equal; the longest run is a mean over drafts.",
+            "A step is a win where the rescored draft is accepted further than the base draft. It repairs where it wins and loses the base draft's repetition, and regresses where "
+            "it loses and brings repetition in.",
+        ),
+        parts=parts,
+    )
+
+
+def _plot(figures: Figures) -> Plot:
+    names = [task["task"] for task in figures.tasks]
+    traces = [
+        plots.bars(title, names, [task["repetition"][key]["consecutive"] for task in figures.tasks], series=series)
+        for key, (title, series) in SERIES.items()
+        if all(key in task["repetition"] for task in figures.tasks)
+    ]
+    return Plot(
+        title="Neighbouring draft tokens that are equal",
+        alt="Bars of the share of equal neighbours in drafts, a pair for each task: the base and the rescored draft.",
+        views=[View(name="all tasks", traces=traces)],
+        layout=plots.axes("", "equal neighbours", y_tickformat=".0%", barmode="group"),
+    )
+
+
+def _repetition(figures: Figures) -> Table:
+    keys = [key for key in SERIES if all(key in task["repetition"] for task in figures.tasks)]
+    rows = [
+        (
+            numbers.text(task["task"]),
+            *(numbers.percent(task["repetition"][key]["consecutive"], 1) for key in keys),
+            *(numbers.decimal(task["repetition"][key]["max_run"]) for key in keys),
+        )
+        for task in figures.tasks
+    ]
+    headers = ("task", *(f"equal, {key}" for key in keys), *(f"longest run, {key}" for key in keys))
+    return Table(title="Repetition before and after rescoring", headers=headers, rows=rows)
+
+
+def _duels(figures: Figures) -> Table:
+    rows = []
+    for task in figures.tasks:
+        duel = task["rescored_against_base"]
+        repairs, regressions = (duel[key] / duel[of] if duel[of] else None for key, of in (("repairs", "wins"), ("regressions", "losses")))
+        rows.append((numbers.text(task["task"]), *(numbers.count(duel[key]) for key in ("wins", "ties", "losses")), numbers.percent(repairs, 1), numbers.percent(regressions, 1)))
+    return Table(title="Steps at which the rescored draft wins, ties or loses", headers=("task", "wins", "ties", "losses", "repairs, of wins", "regressions, of losses"), rows=rows)

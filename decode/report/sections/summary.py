@@ -1,0 +1,118 @@
+"""What the figures come to, in a few sentences that are true of this dump."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rescore.decode.report.content import Section
+from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.report.sections.differences import SIGNIFICANT
+
+
+def section(figures: Figures) -> Section:
+    prose = [_headroom(figures)]
+    prose += [text for n in EQUAL if (text := _trees(figures, n))]
+    prose += [text for text in (_paths(figures), _control(figures), _open(figures), _loops(figures)) if text]
+    return Section(key="summary", title="In short", prose=prose)
+
+
+def _headroom(figures: Figures) -> str:
+    efficiency = figures.overall["block_efficiency"]
+    base, oracle = efficiency["base"], efficiency["oracle"]
+    tasks = [(task["block_efficiency"]["oracle"] - task["block_efficiency"]["base"], task["task"]) for task in figures.tasks]
+    most = f" There is most of it on {max(tasks)[1]} ({max(tasks)[0]:.2f}), least on {min(tasks)[1]} ({min(tasks)[0]:.2f})." if len(tasks) > 1 else ""
+    return f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, 'base')}, the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
+
+
+def _trees(figures: Figures, n: int) -> str:
+    """What the language model adds to a tree of n nodes."""
+    overall = figures.overall
+    if f"tree_{n}" not in overall["block_efficiency"] or f"tree_{n}" not in overall["headroom_recovered"]:
+        return ""
+    share, alone = (overall["headroom_recovered"][f"{name}_{n}"] for name in ("tree", "tree_base"))
+    difference = _difference(figures, f"tree_{n}", f"tree_base_{n}")
+    return (
+        f"A tree of {n} nodes with the language model recovers {share:.0%} of the headroom{_range(figures, f'tree_{n}', 'headroom_recovered')}, "
+        f"without it {alone:.0%}: the language model {_effect(difference)}."
+    )
+
+
+def _paths(figures: Figures) -> str:
+    difference = _difference(figures, "tree_16", "parallel_rescored")
+    if difference is None:
+        return ""
+    verified = figures.overall["verified_per_pass"]
+    if not verified["tree_16"]:  # sequences of one token leave nothing to draft
+        return ""
+    word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
+    return f"The tree of 16 nodes {word} the best paths of the lattice, which verify {verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
+
+
+def _control(figures: Figures) -> str:
+    """Whether heads and language model together beat the language model alone."""
+    found = [(n, difference) for n in EQUAL if (difference := _difference(figures, f"tree_{n}", f"lm_alone_{n}"))]
+    if not found:
+        return ""
+    parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
+    weak = any(_sign(difference) < 0 for _, difference in found)
+    moral = " Where it does, these heads add nothing to it as long as they alone propose." if weak else ""
+    return f"The control, the language model drafting without any head: {', '.join(parts)}.{moral}"
+
+
+def _open(figures: Figures) -> str:
+    """What it brings to let the language model and the running text propose as well."""
+    efficiency = figures.overall["block_efficiency"]
+    parts = []
+    for n in EQUAL:
+        against = [(name, difference) for name, other in (("the closed tree", "tree"), ("language model and text without heads", "lm_text")) if (difference := _difference(figures, f"open_{n}", f"{other}_{n}"))]
+        if against:
+            parts.append(f"at {n} nodes {efficiency[f'open_{n}']:.2f} tokens a pass, {' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}")
+    return f"Open trees, in which the language model and the running text propose tokens that no head lists: {'; '.join(parts)}." if parts else ""
+
+
+def _loops(figures: Figures) -> str:
+    loops = {task["task"]: task["loop_share"] for task in figures.tasks if task["loop_share"] > 0.05}
+    if not loops:
+        return ""
+    return f"Mind that text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}: loops flatter every drafter."
+
+
+def _against(difference: dict[str, Any]) -> str:
+    word = {1: "heads and language model together beat it", 0: "heads and language model together do not differ from it", -1: "it beats heads and language model together"}[_sign(difference)]
+    return f"{word} by {abs(difference['value']):.2f}" if _sign(difference) else word
+
+
+def _effect(difference: dict[str, Any] | None) -> str:
+    if difference is None or _sign(difference) == 0:
+        return "makes no significant difference"
+    return f"{'adds' if difference['value'] > 0 else 'takes'} {abs(difference['value']):.3f} tokens a pass{_p(difference)}"
+
+
+def _signed(difference: dict[str, Any]) -> str:
+    if _sign(difference) == 0:
+        return "not significantly different from"
+    return f"{abs(difference['value']):.2f} {'more' if difference['value'] > 0 else 'less'} than"
+
+
+def _difference(figures: Figures, name: str, against: str) -> dict[str, Any] | None:
+    return next((one for one in figures.overall["differences"] if (one["drafter"], one["against"]) == (name, against)), None)
+
+
+def _sign(difference: dict[str, Any]) -> int:
+    """1 or -1 where it is significant, else 0."""
+    if difference["p_value"] is None or difference["p_value"] >= SIGNIFICANT:
+        return 0
+    return 1 if difference["value"] > 0 else -1
+
+
+def _p(difference: dict[str, Any]) -> str:
+    value = difference["p_value"]
+    return "" if value is None else " (p < 0.001)" if value < 0.001 else f" (p = {value:.3f})"
+
+
+def _range(figures: Figures, name: str, measure: str = "block_efficiency") -> str:
+    pair = figures.overall["interval"].get(measure, {}).get(name)
+    if pair is None or None in pair:
+        return ""
+    low, high = pair
+    return f" ({100 * low:.0f}–{high:.0%})" if measure == "headroom_recovered" else f" ({low:.2f}–{high:.2f})"

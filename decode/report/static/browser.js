@@ -1,0 +1,136 @@
+// The lattice browser: one pass of one sequence at a time, as the tree's replay visits them.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent).browser;
+  const place = document.getElementById("browser");
+  if (!data || !place) return;
+  const tasks = [...new Set(data.sequences.map((one) => one.task))];
+  let [sequence, step] = [data.sequences[0], 0];
+
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  }
+  const label = (token) => (data.words ? data.words[token] || "∅" : String(token));
+  // in running text: blanks as blanks, and line breaks break the line
+  const spelled = (token) => data.words[token].replace(/^·+|·+$/g, (dots) => " ".repeat(dots.length)).replaceAll("↵", "↵\n");
+  const percent = (value) => (value < 0.1 ? "<0.1%" : `${value < 10 ? value.toFixed(1) : value.toFixed(0)}%`);
+
+  const task = make("select", { "aria-label": "Task" }, ...tasks.map((name) => new Option(name)));
+  const number = make("select", { "aria-label": "Sequence" });
+  const back = make("button", { type: "button", class: "step", "aria-label": "Previous pass" }, "←");
+  const on = make("button", { type: "button", class: "step", "aria-label": "Next pass" }, "→");
+  const slider = make("input", { type: "range", min: 0, "aria-label": "Pass" });
+  const count = make("output", { "aria-live": "polite" });
+  const text = make("div", { class: "text", tabindex: 0, role: "region", "aria-label": "The text so far" });
+  const verdict = make("div", { class: "verdict" });
+  const grid = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Candidates of every head" });
+  const trees = make("div");
+
+  function showText(pass, truth) {
+    const words = (tokens, kind) => make("span", { class: kind }, data.words ? tokens.map(spelled).join("") : `${tokens.join(" ")} `);
+    const done = sequence.tokens.slice(0, pass.row);
+    const accepted = truth.slice(0, pass.accepted.tree);
+    const rest = sequence.tokens.slice(pass.row + 1 + accepted.length);
+    text.replaceChildren(
+      words(sequence.prompt, "prompt"), words(done, "done"), words([sequence.tokens[pass.row]], "certain"),
+      words(accepted, "accepted"), words(rest, "rest"),
+    );
+    const now = text.querySelector(".certain");
+    text.scrollTop = now.offsetTop - text.clientHeight / 2;
+  }
+
+  function showVerdict(pass) {
+    const names = [["base", "base draft"], ...(data.lm ? [["best", "rescored draft"]] : []), ["tree", `tree of ${pass.tree.length}`], ...(pass.open ? [["open", `open tree of ${pass.open.length}`]] : [])];
+    verdict.replaceChildren(...names.map(([key, name]) => make("span", { class: `mark ${key}` }, `${name}: `, make("b", {}, String(pass.accepted[key])), " accepted")));
+  }
+
+  function cell(pass, slot, rank, truth) {
+    const token = pass.ids[slot][rank];
+    if (token === undefined || token < 0) return make("td", {});
+    const marks = [];
+    if (pass.base[slot] === token) marks.push("base");
+    if (data.lm && pass.best[slot] === token) marks.push("best");
+    const isTrue = truth[slot] === token;
+    const figures = [percent(pass.p[slot][rank])];
+    if (data.lm) figures.push(`+${pass.lm[slot][rank].toFixed(1)}`);
+    const described = [isTrue && "the truth", marks.includes("base") && "base draft", marks.includes("best") && "rescored draft"].filter(Boolean);
+    const inside = make("div", { class: "candidate", style: `--p: ${Math.min(100, pass.p[slot][rank])}%`, title: [label(token), ...described].join(", ") });
+    const line = make("div", {}, make("span", { class: "token" }, label(token)));
+    if (isTrue) line.append(make("span", { class: "tick", role: "img", "aria-label": "the truth" }, "✓"));
+    line.append(...marks.map((mark) => make("span", { class: `dot ${mark}`, role: "img", "aria-label": mark === "base" ? "base draft" : "rescored draft" })));
+    inside.append(line, make("small", {}, figures.join(" ")));
+    return make("td", isTrue ? { class: "true" } : {}, inside);
+  }
+
+  function showGrid(pass, truth) {
+    const slots = pass.ids.map((_, slot) => slot);
+    const ranks = Array.from({ length: Math.max(...pass.ids.map((ids) => ids.length)) }, (_, rank) => rank);
+    const heads = slots.map((slot) => make("th", { scope: "col" }, `head ${slot + 2}`));
+    const truths = slots.map((slot) => {
+      const missing = slot < truth.length && !pass.ids[slot].includes(truth[slot]);
+      return make("td", { class: "truth" }, slot < truth.length ? label(truth[slot]) : "", ...(missing ? [make("small", {}, "not in the lattice")] : []));
+    });
+    grid.replaceChildren(make("table", {},
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "rank"), ...heads), make("tr", {}, make("th", { scope: "row" }, "truth"), ...truths)),
+      make("tbody", {}, ...ranks.map((rank) => make("tr", {}, make("th", { scope: "row" }, String(rank + 1)), ...slots.map((slot) => cell(pass, slot, rank, truth)))))));
+  }
+
+  function showTrees(pass, truth) {
+    const listed = (token, depth) => pass.ids[depth - 1].includes(token);
+    const named = [["tree", "Tree of the lattice"], ["open", "Open tree: dashed tokens are the language model's and the text's"]].filter(([key]) => pass[key]);
+    trees.replaceChildren(...named.flatMap(([key, name]) => [
+      make("p", { class: "caption" }, name),
+      make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, drawTree(pass[key], sequence.tokens[pass.row], truth, label, listed)),
+    ]));
+  }
+
+  function show() {
+    const pass = sequence.passes[step];
+    slider.max = Math.max(0, sequence.passes.length - 1);
+    slider.value = step;
+    slider.disabled = sequence.passes.length < 2;
+    back.disabled = step === 0;
+    on.disabled = step >= sequence.passes.length - 1;
+    count.value = pass ? `pass ${step + 2} of ${sequence.passes.length + 1}` : "the prompt's pass wrote it all";
+    if (!pass) return [text, verdict, grid, trees].forEach((one) => one.replaceChildren());
+    const truth = sequence.tokens.slice(pass.row + 1, pass.row + 1 + pass.ids.length);
+    showText(pass, truth);
+    showVerdict(pass);
+    showGrid(pass, truth);
+    showTrees(pass, truth);
+  }
+
+  function move(by) {
+    step = Math.max(0, Math.min(sequence.passes.length - 1, step + by));
+    show();
+  }
+  function numbers() {
+    const own = data.sequences.filter((one) => one.task === task.value);
+    number.replaceChildren(...own.map((one) => new Option(`sequence ${one.number}`, data.sequences.indexOf(one))));
+    choose();
+  }
+  function choose() {
+    [sequence, step] = [data.sequences[Number(number.value)], 0];
+    show();
+  }
+
+  task.addEventListener("change", numbers);
+  number.addEventListener("change", choose);
+  back.addEventListener("click", () => move(-1));
+  on.addEventListener("click", () => move(1));
+  slider.addEventListener("input", () => move(Number(slider.value) - step));
+  place.addEventListener("keydown", (event) => {
+    if (event.target.matches("select, input, .scroll") || event.altKey || event.ctrlKey || event.metaKey) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    move(by);
+  });
+  place.tabIndex = 0;
+  place.setAttribute("role", "group");
+  place.setAttribute("aria-label", "Lattice browser: arrow keys step through the passes");
+  place.append(make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count), text, verdict, grid, trees);
+  numbers();
+})();

@@ -1,0 +1,84 @@
+"""`rescore report` as called."""
+
+import cli
+import pytest
+
+pytest.importorskip("plotly")
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    cli.make_model(tmp_path / "lm.ngram", made)
+    return tmp_path
+
+
+def rows(text: str, title: str) -> dict[str, list[str]]:
+    """The rows of a table of the Markdown by their first cell."""
+    lines = text.split(f"**{title}**\n\n")[1].split("\n\n")[0].split("\n")[2:]
+    return {cells[0].replace("*", ""): cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
+
+
+def test_figures_are_those_of_run(capsys, files):
+    arguments = (files / "dump", "--lm", files / "lm.ngram", "--alpha", "0.5")
+    result = cli.call(capsys, "report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
+    assert result == (0, "", "")
+    run = cli.figures(capsys, "run", *arguments, "--part", "heldout")
+    table = rows((files / "tables.md").read_text(), "Block efficiency per task")
+    mean = run["overall"][0]["block_efficiency"]
+    assert table["base"][-3].startswith(f"{mean['base']:.3f}")
+    assert table["tree 16"][-3].startswith(f"{mean['tree_16']:.3f}")
+    for place, task in enumerate(run["tasks"]):
+        assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
+
+
+def test_page_without_models_and_with_one_task(capsys, files):
+    assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
+    page = (files / "report.html").read_text()
+    assert "without a language model" in page and '"task":"second"' in page and '"task":"first"' not in page
+    assert len(page) < 10 << 20
+
+
+def test_markdown_on_standard_output(capsys, files):
+    result = cli.call(capsys, "report", files / "dump", "-o", files / "report.html", "--markdown", "-")
+    assert result.status == 0 and result.out.startswith("# Block drafts of a test")
+
+
+def test_command_is_told(capsys, files):
+    cli.call(capsys, "report", files / "dump", "--lm", files / "lm.ngram=0.5", "--alpha", "0.3", "--top-k", "3", "-o", files / "report.html")
+    assert f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed 0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+
+
+def test_refusals(capsys, files):
+    assert "expected the name of a file to write" in cli.refusal(capsys, "report", files / "dump", "-o", files, status=2)
+    assert "--sequences" in cli.refusal(capsys, "report", files / "dump", "--sequences", "x", status=2)
+    assert "--task 'third'" in cli.refusal(capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2)
+
+
+def test_plotly_is_asked_for(capsys, files, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert "pip install rescore[report]" in cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
+    assert not (files / "r.html").exists()
+
+
+def test_sequences_of_one_token(capsys, tmp_path):
+    """They leave nothing to draft: every drafter needs a pass for each."""
+    made = cli.dumps.sequences()[4:]
+    assert [len(one["tokens"]) for one in made] == [1]
+    cli.dumps.write(tmp_path / "dump", "forced", made)
+    cli.make_model(tmp_path / "lm.ngram", made)
+    result = cli.call(capsys, "report", tmp_path / "dump", "--lm", tmp_path / "lm.ngram", "-o", tmp_path / "report.html", "--markdown", tmp_path / "tables.md")
+    assert result == (0, "", "")
+    table = rows((tmp_path / "tables.md").read_text(), "Block efficiency per task")
+    assert {cells[1] for cells in table.values()} == {"1.00"}
+    assert "the prompt's pass" in (tmp_path / "report.html").read_text()
+
+
+def test_several_models(capsys, files):
+    models = ("--lm", files / "lm.ngram", "--lm", f"{files / 'lm.ngram'}=0.5", "--alpha", "0.2,0.3,0.4")
+    assert cli.call(capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md").status == 0
+    table = rows((files / "tables.md").read_text(), "The language models by themselves")
+    first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
+    assert first == second  # the same model, whatever its weight beside others

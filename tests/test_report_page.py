@@ -1,0 +1,112 @@
+"""The page and its tables as text: everything escaped, nothing fetched, the figures those of `rescore run`."""
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table, Tile, View
+from rescore.decode.report.markdown import markdown
+from rescore.decode.report.page import embedded, packed, page
+from rescore.decode.report.plots import axes, curve
+
+pytest.importorskip("plotly")
+HOSTILE = "</script><!--<b>|`x`\u202e\n&"
+
+
+@pytest.fixture(scope="module")
+def report():
+    """A report whose every text is hostile."""
+    table = Table(title=HOSTILE, headers=(HOSTILE, "b"), rows=[(Cell(HOSTILE), Cell("1", 1.0, HOSTILE)), (Cell("x"), Cell("–"))], strong=frozenset({0}))
+    plot = Plot(title=HOSTILE, alt=HOSTILE, views=[View(name=HOSTILE, traces=[curve(HOSTILE, [1], [2], texts=[HOSTILE])])], layout=axes(HOSTILE, "y"))
+    section = Section(key="one", title=HOSTILE, prose=[HOSTILE], cites=HOSTILE, parts=[table, plot, Facts(title=HOSTILE, rows=[(HOSTILE, HOSTILE)])])
+    shown = {"words": {"1": HOSTILE}, "sequences": []}
+    lattices = Section(key="two", title="two", prose=[], browser=shown)
+    return Report(title=HOSTILE, subtitle=HOSTILE, tiles=[Tile(name=HOSTILE, figure=HOSTILE, beside=HOSTILE)], sections=[section, lattices])
+
+
+class Outline(HTMLParser):
+    """Elements and attributes of a page, and the text of its scripts."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.elements and self.elements[-1][0] == "script" and self.cdata_elem == "script":
+            self.scripts[-1] += data
+
+
+def test_hostile_texts_make_no_elements(report):
+    outline = Outline(page(report))
+    tags = [tag for tag, _ in outline.elements]
+    assert tags.count("script") == 3 and tags.count("b") == 1  # the tile's own
+    known = {"data-plot", "data-value", "http-equiv"}
+    attributes = {name for _, own in outline.elements for name in own}
+    assert not {name for name in attributes if name.startswith("on")} and {name for name in attributes if "-" in name} - known <= {"aria-label", "aria-labelledby", "aria-pressed"}
+
+
+def test_data_survives_its_element(report):
+    data = json.loads(Outline(page(report)).scripts[0])
+    assert data["browser"] == {"words": {"1": HOSTILE}, "sequences": []}
+    assert data["plots"]["one-1"]["views"][0]["name"] == HOSTILE
+
+
+def test_plotly_reads_no_tags_of_ours(report):
+    trace = json.loads(Outline(page(report)).scripts[0])["plots"]["one-1"]["views"][0]["traces"][0]
+    assert "<" not in trace["name"] and "<" not in trace["text"][0]
+
+
+def test_nothing_is_fetched(report):
+    outline = Outline(page(report))
+    for tag, attributes in outline.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base"), tag
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+    (policy,) = [own["content"] for _, own in outline.elements if own.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    text = page(report)
+    styles = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in styles and "@import" not in styles
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", outline.scripts[2] + styles)
+
+
+def test_packed_script_is_the_script():
+    assert gzip.decompress(base64.b64decode(packed("let a = '</script>';"))).decode() == "let a = '</script>';"
+    assert packed("x") == packed("x")
+
+
+def test_embedded_is_json():
+    value = {"a": ["<!--", "</SCRIPT>", "&lt;", "\u2028", 1.5, None]}
+    assert json.loads(embedded(value)) == value
+    assert not set("<>&\u2028") & set(embedded(value))
+    with pytest.raises(ValueError):
+        embedded(float("nan"))
+
+
+def test_markdown_is_escaped(report):
+    text = markdown(report)
+    rows = [line for line in text.split("\n") if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 3 for row in rows)
+    assert "<" not in re.sub(r"\\<", "", text) and "\u202e" not in text
+    assert "## two" not in text  # no table
+
+
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="table 't', row 0: expected 2 cells, got 1"):
+        Table(title="t", headers=("a", "b"), rows=[(Cell("x"),)])
+
+
+def test_a_key_that_is_no_anchor_is_refused():
+    with pytest.raises(ValueError, match="expected a key of small letters"):
+        Section(key='a"b', title="t", prose=[])
