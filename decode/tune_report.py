@@ -47,7 +47,7 @@ def compared(names: Sequence[str]) -> dict[str, str]:
     default = {"parallel_tuned": "parallel_rescored"}
     for n in SIZES:
         default |= {f"tuned_{n}": f"tree_{n}", f"open_{n}": f"tree_{n}", f"lm_text_{n}": f"tree_{n}"}
-        default |= {f"{kind}_task_{n}": f"{kind}_{n}" for kind in ("tuned", "open")}
+        default |= {f"{kind}_task_{n}": f"{kind}_{n}" for kind in ("tuned", "open", "lm_text")}
     return {name: default[name] for name in names if name in default}
 
 

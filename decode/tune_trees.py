@@ -51,11 +51,11 @@ class TreeTuning:
 def tune_trees(
     dump: Dump, model: NGram, part: Part, *, top_k: int | None = None, per_task: bool = False, threads: int = 1, advance: Callable[[str], None]
 ) -> TreeTuning:
-    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone."""
+    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone, the control's too."""
     tasks = [task for task in dump.tasks if part.sequences(dump, task)]
     search = _Search(dump, model, part, top_k, threads, advance)
     overall = {kind: search.best(kind, tasks) for kind in KINDS}
-    by_task = {kind: {task: search.best(kind, [task])[0] for task in tasks} if per_task and kind != "alone" else {} for kind in KINDS}
+    by_task = {kind: {task: search.best(kind, [task])[0] for task in tasks} if per_task else {} for kind in KINDS}
     weights = {kind: TreeWeights(overall=overall[kind][0], by_task=by_task[kind]) for kind in KINDS}
     return TreeTuning(**weights, scales={kind: overall[kind][1] for kind in KINDS})
 

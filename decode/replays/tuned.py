@@ -37,8 +37,8 @@ class TaskReplay:
 def tuned_drafters(
     settings: Settings, dump: Dump, *, models: Sequence[NGram] | None = None, sizes: Sequence[int] = TREE_SIZES, threads: int = 1
 ) -> list[ReplayDrafter]:
-    """parallel_tuned; and of one model tuned_N (closed trees), open_N, both also as .._task_N where tasks
-    were tuned by themselves, and lm_text_N (the model and the running text without heads, a control).
+    """parallel_tuned; and of one model tuned_N (closed trees), open_N, and lm_text_N (the model and the running
+    text without heads, a control), all also as .._task_N where tasks were tuned by themselves.
 
     models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
     """

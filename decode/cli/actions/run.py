@@ -31,9 +31,10 @@ COMPARED = (
     *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
 )
 # What tuning adds, what open lattices add, and what the heads add to the model and the running text.
+TUNED_PAIRS = (("tuned", "tree"), ("open", "tuned"), ("open", "lm_text"), ("open_task", "tuned_task"), ("open_task", "lm_text_task"))
 COMPARED_TUNED = (
     ("parallel_tuned", "parallel_rescored"),
-    *((f"{one}_{n}", f"{other}_{n}") for one, other in (("tuned", "tree"), ("open", "tuned"), ("open", "lm_text")) for n in MODEL_SIZES),
+    *((f"{one}_{n}", f"{other}_{n}") for one, other in TUNED_PAIRS for n in MODEL_SIZES),
 )
 
 
