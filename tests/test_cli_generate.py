@@ -13,23 +13,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from tiny_blockwise import END, V, text, trained  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_settings  # noqa: E402
 
-from rescore.decode.calibration import Calibration  # noqa: E402
 from rescore.decode.cli.actions import generate as action  # noqa: E402
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
 from rescore.decode.generate import Chunk, Options, generate  # noqa: E402
-from rescore.decode.model_file import ModelFile  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.request import Finish, Statistics  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.settings import Settings  # noqa: E402
 from rescore.decode.shaping import Shaping  # noqa: E402
-from rescore.decode.split import Split  # noqa: E402
 from rescore.decode.stopping import Stopping  # noqa: E402
 from rescore.decode.text_stream import TextStream  # noqa: E402
-from rescore.decode.tune_paths import PathWeights  # noqa: E402
-from rescore.decode.tune_trees import TreeWeights  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -42,15 +36,8 @@ def world(tmp_path_factory):
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     cli.make_tokenizer(folder / "tokenizer.json", V)
     build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
-    settings_file(folder)
+    write_settings(folder / "s.json", folder / "lm.ngram")
     return folder
-
-
-def settings_file(folder, slots: int = 3) -> None:
-    """As `rescore tune` would write it, with weights of no particular merit."""
-    overall = {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0))) for kind in ("closed", "open", "alone")}
-    Settings(models=(ModelFile.of(folder / "lm.ngram"),), tokenizer_sha256=None, vocab_size=V, slots=slots, top_k=5, p=4, trees=overall, values={},
-             paths=PathWeights(head=(1.0,), alpha=((0.5,),)), scalar_alpha={"paths": 0.5, "trees": 0.3}, split=Split(dump_sha256="0" * 64, tune={})).save(folder / "s.json")
 
 
 def ids(prompt: str) -> np.ndarray:
@@ -309,6 +296,5 @@ def test_settings_are_checked(world, capsys, tmp_path):
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
-    (tmp_path / "lm.ngram").write_bytes((world / "lm.ngram").read_bytes())
-    settings_file(tmp_path, slots=7)
+    write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search("s.json: settings: tuned for lattices of slots: 7, got", cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")))

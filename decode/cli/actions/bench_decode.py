@@ -57,6 +57,7 @@ def call(args: argparse.Namespace) -> int:
         "settings": {
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
+            "settings": args.settings and str(args.settings),
             "prompts": len(prompts),
             "max_tokens": args.max_tokens,
             "temperature": args.temperature,
