@@ -124,7 +124,7 @@ def test_parts(world, capsys):
         assert sum(of_parts) == task["tokens"]
     fewer = cli.figures(capsys, *words, "--part", "heldout", "--tune-sequences", 0)
     assert fewer["tasks"] == parts["all"]["tasks"]
-    assert "; the tune part alone" in cli.call(capsys, *words, "--part", "tune").out
+    assert ", the tune part alone" in cli.call(capsys, *words, "--part", "tune").out
 
 
 def test_one_candidate_leaves_no_choice(world, capsys):

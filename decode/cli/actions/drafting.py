@@ -19,6 +19,7 @@ from rescore.decode.drafters.ngram import NGramDrafter
 from rescore.decode.layout import BatchLayout, TreeLayout
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.neural import NeuralRescorer
+from rescore.decode.settings import Settings
 from rescore.decode.width import AutoWidth
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
@@ -35,10 +36,12 @@ USES: dict[str, dict[str, Any]] = {
     "drawn": {"lm": [], "alpha": None, "paths": 1, "top_k": 16},
     "draft": {"draft_model": None, "ahead": 4},
     "ngram": {"lm": [], "nodes": 16, "ahead": 8},
+    "tuned": {"settings": None, "nodes": "auto", "top_k": None},
+    "open": {"settings": None, "nodes": "auto", "top_k": None},
     "none": {},
 }
-OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead")
-LATTICE = ("tree", "rescored", "parallel", "base", "neural", "drawn")
+OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings")
+LATTICE = ("tree", "rescored", "parallel", "base", "neural", "drawn", "tuned", "open")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +68,8 @@ class Drafters:
             return "neural"
         if self.args.draft_model:
             return "draft"
+        if self.args.settings:
+            return "open"
         if self.model.heads:
             return "tree" if self.model.target.trees else "rescored"
         return "ngram" if self.args.lm else "none"
@@ -159,6 +164,25 @@ class Drafters:
         if nodes == "auto":
             raise Misuse("--nodes auto: is for trees of heads; give a number of nodes")
         return NGramDrafter(models[0], slots=ahead, nodes=nodes, threads=self.threads)
+
+    def _tuned(self, settings, nodes, top_k) -> TreeDrafter:
+        return self._calibrated("tuned", "closed", settings, nodes, top_k)
+
+    def _open(self, settings, nodes, top_k) -> TreeDrafter:
+        return self._calibrated("open", "open", settings, nodes, top_k)
+
+    def _calibrated(self, name: str, kind: str, path: Path | None, nodes: int | str, top_k: int | None) -> TreeDrafter:
+        if path is None:
+            raise Misuse(f"--drafter {name}: expected what rescore tune wrote, with --settings, got none")
+        settings = Settings.load(path)
+        assert self.model.heads is not None
+        try:
+            settings.check(vocab_size=self.model.vocab_size, slots=self.model.heads.slots, tokenizer_sha256=self.decoder.tokenizer.sha256)
+            rescorer = settings.calibrated(kind, threads=self.threads)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        rescorer.model.require_tokenizer(self.decoder.tokenizer.sha256, self.model.vocab_size)
+        return TreeDrafter(self._slots(top_k or settings.top_k), rescorer, nodes=nodes if isinstance(nodes, int) else AutoWidth(self.model.target))
 
     def lms(self) -> list[NGram]:
         """Those of --lm, of the model's vocabulary and tokenizer."""
