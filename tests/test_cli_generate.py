@@ -275,7 +275,7 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
     call = ["generate", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--max-tokens", 20, "--threads", 1, *PROMPTS]
     report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
-    assert report["drafter"] == "tree" and report["same_text"]
+    assert report["drafter"] == "open" and report["same_text"]
     for prompt, one in zip(PROMPTS, report["texts"]):
         inputs = torch.from_numpy(ids(prompt))[None]
         out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[0, inputs.shape[1] :].tolist()
@@ -292,7 +292,10 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
 
 
 def test_settings_are_checked(world, capsys, tmp_path):
-    assert "--drafter open: expected what rescore tune wrote, with --settings, got none" in cli.refusal(capsys, *words(world, "--drafter", "open"), status=2)
+    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(capsys, *words(world, "--drafter", "open"), status=2)
+    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(capsys, *words(world, "--drafter", "tuned"), status=2)
+    both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
+    assert "--lm: the settings name the model of open trees" in cli.refusal(capsys, *words(world, *both), status=2)
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"

@@ -20,12 +20,13 @@ rows     base               the first candidate of every head
          tree_N             the same with the LM
          lm_alone_N         such a tree of the (first) LM alone, without any
                             head: the control
+         open_N             trees of open lattices: LM and running text
+                            propose tokens that no head lists (one LM)
+         lm_text_N          LM and running text without heads: the control
          oracle             the best that any choice of candidates can reach
 with     parallel_tuned     the p best strings with tuned weights
-settings tuned_N            trees under the calibrated q
-         open_N             the same of open lattices: LM and running text
-                            propose tokens that no head lists
-         lm_text_N          LM and running text without heads: the control
+settings tuned_N            trees under the calibrated q; open_N has tuned
+                            weights then
          Of the dump that was tuned on, the held-out part alone is replayed.
 columns  verified           draft tokens that one target pass verifies
          one column a task  block efficiency

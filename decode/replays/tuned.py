@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rescore.decode.calibrated import CalibratedRescorer
+from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import ReplayDrafter, Worth
 from rescore.decode.replays.calibrated import CalibratedReplay
 from rescore.decode.replays.paths import PathReplay
-from rescore.decode.replays.standard import TREE_SIZES, check_models
+from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, check_models, standard_drafters
 from rescore.decode.settings import Settings
 from rescore.decode.split import digest
 from rescore.lattice.block import Block
@@ -53,6 +54,27 @@ def tuned_drafters(
         if settings.trees and settings.trees[kind].by_task:
             drafters.append(TaskReplay(of={task: one for task, one in trees.items() if task is not None}))
     return drafters
+
+
+def run_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None) -> list[ReplayDrafter]:
+    """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle."""
+    *standard, oracle = standard_drafters(dump, rescorer, options)
+    trees: list[ReplayDrafter] = []
+    if settings:
+        trees = tuned_drafters(settings, dump, threads=rescorer.threads)
+    elif len(rescorer.models) == 1:
+        trees = untuned_drafters(rescorer.models[0], top_k=options.top_k, threads=rescorer.threads)
+    return [*standard, *trees, oracle]
+
+
+def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
+    """open_N and lm_text_N with the default calibration."""
+    calibration = Calibration()
+    forms = {"open": (calibration, top_k, TREE_SIZES), "lm_text": (calibration.without_heads(), 1, MODEL_SIZES)}
+    return [
+        CalibratedReplay(rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k)
+        for row, (one, k, sizes) in forms.items()
+    ]
 
 
 def tree_replay(settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None) -> ReplayDrafter:

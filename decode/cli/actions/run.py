@@ -14,8 +14,8 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft_writer import SUFFIXES, DraftWriter
-from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
-from rescore.decode.replays.tuned import is_tuned_on, tuned_drafters
+from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
+from rescore.decode.replays.tuned import is_tuned_on, run_drafters
 from rescore.decode.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.settings import Settings
 from rescore.decode.split import Part, Split
@@ -31,7 +31,7 @@ COMPARED = (
     *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
 )
 # What tuning adds, what open lattices add, and what the heads add to the model and the running text.
-TUNED_PAIRS = (("tuned", "tree"), ("open", "tuned"), ("open", "lm_text"), ("open_task", "tuned_task"), ("open_task", "lm_text_task"))
+TUNED_PAIRS = (("tuned", "tree"), ("open", "tuned"), ("open", "tree"), ("open", "lm_text"), ("open_task", "tuned_task"), ("open_task", "lm_text_task"))
 COMPARED_TUNED = (
     ("parallel_tuned", "parallel_rescored"),
     *((f"{one}_{n}", f"{other}_{n}") for one, other in TUNED_PAIRS for n in MODEL_SIZES),
@@ -62,9 +62,8 @@ def call(args: argparse.Namespace) -> None:
                 progress = bar.add_task(str(dump.path), total=rows)
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
-                    *drafters, oracle = standard_drafters(dump, rescorer, options)
-                    tuned = tuned_drafters(settings, dump, threads=args.threads) if settings else []
-                    results.append(replay_dump(dump, [*drafters, *tuned, oracle], tasks=args.task, split=part,
+                    drafters = run_drafters(dump, rescorer, options, settings)
+                    results.append(replay_dump(dump, drafters, tasks=args.task, split=part,
                                                advance=partial(bar.advance, progress), listeners=listeners))
     report = to_json(args, options, dumps, parts, results)
     output.report(args, report, *tables(report, output.width()))
