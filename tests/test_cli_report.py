@@ -39,6 +39,12 @@ def test_page_without_models_and_with_one_task(capsys, files):
     assert len(page) < 10 << 20
 
 
+def test_without_the_browser(capsys, files):
+    assert cli.call(capsys, "report", files / "dump", "--sequences", "0", "-o", files / "report.html").status == 0
+    page = (files / "report.html").read_text()
+    assert '"browser":null' in page and 'id="lattices"' not in page
+
+
 def test_markdown_on_standard_output(capsys, files):
     result = cli.call(capsys, "report", files / "dump", "-o", files / "report.html", "--markdown", "-")
     assert result.status == 0 and result.out.startswith("# Block drafts of a test")

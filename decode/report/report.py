@@ -84,7 +84,8 @@ def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: Rep
     yield summary.section(figures)
     yield efficiency.section(figures)
     yield differences.section(figures)
-    yield lattices.section(shown)
+    if shown["sequences"]:
+        yield lattices.section(shown)
     yield parallel.section(figures, p)
     yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
     yield recall.section(measured.recall)
