@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rescore.decode.tune_trees import KINDS, TreeWeights
 
 def read_model(value: Any, folder: Path) -> ModelFile:
     value = fields.object_of(value, "models", {"path", "bytes", "crc32"})
-    path = folder / fields.text(value["path"], "models: path")
+    path = Path(os.path.normpath(folder / fields.text(value["path"], "models: path")))
     return ModelFile(path=path, bytes=fields.whole(value["bytes"], "models: bytes", 1, 2**62), crc32=fields.whole(value["crc32"], "models: crc32", 0, 2**32 - 1))
 
 

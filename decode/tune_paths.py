@@ -2,7 +2,7 @@
 
 Two ways are tried and the better is kept: one alpha for all slots, from the grid of Kim et al. (appendix E) and a
 golden-section search around its best; and weights of every slot and model fitted to the truth's likelihood, with a common
-factor of all alpha chosen by block efficiency.
+factor of all alpha chosen by block efficiency, uphill from 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from rescore.decode.analyses.weights import GRID
 from rescore.decode.draft import Rescorer
 from rescore.decode.fit import fit_weights
-from rescore.decode.line_search import Trials, refine
+from rescore.decode.line_search import Trials, climb, refine
 from rescore.decode.replay import ReplayDrafter
 from rescore.decode.replays.paths import PathReplay
 from rescore.decode.replays.trees import TreeReplay
@@ -45,13 +45,14 @@ class PathWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarTuning:
-    """One alpha for all slots, shared evenly among the models. best: for the names of `judged`.
+    """One alpha for all slots, shared evenly among the models. best: for the names of `judged`; value: their `log_efficiency` there.
 
     efficiency: for each alpha tried, ascending, block efficiency of all names (mean of tasks, tuning part).
     """
 
     judged: tuple[str, ...]
     best: float
+    value: float
     efficiency: dict[float, dict[str, float]]
 
 
@@ -95,11 +96,8 @@ def tune_paths(
         return log_efficiency(replay_dump(dump, [of_paths(fitted(factor).rescorer(models, threads))], split=part), scalar.judged)
 
     factors = Trials(value)
-    for factor in FACTORS:
-        factors(factor)
-    weights, best = fitted(factors.best), scalar_weights(scalar.best, len(models))
-    if log_efficiency(replay_dump(dump, [of_paths(best.rescorer(models, threads))], split=part), scalar.judged) >= factors(factors.best):
-        weights = best
+    best = climb(factors, FACTORS, FACTORS.index(1.0))
+    weights = fitted(best) if factors(best) > scalar.value else scalar_weights(scalar.best, len(models))
     return PathTuning(weights=weights, scalar=scalar, scalar_trees=scalar_trees, fitted=dict(sorted(factors.values.items())))
 
 
@@ -120,5 +118,6 @@ def tune_scalar(
         efficiency[alpha] = {name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names}
         return log_efficiency(result, judged)
 
-    best = refine(Trials(value), GRID, STEPS)
-    return ScalarTuning(judged=judged, best=best, efficiency=dict(sorted(efficiency.items())))
+    trials = Trials(value)
+    best = refine(trials, GRID, STEPS)
+    return ScalarTuning(judged=judged, best=best, value=trials(best), efficiency=dict(sorted(efficiency.items())))

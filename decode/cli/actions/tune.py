@@ -18,6 +18,7 @@ from rescore.decode.replays.standard import check_models
 from rescore.decode.settings import Settings
 from rescore.decode.split import Split
 from rescore.decode.tune import Tuned, tune
+from rescore.decode.tune_paths import ScalarTuning
 from rescore.decode.tune_report import evaluate, heldout_json, tuned_values
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -60,7 +61,7 @@ def open_lm(path: Path, dump: Dump) -> NGram:
 
 def trials(tuned: Tuned) -> Report:
     """All that was tried on the tuning part; numbers that were tried are pairs with what they brought."""
-    def scalar(one) -> Report:
+    def scalar(one: ScalarTuning) -> Report:
         return {"judged": one.judged, "best": one.best, "efficiency": [{"alpha": alpha, **values} for alpha, values in one.efficiency.items()]}
 
     return {
