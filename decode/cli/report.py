@@ -23,6 +23,7 @@ examples:
   rescore report data/demo/forced --lm data/demo/demo.ngram -o report.html
   rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
       --tokenizer tokenizer.json -o report.html --markdown tables.md
+  rescore report DUMP --lm LM --neural SMALL --neural-paths 4 --latency search.json
 """
 
 
@@ -31,6 +32,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
     arguments.add_task(parser)
+    parser.add_argument("--neural", type=Path, metavar="DIR|FILE", help="a small causal model of the same tokenizer that rescores as well, slot by slot (algorithm 2 of the paper): a folder of Hugging Face, or one of our blockwise models; it takes some milliseconds a lattice")
+    parser.add_argument("--neural-alpha", type=arguments.real(0, 1e6), metavar="A", help="its weight, which nothing tunes (default: 1)")
+    parser.add_argument("--neural-paths", type=arguments.whole(1, 256), metavar="P", help="strings of its beam, shown beside the greedy draft (default: 1, no beam)")
     parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text")
@@ -43,4 +47,5 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100)")
     parser.add_argument("--passes", type=Path, metavar="FILE", help="passes measured by `rescore bench passes` instead of --gpu")
     parser.add_argument("--length", type=arguments.whole(1, 2**24), default=1024, metavar="L", help="tokens in the cache (default: 1024)")
+    parser.add_argument("--latency", type=Path, metavar="FILE", help="times of searches, measured by `rescore bench search --json FILE`, to show beside the paper's")
     parser.set_defaults(does="report")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rescore.decode.calibrated import CalibratedRescorer
@@ -25,8 +26,10 @@ PATHS = (1, 2, 4, 8, 16, 32)
 NODES = (8, 16, 32, 64, 128)
 
 
-def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, calibration: Calibration) -> list[ReplayDrafter]:
-    """calibration: of the open trees and of their control. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+def report_drafters(
+    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, calibration: Calibration, others: Sequence[ReplayDrafter] = ()
+) -> list[ReplayDrafter]:
+    """calibration: of the open trees and of their control; others: such as a neural rescorer. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
@@ -44,7 +47,7 @@ def report_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, spli
         for name, weights in (("open", calibration), ("lm_text", without_heads(calibration))):
             calibrated = CalibratedRescorer(rescorer.models[0], weights, threads=rescorer.threads)
             drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
-    return [*drafters, OracleReplay(widths={"oracle": k})]
+    return [*drafters, *others, OracleReplay(widths={"oracle": k})]
 
 
 def without_heads(calibration: Calibration) -> Calibration:

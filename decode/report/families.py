@@ -26,6 +26,7 @@ FAMILIES = (
     Family(key="eagle", title="EAGLE-2's tree", names=("dynamic",), dash="dashdot"),
     Family(key="paths", title="paths, with LM", names=("rescored", "parallel_rescored")),
     Family(key="paths-base", title="paths, heads alone", names=("base", "parallel_base")),
+    Family(key="neural", title="neural LM, slot by slot", names=("neural", "neural_beam"), dash="dot"),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
     Family(key="oracle", title="oracle", names=("oracle",), dash="dash"),
 )
@@ -37,6 +38,8 @@ LABELS = {
     "rescored": "rescored",
     "parallel_base": "parallel base",
     "parallel_rescored": "parallel rescored",
+    "neural": "neural",
+    "neural_beam": "neural beam",
     "oracle": "oracle",
 }
 
