@@ -1,5 +1,7 @@
 """Neural rescoring in a report, against algorithm 2 with Hugging Face reading every text anew."""
 
+import dataclasses
+
 import cli
 import dumps
 import numpy as np
@@ -12,11 +14,16 @@ pytest.importorskip("plotly")
 
 import tiny_transformers  # noqa: E402
 from test_cli_report import rows  # noqa: E402
+from tiny_blockwise import CONFIG, untrained  # noqa: E402
 
+from rescore.decode.cost_model import Roofline, Stopwatch  # noqa: E402
 from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.hardware import ACCELERATORS  # noqa: E402
 from rescore.decode.replays.remembered import RememberedReplay  # noqa: E402
 from rescore.decode.report.measured import rows_to_come  # noqa: E402
 from rescore.decode.report.open_neural import open_neural  # noqa: E402
+from rescore.decode.report.report import small_shape  # noqa: E402
+from rescore.decode.report.sections.cost import CostOptions  # noqa: E402
 from rescore.decode.split import Split  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
@@ -132,8 +139,18 @@ def test_refusals(capsys, world, tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_without_an_n_gram_model(capsys, world, tmp_path):
-    result = cli.call(capsys, "report", world / "dump", "--neural", world / "small", "-o", tmp_path / "r.html", "--markdown", tmp_path / "t.md")
+def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
+    made = untrained(config=dataclasses.replace(CONFIG, heads=2, vocab_size=dumps.V))
+    made.save(tmp_path / "model.safetensors", dtype=torch.float32)
+    result = cli.call(capsys, "report", world / "dump", "--neural", tmp_path / "model.safetensors", "-o", tmp_path / "r.html", "--markdown", tmp_path / "t.md")
     assert result == (0, "", "")
     found = (tmp_path / "t.md").read_text()
     assert "neural" in rows(found, "Block efficiency per task") and set(rows(found, PAIRS)) == {"neural"}
+
+
+@pytest.mark.parametrize("clock, wanted", [(Roofline(accelerator=ACCELERATORS["h100"]), True), (Stopwatch(passes={}), False)])
+def test_measured_passes_are_the_target_s_alone(world, clock, wanted):
+    neural = open_neural(world / "small", Dump.open(world / "dump"))
+    assert neural.shape is not None
+    options = CostOptions(name="x", shape=neural.shape, machine="y", clock=clock)
+    assert (small_shape(options, neural) is not None) == wanted and small_shape(options, None) is None
