@@ -24,13 +24,12 @@ from .draft import Rescorer
 from .machine import machine
 from .openfst.python_search import best_distinct, strings_of_fst
 from .openfst.search import String, disagreement, run_search, scaled, strings_of
+from .paper_latency import TABLE_12_MS, TABLE_13_MS
 
 OURS, ANCHOR = "ours", "C++ OpenFst, PhiMatcher"
 OURS_EPSILON, REPEATING, PYTHON = "ours, epsilon", "C++ OpenFst, epsilon, strings repeat", "pywrapfst, epsilon"
 PEERS = {ANCHOR: OURS, REPEATING: OURS_EPSILON, PYTHON: OURS_EPSILON}  # which of our answers theirs is
-PATHS = (1, 2, 4, 8, 16)
-TABLE_12 = tuple((8, 16, p) for p in PATHS)
-TABLE_13 = tuple((slots, width, 1) for slots in (4, 8, 16) for width in (2, 4, 8, 16))
+TABLE_12, TABLE_13 = tuple(TABLE_12_MS), tuple(TABLE_13_MS)
 
 
 class Disagreement(RuntimeError):

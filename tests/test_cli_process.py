@@ -45,6 +45,12 @@ def test_imports_of_a_run(world, tmp_path):
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
+def test_imports_of_a_report(world, tmp_path):
+    pytest.importorskip("plotly")
+    words = [str(word) for word in ("report", world / "dump", "--lm", world / "lm.ngram", "-o", tmp_path / "r.html")]
+    assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
+
+
 VERBS = [["generate"], ["run"], ["oracle"], ["draw"], ["dump", "info"], ["dump", "make"], ["bench", "decode"], *(["lm", name] for name in ("build", "prune", "convert", "info", "score"))]
 
 

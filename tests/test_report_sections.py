@@ -4,10 +4,10 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report import families
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.measured import measure, rows_to_come
@@ -38,7 +38,7 @@ def made(tmp_path_factory):
     model = cli.make_model(folder / "lm.ngram", sequences)
     dump, done = Dump.open(folder / "dump"), []
     split = Split.of_dump(dump)
-    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, calibration=Calibration(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
+    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, trees=TreeCalibrations(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
     return sequences, dump, measured, sum(done)
 
 
@@ -187,7 +187,16 @@ def test_sentences_of_a_loss():
     assert "the language model makes no significant difference" in text
 
 
-@pytest.mark.parametrize("name, label", [("base", "base"), ("tree_16", "tree 16"), ("parallel_base_8", "parallel base 8"), ("lm_alone_64", "LM alone 64"), ("my_way_3", "my way 3")])
+def test_sentence_of_a_neural_rescorer():
+    differences = [{"drafter": "neural", "against": "rescored", "value": 0.04, "low": 0.02, "high": 0.06, "p_value": 0.002}]
+    values = {"base": 1.2, "rescored": 1.26, "neural": 1.3, "oracle": 1.6}
+    interval = {"block_efficiency": {"neural": [1.28, 1.32]}}
+    text = " ".join(summary.section(figures(differences=differences, block_efficiency=values, interval=interval)).prose)
+    assert "with the neural model the draft yields 1.30 tokens a pass (1.28–1.32), 0.04 more than the best string with the language model (p = 0.002)" in text
+    assert "neural" not in " ".join(summary.section(figures()).prose)
+
+
+@pytest.mark.parametrize("name, label", [("base", "base"), ("tree_16", "tree 16"), ("parallel_base_8", "parallel base 8"), ("lm_alone_64", "LM alone 64"), ("neural_beam", "neural beam"), ("my_way_3", "my way 3")])
 def test_labels(name, label):
     assert families.label(name) == label
 

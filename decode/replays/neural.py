@@ -7,6 +7,7 @@ a block go on side by side, each from the row that follows what it accepted.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +23,14 @@ class NeuralReplay:
     """What `NeuralRescorer.trees` are worth; with one path a tree is its greedy draft. Rows that are not visited hold 0.
 
     rows: how many rows of the model's cache are at work together, `rescorer.paths` of them for a sequence
+    advance: called with how many of the block's rows are behind, as sequences go on
     """
 
     name: str
     rescorer: NeuralRescorer
     top_k: int | None = None
     rows: int = 256
+    advance: Callable[[int], None] = lambda rows: None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,5 +54,7 @@ class NeuralReplay:
                 trees = self.rescorer.trees(reader, block.sausages(at, self.top_k), histories)
                 accepted[at] = accepted_by_size(trees.tokens, trees.parents, block.truth(at))[:, -1]
                 verified[at] = trees.count
-                at = at + accepted[at] + 1
+                then = at + accepted[at] + 1
+                self.advance(int((then - at).sum()))
+                at = then
         return {self.name: Worth(accepted=accepted, verified=verified, seconds=time.perf_counter() - began)}

@@ -19,6 +19,7 @@ class Family:
 FAMILIES = (
     Family(key="open", title="open tree", names=("open",)),
     Family(key="lm-text", title="LM and text alone", names=("lm_text",), dash="dash"),
+    Family(key="tuned", title="calibrated tree", names=("tuned",), dash="dashdot"),
     Family(key="tree", title="tree, with LM", names=("tree",)),
     Family(key="tree-base", title="tree, heads alone", names=("tree_base",)),
     Family(key="pushed", title="tree, pushed q", names=("pushed",), dash="dot"),
@@ -26,6 +27,7 @@ FAMILIES = (
     Family(key="eagle", title="EAGLE-2's tree", names=("dynamic",), dash="dashdot"),
     Family(key="paths", title="paths, with LM", names=("rescored", "parallel_rescored")),
     Family(key="paths-base", title="paths, heads alone", names=("base", "parallel_base")),
+    Family(key="neural", title="neural LM, slot by slot", names=("neural", "neural_beam"), dash="dot"),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
     Family(key="oracle", title="oracle", names=("oracle",), dash="dash"),
 )
@@ -37,6 +39,8 @@ LABELS = {
     "rescored": "rescored",
     "parallel_base": "parallel base",
     "parallel_rescored": "parallel rescored",
+    "neural": "neural",
+    "neural_beam": "neural beam",
     "oracle": "oracle",
 }
 

@@ -14,11 +14,13 @@ from rescore.decode.analyses.models import compare_models, compare_orders
 from rescore.decode.analyses.oracle import oracle_efficiency
 from rescore.decode.analyses.recall import TaskRecall, recall
 from rescore.decode.analyses.weights import Weights, best_draft, weights_by_task
-from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
+from rescore.decode.replay import ReplayDrafter
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
+from rescore.decode.report.neural import Neural
 from rescore.decode.report.timing import drafting_seconds
 from rescore.decode.run import DumpResult, replay_dump
 from rescore.decode.split import Part, Split
@@ -51,17 +53,18 @@ def measure(
     options: ReplayOptions,
     split: Split,
     *,
-    calibration: Calibration,
+    trees: TreeCalibrations,
     part: Part,
     tasks: Sequence[str],
     seed: int,
     names: Sequence[str] = (),
+    neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """All analyses of a part of a dump. calibration: of open trees; names: of the models, where there are several; advance as in `rows_to_come`."""
+    """All analyses of a part of a dump. trees: their calibrations; names: of the models, where there are several; neural: a rescorer beside them; advance as in `rows_to_come`."""
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
-    k = options.top_k
-    drafters = report_drafters(dump, rescorer, options, split, calibration)
+    k, others = options.top_k, neural.drafters if neural else ()
+    drafters = report_drafters(dump, rescorer, options, split, trees, others)
     result = replay_dump(dump, drafters, **common)
     return Measured(
         result=result,
@@ -72,16 +75,16 @@ def measure(
         recall=recall(dump, rescorer, top_k=k, **common),
         acceptance=[one for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common) if one.drafter in POSITIONS],
         lost=lost_tokens(dump, rescorer, top_k=k, budget=BUDGET, larger=LARGER, **common),
-        **(_of_models(dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, common=common) if rescorer.models else {}),
+        **(_of_models(dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, others=others, common=common) if rescorer.models else {}),
     )
 
 
 def _of_models(
-    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, *, tasks: Sequence[str], seed: int, names: Sequence[str], common: dict[str, Any]
+    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, *, tasks: Sequence[str], seed: int, names: Sequence[str], others: Sequence[ReplayDrafter], common: dict[str, Any]
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
     ways: dict[str, Any] = {"paths": options.paths, "top_k": options.top_k, "threads": rescorer.threads, **common}
-    found: dict[str, Any] = {"orders": compare_orders(dump, first, alpha=alpha[0], **ways)}
+    found: dict[str, Any] = {"orders": compare_orders(dump, first, alpha=alpha[0], others=others, **ways)}
     if len(rescorer.models) > 1:
         models = {f"{place}. {name}": model for place, (name, model) in enumerate(zip(names, rescorer.models), 1)}
         found["several"] = compare_models(dump, models, alpha=alpha[0], **ways)
@@ -91,12 +94,13 @@ def _of_models(
     return found
 
 
-def rows_to_come(dump: Dump, rescorer: Rescorer, part: Part, tasks: Sequence[str]) -> int:
-    """About how many rows `measure` will advance by: those of the part for each analysis."""
+def rows_to_come(dump: Dump, rescorer: Rescorer, part: Part, tasks: Sequence[str], slow: int = 0) -> int:
+    """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow` drafters
+    that tell how far they are."""
     rows = whole = 0.0
     for task in dump.header.tasks:
         if task.name in tasks:
             rows += task.rows * len(part.sequences(dump, task.name)) / task.sequences
             whole += task.rows
-    stages = 6 + bool(rescorer.models) + (len(rescorer.models) > 1)
+    stages = 6 + bool(rescorer.models) + (len(rescorer.models) > 1) + slow
     return round(rows * stages + (whole if rescorer.models else 0))

@@ -21,6 +21,7 @@ from rescore.decode.model_shape import ModelShape
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
 from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.report.neural import BEAM, GREEDY
 from rescore.decode.run import ORACLE
 
 SHOWN = (1, 8, 64)  # batches of the table
@@ -40,12 +41,18 @@ class CostOptions:
     precision: Precision = Precision()
 
 
-def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int) -> list[tuple[str, Way]]:
-    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone. drafting: seconds for each lattice."""
+def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int, small: ModelShape | None = None) -> list[tuple[str, Way]]:
+    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone, greedy neural rescoring.
+
+    drafting: seconds for each lattice; small: the neural rescorer's shape, without which it is left out. So is its beam, whose
+    passes of several rows are not modelled.
+    """
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
         stem, budget = families.split(name)
         if name == ORACLE or (budget is not None and stem.startswith("parallel")):
+            continue
+        if name == BEAM or (name == GREEDY and small is None):
             continue
         family = families.family_of(name)
         way = Way(
@@ -56,6 +63,8 @@ def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int
             shared_cache=not stem.startswith("parallel"),
             slots=0 if stem == "lm_alone" else slots,
             drafting=0.0 if name == "base" else drafting.get(name, 0.0),
+            small=small if name == GREEDY else None,
+            small_passes=slots if name == GREEDY else 1,
         )
         found.append((family.key, way))
     return found
@@ -70,7 +79,7 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     return Section(
         key="cost",
         title="Cost",
-        cites="tables 11–13",
+        cites="table 11",
         prose=(
             f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, behind {options.length:,} tokens of text. {source}",
             f"The fastest there, {best}. Drafts help while a pass waits for memory; with many texts at once it waits for arithmetic, and every verified token costs.",

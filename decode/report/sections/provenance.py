@@ -11,13 +11,14 @@ from typing import Any
 from rescore.decode.report.content import Facts, Section
 from rescore.lattice.dump import Dump
 
-LONGEST = 240  # characters of a value
+LONGEST = 240  # characters of a value of a file's
+OURS = 10_000  # and of a setting, the command among them
 PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
 
 
 def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]) -> Section:
     """models: path and facts (`NGram.info`) of each; settings: what the figures were made with, the command among it."""
-    parts = [Facts(title="Settings", rows=rows(settings)), Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",)))]
+    parts = [Facts(title="Settings", rows=rows(settings, longest=OURS)), Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",)))]
     parts += [Facts(title=f"Language model {path}", rows=rows(facts)) for path, facts in models]
     parts.append(Facts(title="Versions", rows=rows(versions())))
     prose = ("What is needed to make these figures again. Every number on this page is computed from the dump; nothing is estimated unless its section says so.",)
@@ -34,11 +35,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def rows(facts: Mapping[str, Any], without: Sequence[str] = ()) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), _text(value)) for name, value in facts.items() if name not in without and value is not None]
+def rows(facts: Mapping[str, Any], without: Sequence[str] = (), longest: int = LONGEST) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _text(value, longest)) for name, value in facts.items() if name not in without and value is not None]
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, longest: int) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -46,4 +47,4 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return content if len(content) <= LONGEST else content[: LONGEST - 1] + "…"
+    return content if len(content) <= longest else content[: longest - 1] + "…"

@@ -6,13 +6,14 @@ from typing import Any
 
 from rescore.decode.report.content import Section
 from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.report.neural import GREEDY
 from rescore.decode.report.sections.differences import SIGNIFICANT
 
 
 def section(figures: Figures) -> Section:
     prose = [_headroom(figures)]
     prose += [text for n in EQUAL if (text := _trees(figures, n))]
-    prose += [text for text in (_paths(figures), _control(figures), _open(figures), _loops(figures)) if text]
+    prose += [text for text in (_calibrated(figures), _paths(figures), _neural(figures), _control(figures), _open(figures), _loops(figures)) if text]
     return Section(key="summary", title="In short", prose=prose)
 
 
@@ -37,6 +38,14 @@ def _trees(figures: Figures, n: int) -> str:
     )
 
 
+def _calibrated(figures: Figures) -> str:
+    """What honest probabilities are worth to the same trees."""
+    shares = figures.overall["headroom_recovered"]
+    found = [(n, difference) for n in EQUAL if f"tuned_{n}" in shares and (difference := _difference(figures, f"tuned_{n}", f"tree_{n}"))]
+    parts = [f"at {n} nodes {shares[f'tuned_{n}']:.0%}{_range(figures, f'tuned_{n}', 'headroom_recovered')}, {_signed(one)} before{_p(one)}" for n, one in found]
+    return f"Calibrated trees recover more of it: {'; '.join(parts)}." if parts and all(_sign(one) > 0 for _, one in found) else ""
+
+
 def _paths(figures: Figures) -> str:
     difference = _difference(figures, "tree_16", "parallel_rescored")
     if difference is None:
@@ -46,6 +55,15 @@ def _paths(figures: Figures) -> str:
         return ""
     word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
     return f"The tree of 16 nodes {word} the best paths of the lattice, which verify {verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
+
+
+def _neural(figures: Figures) -> str:
+    """The paper's two ways to rescore beside each other, one string each."""
+    difference = _difference(figures, GREEDY, "rescored")
+    if difference is None:
+        return ""
+    efficiency = figures.overall["block_efficiency"]
+    return f"Rescored slot by slot with the neural model the draft yields {efficiency[GREEDY]:.2f} tokens a pass{_range(figures, GREEDY)}, {_signed(difference)} the best string with the language model{_p(difference)}."
 
 
 def _control(figures: Figures) -> str:
