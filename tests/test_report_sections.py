@@ -143,7 +143,7 @@ def test_entropies(made):
 
 def test_weights_and_parallel_and_repetition(made):
     _, _, measured, _ = made
-    assert set(table(weights.section(measured.weights), "The weight chosen")) == {"first", "second"}
+    assert set(table(weights.section(measured.weights, TreeCalibrations()), "The weight chosen")) == {"first", "second"}
     (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
     assert [(row[0].text, row[1].text) for row in found.rows] == [(name, str(p)) for name in ("with LM", "heads alone") for p in (1, 2, 4, 8, 16, 32)]
     duels = table(repetition.section(measured.figures), "Steps at which")
