@@ -80,7 +80,7 @@ def test_table(world, report, capsys):
     for name, row in report["heldout"]["drafters"].items():
         assert [float(cell) for cell in rows[name][1:4]] == [round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())]
     assert re.search(r"open_16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out) or report["heldout"]["drafters"]["open_16"]["difference"]["p_value"] is None
-    assert "settings: not written; -o FILE keeps them" in out and "closed trees: head " in out
+    assert "settings: not written; -o FILE keeps them" in out and "closed: head" in out and "running text" in out
 
 
 def test_options(world, capsys):

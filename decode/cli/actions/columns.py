@@ -23,6 +23,10 @@ class Column:
     def width(self) -> int:
         return max(cell_len(text) for text in (short(self.header), *self.cells))
 
+    def repeated(self, times: int) -> Column:
+        """A single cell for so many labels; more cells are left as they are."""
+        return Column(self.header, self.cells * times) if len(self.cells) == 1 else self
+
 
 def short(name: str) -> str:
     return name if len(name) <= MAX_HEADER else name[: MAX_HEADER - 3] + "..."

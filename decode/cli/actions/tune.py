@@ -24,6 +24,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 Report = dict[str, Any]
+WEIGHTS = ("head", "alpha", "prior", "floor")
 
 
 def call(args: argparse.Namespace) -> None:
@@ -86,7 +87,7 @@ def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> 
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
     lines: list[RenderableType] = [f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest", ""]
     lines += column_tables("block efficiency", list(rows), columns, width=width, bold=bold)
-    lines += ["", *weight_lines(report)]
+    lines += ["", *weight_tables(report, width)]
     if settings["trees"] is None:
         lines.append("trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge, and tune that")
     lines.append(f"settings: {args.output}" if args.output else "settings: not written; -o FILE keeps them")
@@ -107,20 +108,29 @@ def p_value(row: Report) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def weight_lines(report: Report) -> list[str]:
-    """What was chosen."""
+def weight_tables(report: Report, width: int) -> list[RenderableType]:
+    """What was chosen for all tasks together, head by head, and the strengths of the running text, for tasks too."""
     settings, tried = report["settings"], report["trials"]
-    paths = settings["paths"]
-    lines = [f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, {tried['scalar_trees']['best']:.3g} uncalibrated trees"]
-    lines.append(f"paths ({paths['way']}): head {listed(paths['head'])}")
-    lines += [f"  alpha of {model['path']}: {listed(alpha)}" for model, alpha in zip(settings["models"], paths["alpha"])]
-    for kind, trees in (settings["trees"] or {}).items():
-        for task, weights in {"": trees["overall"], **trees["by_task"]}.items():
-            text = f"text {listed(weights['text'])}" if weights["text"] else "no running text"
-            fitted = "" if kind == "alone" else "; ".join(f"{name} {listed(weights[name])}" for name in ("head", "alpha", "prior", "floor")) + "; "
-            lines.append(f"{kind} trees{f' of {task}' if task else ''}: {fitted}{text}")
+    paths, trees = settings["paths"], settings["trees"] or {}
+    columns = [Column("paths: head", listed(paths["head"]))]
+    several = len(settings["models"]) > 1
+    columns += [Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)]
+    for kind in ("closed", "open"):
+        columns += [Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name])) for name in WEIGHTS if trees]
+    heads = [str(slot + 2) for slot in range(settings["slots"])]
+    lines: list[RenderableType] = [f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, {tried['scalar_trees']['best']:.3g} uncalibrated trees"]
+    lines += ["", *column_tables("head", heads, [column.repeated(len(heads)) for column in columns], width=width)]
+    if trees:
+        tasks = list(trees["open"]["by_task"])
+        strengths = [Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))]) for kind in trees]
+        lines += ["", *column_tables("running text", ["all tasks", *tasks], strengths, width=width)]
     return lines
 
 
-def listed(values: list[float]) -> str:
-    return ", ".join(f"{value:.2f}" for value in values)
+def listed(values: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def text(calibration: Report) -> str:
+    """Strengths of the contexts of 0, 1, .. tokens."""
+    return ", ".join(f"{value:.3g}" for value in calibration["text"]) if calibration["text"] else "not used"
