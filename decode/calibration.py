@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,10 @@ class Calibration:
                 raise ValueError(f"calibration: expected lattices of {len(values)} slots, got {slots}: tune on a dump of this model")
         head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
         return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
+
+    def without_heads(self) -> Calibration:
+        """The language model and the running text alone: q is p in every slot, over the whole vocabulary. The control."""
+        return replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
     def to_json(self) -> dict[str, Any]:
         return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}

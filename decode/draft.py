@@ -1,6 +1,6 @@
 """Drafts of sausage lattices: the p best strings, the best token tree and samples, rescored by n-gram models.
 
-The rescored cost of w_1..w_T is sum_t [ cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al.,
+The rescored cost of w_1..w_T is sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim et al.,
 "Exploring and Improving Blockwise Parallel Drafts", section 7.2, here exact and with failure arcs.
 """
 
@@ -48,14 +48,16 @@ class Rescorer:
     """N-gram models and their weights, ready to draft from lattices.
 
     models: one NGram, several, or none (the heads alone). alpha: a weight for all, one weight per model [J], or one
-    per model and slot [J, T]; weights are finite and at least 0. threads: how many work on a batch.
+    per model and slot [J, T]; head: a weight of the heads' costs for all slots, or one per slot [T], the inverse of their
+    temperature. Weights are finite and at least 0. threads: how many work on a batch.
     """
 
-    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, threads: int = 1):
+    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, head: ArrayLike = 1.0, threads: int = 1):
         self.models: tuple[NGram, ...] = (models,) if isinstance(models, NGram) else tuple(models)
         if len({model.vocab_size for model in self.models}) > 1:
             raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
         self.alpha = checked_alpha(alpha, len(self.models))
+        self.head = checked_head(head)
         self.threads = threads
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
@@ -81,7 +83,7 @@ class Rescorer:
     def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> Trees:
         """The trees of the n most probable prefixes of a batch of lattices; `history` as in `paths`.
 
-        q(w | prefix) is the softmax over the slot's candidates of -(cost + sum_j alpha_j * (-ln p_j)).
+        q(w | prefix) is the softmax over the slot's candidates of -(head cost + sum_j alpha_j * (-ln p_j)).
         """
         return Trees.of_core(_core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads))
 
@@ -111,7 +113,16 @@ class Rescorer:
         histories = histories if histories.ndim == 2 else histories[None]
         if histories.ndim != 2 or len(histories) != len(ids):
             raise ValueError(f"history: expected one row for each of {len(ids)} lattices, got shape {list(np.shape(history))}")
-        return self._cores, self.states(histories), ids, cost, self._alpha(ids.shape[1])
+        return self._cores, self.states(histories), ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
+
+    def _weighed(self, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The heads' costs [B, T, K] times their weights; padding stays +inf."""
+        if self.head.size not in (1, ids.shape[1]):
+            raise ValueError(f"head: expected a weight for each of {ids.shape[1]} slots, got {self.head.size}")
+        if (self.head == 1).all():
+            return cost
+        listed = ids >= 0
+        return np.where(listed, np.where(listed, cost, 0) * self.head.astype(np.float32)[:, None], np.float32(np.inf))
 
     def _alpha(self, slots: int) -> NDArray[np.float64]:
         if slots not in self._alpha_of_slots:
@@ -135,6 +146,17 @@ def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64
     if alpha.shape[1] not in (1, slots):
         raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {alpha.shape[1]}")
     return np.ascontiguousarray(np.broadcast_to(alpha, (len(alpha), slots)))
+
+
+def checked_head(head: ArrayLike) -> NDArray[np.float64]:
+    """head as [1] or [T]; ValueError unless its weights are finite and at least 0."""
+    weights = np.atleast_1d(np.asarray(head, np.float64))
+    if weights.ndim != 1 or not weights.size:
+        raise ValueError(f"head: expected a number or [T], got shape {list(np.shape(head))}")
+    for value in weights:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"head: expected finite weights of at least 0, got {value}")
+    return weights
 
 
 def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:

@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rescore.decode.calibrated import CalibratedRescorer
+    from rescore.decode.calibration import Calibration
     from rescore.decode.draft import Drafts, Rescorer, propose_trees
     from rescore.decode.drafters.draft_model import DraftModelDrafter
     from rescore.decode.drafters.drawn import DrawnDrafter
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from rescore.decode.normalised import NormalisedLattice, SampledDrafts, dense_rows
     from rescore.decode.request import Generation, Request
     from rescore.decode.sampling import Sampling
+    from rescore.decode.settings import Settings
     from rescore.decode.shaping import Shaping
     from rescore.decode.stopping import Stopping
     from rescore.decode.trees import Trees
+    from rescore.decode.tune import tune
     from rescore.decode.width import AutoWidth
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
@@ -37,6 +41,8 @@ __version__ = "0.1.0"
 _HOME = {
     "AutoWidth": "decode.width",
     "BatchLayout": "decode.layout",
+    "CalibratedRescorer": "decode.calibrated",
+    "Calibration": "decode.calibration",
     "DraftModelDrafter": "decode.drafters.draft_model",
     "Drafting": "decode.huggingface.drafting",
     "Drafts": "decode.draft",
@@ -55,6 +61,7 @@ _HOME = {
     "SampledDrafts": "decode.normalised",
     "Sampling": "decode.sampling",
     "Sausage": "lattice.sausage",
+    "Settings": "decode.settings",
     "Shaping": "decode.shaping",
     "Slots": "decode.drafters.lattice",
     "Stopping": "decode.stopping",
@@ -67,11 +74,14 @@ _HOME = {
     "open_model": "decode.models.open",
     "propose_trees": "decode.draft",
     "stream": "decode.generate",
+    "tune": "decode.tune",
 }
 
 __all__ = [
     "AutoWidth",
     "BatchLayout",
+    "CalibratedRescorer",
+    "Calibration",
     "DraftModelDrafter",
     "Drafting",
     "Drafts",
@@ -90,6 +100,7 @@ __all__ = [
     "SampledDrafts",
     "Sampling",
     "Sausage",
+    "Settings",
     "Shaping",
     "Slots",
     "Stopping",
@@ -102,6 +113,7 @@ __all__ = [
     "open_model",
     "propose_trees",
     "stream",
+    "tune",
 ]
 
 

@@ -1,129 +1,58 @@
-"""Fitting a calibration to text: the weights under which q makes the tokens that came most likely.
+"""Fitting weights to text: those under which the tokens that came are most likely, slot by slot, by Newton's method.
 
-q is a multinomial logit in head, alpha, prior and floor, so its likelihood is concave and Newton's method finds the best weights.
+What trees are drafted by is q itself, so its likelihood is fitted (`fit_calibration`). Strings are ranked among
+candidates, so theirs is the choice of the truth among the candidates (`fit_weights`). Both are given the true tokens
+before the slot, as a draft that is still being accepted is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.calibration import Calibration
-from rescore.decode.replays.calibrated import running_texts
+from rescore.decode.calibration import MOST, Calibration
+from rescore.decode.choices import Thinned, calibration_choices, path_choices
+from rescore.decode.logit import Choices, fit_logit
 from rescore.lattice.block import Block
 from rescore.lm.ngram import NGram
 
-LEAST_MASS = 1e-6  # as in csrc/open_tree.cc
-RIDGE = 1e-3  # times the number of observations: decides what they leave open
-ITERATIONS = 50
-START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor
+START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor: what a slot without observations keeps
+LEAST = np.array([0.0, 0.0, -np.inf, -np.inf])
+PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the same of paths, alpha shared among the models
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choices:
-    """Among what the tokens of one slot were chosen, given the true prefix, in m rows.
+def fit_calibration(blocks: Iterable[Block], model: NGram, *, text: tuple[float, ...] | None, top_k: int | None = None, open: bool = True) -> Calibration:
+    """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second, fourth, ..
 
-    features  float64 [m, K + 1, 4], what head, alpha, prior and floor multiply in ln q, for the candidates and, last, for all other
-              tokens together; -inf in [.., 0] where there is no candidate
-    offset    float64 [m], of the last alone
-    chosen    int64 [m], the candidate that came, or K
+    text: the strengths of the running text, which are not fitted (None: it is not used). open: what is set in the
+    result; q sums over the whole vocabulary either way, so the weights are the same. ValueError if there is no block.
     """
-
-    features: NDArray[np.float64]
-    offset: NDArray[np.float64]
-    chosen: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, parts: Sequence[Choices]) -> Choices:
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
+    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k))
+    weights = np.array([fit_logit(choices, START, least=LEAST) if len(choices) else START for choices in slots]).clip(-MOST, MOST)
+    head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
+    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
 
 
-def fit_slot(choices: Choices, *, prior: bool = True) -> NDArray[np.float64]:
-    """head, alpha, prior and floor [4] of one slot. Without `prior`, that is 0."""
-    free = np.array([True, True, prior, True])
-    weights = np.where(free, START, 0)
-    value = _likelihood(choices, weights)[0]
-    for _ in range(ITERATIONS):
-        gradient, hessian = _likelihood(choices, weights)[1:]
-        step = np.zeros(4)
-        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-        size = 1.0
-        while (better := _likelihood(choices, weights + size * step)[0]) < value and size > 1e-6:
-            size /= 2
-        weights = weights + size * step
-        if better - value < 1e-9:
-            break
-        value = better
-    return np.maximum(weights, [0, 0, -np.inf, -np.inf])
+def fit_weights(blocks: Iterable[Block], models: Sequence[NGram], *, top_k: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it is one of them.
+
+    Rows as in `fit_calibration`. ValueError if there is no block.
+    """
+    start = np.array([PATHS_HEAD, *[PATHS_ALPHA / max(len(models), 1)] * len(models)])
+    slots = gathered(blocks, lambda block: path_choices(block, models, top_k))
+    weights = np.array([fit_logit(choices, start, least=np.zeros(len(start))) if len(choices) else start for choices in slots])
+    return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
-def _likelihood(choices: Choices, weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Mean ln q of what came less the ridge, its gradient [4], its negated Hessian [4, 4]."""
-    scores = choices.features @ weights
-    scores[:, -1] += choices.offset
-    scores -= scores.max(axis=1, keepdims=True)
-    q = np.exp(scores)
-    total = q.sum(axis=1, keepdims=True)
-    q /= total
-    m = np.arange(len(q))
-    value = float(np.mean(scores[m, choices.chosen] - np.log(total[:, 0])))
-    mean = np.einsum("mk,mkf->mf", q, choices.features)
-    gradient = (choices.features[m, choices.chosen] - mean).mean(axis=0)
-    second = np.einsum("mk,mkf,mkg->fg", q, choices.features, choices.features, optimize=True) / len(q)
-    hessian = second - mean.T @ mean / len(q)
-    away = weights - START
-    return value - RIDGE / 2 * float(away @ away), gradient - RIDGE * away, hessian + RIDGE * np.eye(4)
-
-
-def choices_of_block(block: Block, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None) -> list[Choices]:
-    """Of each of the block's T slots, in all rows whose text goes on that far."""
-    sausages, truth = block.sausages(k=top_k), block.truth()
-    rows, slots, width = sausages.ids.shape
-    listed = sausages.ids >= 0
-    ids = np.where(listed, sausages.ids, 0)
-    p = probabilities(block, model, text, ids)
-    head = np.where(listed, sausages.cost, np.inf).astype(np.float64)
-    left = np.maximum(1 - np.exp(-head).sum(axis=-1), LEAST_MASS)
-    features = np.zeros((rows, slots, width + 1, 4))
-    features[..., :width, 0] = np.where(listed, -head, -1e9)
-    features[..., :width, 1] = np.log(np.maximum(p, 1e-300))
-    features[..., :width, 2] = model.distribution(0).astype(np.float64)[ids]
-    features[..., width, 0] = -np.log((model.vocab_size - listed.sum(axis=-1)) / left)
-    features[..., width, 3] = -1
-    offset = np.log(np.maximum(1 - np.where(listed, p, 0).sum(axis=-1), LEAST_MASS))
-    hit = listed & (ids == truth[..., None])
-    chosen = np.where(hit.any(axis=-1), hit.argmax(axis=-1), width)
-    known = truth >= 0
-    return [Choices(features=features[known[:, t], t], offset=offset[known[:, t], t], chosen=chosen[known[:, t], t]) for t in range(slots)]
-
-
-def probabilities(block: Block, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-    """p of tokens [n, T, K] in every slot, after the true tokens before it: float64 [n, T, K]; 0 past the end of the text."""
-    p = _model_probabilities(block, model, tokens)
-    if text is None:
-        return p
-    rescorer = CalibratedRescorer(model, Calibration(text=text))
-    truth, strength = block.truth(), np.array(text, np.float64)
-    for rows, texts in running_texts(rescorer, block):
-        for row, counts in zip(rows.tolist(), texts):
-            for t in range(int((truth[row] >= 0).sum())):
-                share, rest = counts.mixture(truth[row, :t], strength, tokens[row, t])
-                p[row, t] = share + rest * p[row, t]
-    return p
-
-
-def _model_probabilities(block: Block, model: NGram, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-    rows, slots, width = tokens.shape
-    states = np.empty(block.rows + 1, np.uint32)  # before each token of the block
-    for s in range(block.sequences):
-        own = slice(int(block.offsets[s]), int(block.offsets[s + 1]))
-        prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]]
-        states[own] = model.walk(block.tokens[own], model.start(prompt.astype(np.int32))).state
-    ahead = np.minimum(np.arange(rows)[:, None] + np.arange(1, slots + 1), block.sequence_ends[:, None] - 1)
-    of_token = np.repeat(states[ahead].ravel(), width)
-    cost = model.core.score(tokens.ravel(), np.arange(tokens.size + 1), of_token)[0]
-    return np.exp(-cost.reshape(tokens.shape).astype(np.float64)) * (block.truth() >= 0)[..., None]
+def gathered(blocks: Iterable[Block], choices_of: Callable[[Block], list[Choices]]) -> list[Choices]:
+    """The thinned choices of every slot, in one pass over the blocks."""
+    slots: list[Thinned] = []
+    for block in blocks:
+        slots = slots or [Thinned() for _ in range(block.slots)]
+        for thinned, choices in zip(slots, choices_of(block)):
+            thinned.add(choices)
+    if not slots:
+        raise ValueError("fit: expected at least one sequence to fit weights to, got none: tune on a larger part of the dump")
+    return [thinned.joined() for thinned in slots]

@@ -117,6 +117,16 @@ def read(path: str | os.PathLike[str], verify: bool | None = None) -> Content:
         raise ValueError(f"{path}: {error}") from error
 
 
+def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Bytes and header checksum of a file; that covers the checksums of all sections, so files of the same content agree."""
+    path = Path(path)
+    try:
+        header, _ = _head(_map(path))
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
+    return header.file_bytes, header.crc32
+
+
 def _map(path: Path) -> NDArray[np.uint8]:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from tiny_blockwise import END, V, text, trained, write_prompts  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_prompts, write_settings  # noqa: E402
 
 from rescore.decode import bench, model_shape  # noqa: E402
 from rescore.decode.cli.actions import drafting  # noqa: E402
@@ -58,6 +58,15 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
         by_name = {row["drafter"]: row for row in rows}
         assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
         assert by_name["parallel 3, rows"]["tokens_per_pass"] == by_name["parallel 3, tree"]["tokens_per_pass"]
+
+
+def test_settings_add_calibrated_trees(world, capsys):
+    write_settings(world / "s.json", world / "lm.ngram")
+    report = cli.figures(capsys, *words(world, "--settings", world / "s.json", "--batch", 1, "--limit", 1))
+    assert report["settings"]["settings"] == str(world / "s.json")
+    assert [row["drafter"] for row in report["results"]][-6:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64)]
+    assert not any(row["different_texts"] for row in report["results"])
+    assert "--settings: not used with --replay" in cli.refusal(capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2)
 
 
 def test_rounds_are_counted_and_come_in_turns(world):

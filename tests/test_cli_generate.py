@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from tiny_blockwise import END, V, text, trained  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_settings  # noqa: E402
 
 from rescore.decode.cli.actions import generate as action  # noqa: E402
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
@@ -36,6 +36,7 @@ def world(tmp_path_factory):
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     cli.make_tokenizer(folder / "tokenizer.json", V)
     build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    write_settings(folder / "s.json", folder / "lm.ngram")
     return folder
 
 
@@ -88,13 +89,16 @@ DRAFTERS = {
     "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
     "draft": ["--draft-model", "MODEL", "--ahead", 3],
     "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
+    "tuned": ["--settings", "SETTINGS", "--nodes", 12],
+    "open": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
+    "open auto": ["--settings", "SETTINGS"],
     "none": [],
 }
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_gives_the_models_own_text(world, capsys, name):
-    names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors"}
+    names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors", "SETTINGS": world / "s.json"}
     options = [names.get(word, word) for word in DRAFTERS[name]]
     got = cli.figures(capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS))
     expected = plain()
@@ -271,7 +275,7 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
     call = ["generate", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--max-tokens", 20, "--threads", 1, *PROMPTS]
     report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
-    assert report["drafter"] == "tree" and report["same_text"]
+    assert report["drafter"] == "open" and report["same_text"]
     for prompt, one in zip(PROMPTS, report["texts"]):
         inputs = torch.from_numpy(ids(prompt))[None]
         out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[0, inputs.shape[1] :].tolist()
@@ -285,3 +289,15 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [one["tokens"] for one in report["texts"]]
     assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
     assert dump.header.provenance["heads"]["path"] == "medusa"
+
+
+def test_settings_are_checked(world, capsys, tmp_path):
+    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(capsys, *words(world, "--drafter", "open"), status=2)
+    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(capsys, *words(world, "--drafter", "tuned"), status=2)
+    both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
+    assert "--lm: the settings name the model of open trees" in cli.refusal(capsys, *words(world, *both), status=2)
+    refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
+    assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
+    assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
+    write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
+    assert re.search("s.json: settings: tuned for lattices of slots: 7, got", cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")))

@@ -61,9 +61,9 @@ def report(dumps: int, tasks: int) -> dict:
              "differences": [{"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}]}  # fmt: skip
     return {
         "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
-        "overall": [{"dump": f"d{d}", "kind": "forced", "temperature": None, **means} for d in range(dumps)],
+        "overall": [{"dump": f"d{d}", "kind": "forced", "temperature": None, "part": "all", **means} for d in range(dumps)],
         "settings": {"lm": [{"path": "lm.ngram", "weight": 0.5}], "alpha": 0.5, "paths": 16, "top_k": None, "semantics": "failure", "threads": 2, "drafters": names,
-                     "part": "all", "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0}},
+                     "tuned": None, "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0}},
         "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
     }
 

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models  # noqa: E402
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer  # noqa: E402
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria  # noqa: E402
 
-from rescore import Drafting, NGram, Rescorer  # noqa: E402
+from rescore import CalibratedRescorer, Drafting, NGram, Rescorer  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
 from rescore.decode.huggingface.caller import dropped_arguments  # noqa: E402
@@ -331,7 +331,8 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
     tiny_transformers.randomised(MedusaHeads(heads=3, width=width, vocab_size=V)).save(tmp_path / "heads")
     arguments = dict(max_new_tokens=15, do_sample=False, eos_token_id=None)
     expected = model.generate(**inputs, **arguments)
-    for drafting in (Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6), Drafting(str(tmp_path / "heads"))):
+    for drafting in (Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6), Drafting(str(tmp_path / "heads")),
+                     Drafting(tmp_path / "heads", rescorer=CalibratedRescorer(ngram()), nodes=30)):
         for _ in range(2):
             assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
         assert max(drafting.statistics[0].drafted) == 30 if drafting.nodes else all(0 <= n <= MOST for n in drafting.statistics[0].drafted)

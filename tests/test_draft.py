@@ -86,6 +86,9 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
     "call, error, message",
     [
         (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected finite weights of at least 0, got -1.0"),
+        (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected finite weights of at least 0, got -1.0"),
+        (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
+        (lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]), ValueError, "head: expected a weight for each of 3 slots, got 2"),
         (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected finite weights"),
         (lambda lm, s: Rescorer(lm, alpha=[1, 2]), ValueError, r"alpha: expected a number, \[J\] or \[J, T\] for J = 1"),
         (lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]), ValueError, "alpha: expected a weight for each of 3 slots, got 2"),
@@ -106,3 +109,17 @@ def test_models_of_different_vocabularies_are_refused(lm):
     other = NGram.from_tables(Tables.from_ngrams({(0,): (0.5, 1.0), (1,): (0.5, 1.0)}, vocab_size=2))
     with pytest.raises(ValueError, match=r"models: expected one vocabulary size, got \[6, 2\]"):
         Rescorer([lm, other])
+
+
+@pytest.mark.parametrize("head", [0.5, [0.25, 2.0, 0.0]])
+def test_weights_of_heads_are_those_of_their_costs(lm, sausage, head):
+    """As if the lattice itself had had those costs; candidates that are missing stay so."""
+    ids, cost = sausage.ids.copy(), sausage.cost.copy()
+    ids[2, -1], cost[2, -1] = -1, np.inf
+    weighed = np.where(ids >= 0, np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None], np.inf).astype(np.float32)
+    rescorer, plain = Rescorer(lm, alpha=0.5, head=head), Rescorer(lm, alpha=0.5)
+    got = rescorer.paths(Sausage(ids=ids, cost=cost), example.HISTORY, 8)
+    expected = plain.paths(Sausage(ids=ids, cost=weighed), example.HISTORY, 8)
+    assert got.tokens.tolist() == expected.tokens.tolist() and got.cost.tolist() == expected.cost.tolist()
+    one, other = (each.tree(Sausage(ids=ids, cost=c), example.HISTORY, 8) for each, c in ((rescorer, cost), (plain, weighed)))
+    assert one.tokens.tolist() == other.tokens.tolist() and one.logq.tolist() == other.logq.tolist()

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from rescore.decode.calibration import Calibration
 from rescore.decode.cli import parser
+from rescore.decode.settings import Settings
+from rescore.decode.split import Split
+from rescore.decode.tune_paths import PathWeights
+from rescore.decode.tune_trees import KINDS, TreeWeights
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,21 @@ def test_page_on_analyses(demo, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/analyses.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
     assert capsys.readouterr().out.count("'steps_share'") == 5
+
+
+def test_page_on_tuning():
+    """Its commands parse, and its table has the keys of the file."""
+    page = (ROOT / "docs/tuning.md").read_text(encoding="utf-8")
+    for line in re.findall(r"^    rescore (.*)$", page, re.M):
+        parser().parse_args(shlex.split(line))
+    calibration = Calibration()
+    settings = Settings(
+        models=(), tokenizer_sha256=None, vocab_size=1, slots=1, top_k=1, p=1, paths=PathWeights(head=(), alpha=()), scalar_alpha={},
+        trees={kind: TreeWeights(overall=calibration) for kind in KINDS}, split=Split(dump_sha256="", tune={}), values={},
+    )  # fmt: skip
+    keys = [key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)]
+    assert sorted(keys) == sorted(settings.to_json(ROOT))
+    assert all(f"`{name}`" in page for name in calibration.to_json())
 
 
 def test_commands_parse(readme):

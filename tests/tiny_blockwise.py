@@ -11,6 +11,12 @@ import torch
 from tokenizers import Tokenizer, models
 
 from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.calibration import Calibration
+from rescore.decode.model_file import ModelFile
+from rescore.decode.settings import Settings
+from rescore.decode.split import Split
+from rescore.decode.tune_paths import PathWeights
+from rescore.decode.tune_trees import TreeWeights
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))
 V, END = len(WORDS), 0
@@ -70,3 +76,10 @@ def write_prompts(path: Path, count: int = 6) -> Path:
                 row = {"task": task, "id": f"{task}-{i}", "prompt": ids[:length], "reference": ids[length : length + 30]}
                 lines.write(json.dumps(row) + "\n")
     return path
+
+
+def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
+    """As `rescore tune` would write it, with weights of no particular merit."""
+    overall = {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0))) for kind in ("closed", "open", "alone")}
+    Settings(models=(ModelFile.of(lm),), tokenizer_sha256=None, vocab_size=V, slots=slots, top_k=5, p=4, trees=overall, values={},
+             paths=PathWeights(head=(1.0,), alpha=((0.5,),)), scalar_alpha={"paths": 0.5, "trees": 0.3}, split=Split(dump_sha256="0" * 64, tune={})).save(path)

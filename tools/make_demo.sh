@@ -43,4 +43,6 @@ shipped() { dump --prompts "$work/prompts.test.jsonl" "$@"; }
 [ -e "$demo/greedy" ] || shipped --kind greedy --top-k 8 --limit 10 -o "$demo/greedy"
 cp "$work/bpd/curve.jsonl" "$demo/curve.jsonl"
 cp "$work/distilled/curve.jsonl" "$demo/curve.distill.jsonl"
-python "$tools/choose_alpha.py" "$work/valid.forced" "$work/valid.sampled" --lm "$demo/demo.ngram"
+for kind in forced sampled; do
+  rescore tune "$work/valid.$kind" --lm "$demo/demo.ngram" -o "$work/settings.$kind.json"
+done

@@ -20,7 +20,14 @@ rows     base               the first candidate of every head
          tree_N             the same with the LM
          lm_alone_N         such a tree of the (first) LM alone, without any
                             head: the control
+         open_N             trees of open lattices: LM and running text
+                            propose tokens that no head lists (one LM)
+         lm_text_N          LM and running text without heads: the control
          oracle             the best that any choice of candidates can reach
+with     parallel_tuned     the p best strings with tuned weights
+settings tuned_N            trees under the calibrated q; open_N has tuned
+                            weights then
+         Of the dump that was tuned on, the held-out part alone is replayed.
 columns  verified           draft tokens that one target pass verifies
          one column a task  block efficiency
          mean               over the tasks
@@ -43,6 +50,7 @@ examples:
       --json run.json
   rescore run DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 --alpha 0.5 \\
       --paths 8 --drafts drafts.parquet
+  rescore run DUMP --settings settings.json
   rescore run DUMP --lm LM --alpha 0.6,0.5,0.5,0.4,0.4,0.3,0.3,0.2 --json -
 """
 
@@ -51,9 +59,10 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser = verbs.add_parser("run", parents=[common], help="rescore dumps and print what it buys", description=DESCRIPTION, epilog=EXAMPLES)
     arguments.add_dump(parser, several=True)
     arguments.add_rescoring(parser)
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="of rescore tune: what it found is replayed as well, with its models unless --lm names others")
     arguments.add_task(parser)
-    parser.add_argument("--part", choices=("tune", "heldout", "all"), default="all",
-                        help="of each task: the first sequences, which settings are tuned on, or those after them (default: all)")
+    parser.add_argument("--part", choices=("tune", "heldout", "all"),
+                        help="of each task: the first sequences, which settings are tuned on, or those after them (default: all; with --settings of this dump: heldout)")
     parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**48), metavar="N",
                         help="how many sequences of each task are the tuning part (default: 100, at most half of them)")
     parser.add_argument("--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)")

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Rescorer
 from rescore.decode.drafters.draft import Drafter, DrafterSession
 from rescore.decode.drafters.lattice import Slots, TreeDrafter
@@ -38,7 +39,7 @@ class Drafting:
 
     source    who drafts: heads of that model (an object, or a folder of Medusa heads), or any drafter, for example
               `NGramDrafter` (no heads at all) or `DraftModelDrafter` (a small model)
-    rescorer  n-gram models for the lattice of heads
+    rescorer  n-gram models for the lattice of heads, or what `Settings.calibrated` gives: trees under a calibrated q, closed or open
     nodes     size of the tree that is drafted from heads; None: chosen step by step from what a pass costs here (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.generate` chooses
@@ -50,7 +51,8 @@ class Drafting:
     statistics: what each row of the last call has cost.
     """
 
-    def __init__(self, source: str | PathLike[str] | Heads | Drafter, *, rescorer: Rescorer | None = None, nodes: int | None = None, top_k: int = 16, rule: Rule | None = None):
+    def __init__(self, source: str | PathLike[str] | Heads | Drafter, *, rescorer: Rescorer | CalibratedRescorer | None = None,
+                 nodes: int | None = None, top_k: int = 16, rule: Rule | None = None):
         of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not hasattr(source, "drawn")
         if not of_heads and not hasattr(source, "drawn"):
             raise TypeError(f"source: expected heads, a folder of Medusa heads or a drafter, got {type(source).__name__}")

@@ -53,7 +53,9 @@ def running_texts(rescorer: CalibratedRescorer, block: Block) -> Iterator[tuple[
     """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included."""
     tokens = block.tokens.astype(np.int32)
     bounds = block.prompt_offsets
-    texts = [rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)]
+    prompts = [block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32) for s in range(block.sequences)]
+    texts = [text for prompt in prompts if (text := rescorer.text(prompt)) is not None]
+    assert len(texts) == block.sequences, "the calibration has a use for the text"
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])

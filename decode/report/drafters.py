@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.calibration import Calibration
@@ -44,15 +43,10 @@ def report_drafters(
         drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
         drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
         drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
-        for name, weights in (("open", calibration), ("lm_text", without_heads(calibration))):
+        for name, weights in (("open", calibration), ("lm_text", calibration.without_heads())):
             calibrated = CalibratedRescorer(rescorer.models[0], weights, threads=rescorer.threads)
             drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
     return [*drafters, *others, OracleReplay(widths={"oracle": k})]
-
-
-def without_heads(calibration: Calibration) -> Calibration:
-    """The language model and the running text alone: q is p, in every slot."""
-    return replace(calibration, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:

@@ -57,6 +57,7 @@ def call(args: argparse.Namespace) -> int:
         "settings": {
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
+            "settings": args.settings and str(args.settings),
             "prompts": len(prompts),
             "max_tokens": args.max_tokens,
             "temperature": args.temperature,
@@ -97,6 +98,9 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
             yield one(f"parallel {paths}, tree", "parallel", layout="tree")
             for nodes in (*SIZES, "auto"):
                 yield one(f"tree {nodes}", "tree", nodes=nodes)
+            for kind in ("tuned", "open") if args.settings else ():
+                for nodes in SIZES:
+                    yield one(f"{kind} {nodes}", kind, nodes=nodes)
         if args.neural:
             yield one("neural", "neural", paths=1)
     if args.draft_model:

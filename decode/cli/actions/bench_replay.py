@@ -22,7 +22,7 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
 def call(args: argparse.Namespace) -> int:
-    for name in ("model", "heads", "tokenizer", "prompts", "draft_model", "neural", "nodes", "ahead"):
+    for name in ("model", "heads", "tokenizer", "prompts", "draft_model", "neural", "nodes", "ahead", "settings"):
         if getattr(args, name):
             raise Misuse(f"--{name.replace('_', '-')}: not used with --replay, whose weights are random and whose text is the dump's")
     dump = Dump.open(args.replay, allow_inexact=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
 from rescore.decode.draft import Rescorer
@@ -19,26 +20,31 @@ from rescore.decode.drafters.ngram import NGramDrafter
 from rescore.decode.layout import BatchLayout, TreeLayout
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.neural import NeuralRescorer
+from rescore.decode.settings import Settings
 from rescore.decode.width import AutoWidth
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
+DEFAULT_TOP_K = 16
+
 # Which options each drafter looks at, and their defaults.
 USES: dict[str, dict[str, Any]] = {
-    "tree": {"lm": [], "alpha": None, "nodes": "auto", "top_k": 16},
-    "rescored": {"lm": [], "alpha": None, "top_k": 16},
-    "parallel": {"lm": [], "alpha": None, "paths": 16, "top_k": 16},
-    "base": {"top_k": 16},
-    "neural": {"neural": None, "alpha": None, "paths": 1, "top_k": 16},
-    "drawn": {"lm": [], "alpha": None, "paths": 1, "top_k": 16},
+    "tree": {"lm": [], "alpha": None, "nodes": "auto", "top_k": DEFAULT_TOP_K},
+    "rescored": {"lm": [], "alpha": None, "top_k": DEFAULT_TOP_K},
+    "parallel": {"lm": [], "alpha": None, "paths": 16, "top_k": DEFAULT_TOP_K},
+    "base": {"top_k": DEFAULT_TOP_K},
+    "neural": {"neural": None, "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K},
+    "drawn": {"lm": [], "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K},
     "draft": {"draft_model": None, "ahead": 4},
     "ngram": {"lm": [], "nodes": 16, "ahead": 8},
+    "tuned": {"settings": None, "nodes": "auto", "top_k": None},
+    "open": {"settings": None, "lm": [], "nodes": "auto", "top_k": None},
     "none": {},
 }
-OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead")
-LATTICE = ("tree", "rescored", "parallel", "base", "neural", "drawn")
+OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings")
+LATTICE = ("tree", "rescored", "parallel", "base", "neural", "drawn", "tuned", "open")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,8 +71,12 @@ class Drafters:
             return "neural"
         if self.args.draft_model:
             return "draft"
+        if self.args.settings:
+            return "open"
+        if self.model.heads and self.model.target.trees:
+            return "open" if len(self.args.lm) == 1 and not self.args.alpha else "tree"
         if self.model.heads:
-            return "tree" if self.model.target.trees else "rescored"
+            return "rescored"
         return "ngram" if self.args.lm else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> Drafting:
@@ -83,6 +93,8 @@ class Drafters:
             if name not in USES[kind] and getattr(self.args, name):
                 users = ", ".join(other for other in USES if name in USES[other])
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}; it is for {users}")
+        if kind == "open" and self.args.settings and self.args.lm:
+            raise Misuse("--lm: the settings name the model of open trees")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha is for language models: give --lm as well")
 
@@ -159,6 +171,33 @@ class Drafters:
         if nodes == "auto":
             raise Misuse("--nodes auto: is for trees of heads; give a number of nodes")
         return NGramDrafter(models[0], slots=ahead, nodes=nodes, threads=self.threads)
+
+    def _tuned(self, settings, nodes, top_k) -> TreeDrafter:
+        if settings is None:
+            raise Misuse("--drafter tuned: expected what rescore tune wrote, with --settings, got none")
+        return self._calibrated(*self._of_settings("closed", settings), nodes, top_k)
+
+    def _open(self, settings, lm, nodes, top_k) -> TreeDrafter:
+        if settings is not None:
+            return self._calibrated(*self._of_settings("open", settings), nodes, top_k)
+        if len(lm) != 1:
+            raise Misuse(f"--drafter open: expected one --lm, or what rescore tune wrote with --settings, got {len(lm)} models")
+        return self._calibrated(CalibratedRescorer(self.lms()[0], threads=self.threads), DEFAULT_TOP_K, nodes, top_k)
+
+    def _of_settings(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
+        """A rescorer of such trees, and the candidates that it was tuned for."""
+        settings = Settings.load(path)
+        assert self.model.heads is not None
+        try:
+            settings.check(vocab_size=self.model.vocab_size, slots=self.model.heads.slots, tokenizer_sha256=self.decoder.tokenizer.sha256)
+            rescorer = settings.calibrated(kind, threads=self.threads)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        rescorer.model.require_tokenizer(self.decoder.tokenizer.sha256, self.model.vocab_size)
+        return rescorer, settings.top_k
+
+    def _calibrated(self, rescorer: CalibratedRescorer, candidates: int, nodes: int | str, top_k: int | None) -> TreeDrafter:
+        return TreeDrafter(self._slots(top_k or candidates), rescorer, nodes=nodes if isinstance(nodes, int) else AutoWidth(self.model.target))
 
     def lms(self) -> list[NGram]:
         """Those of --lm, of the model's vocabulary and tokenizer."""

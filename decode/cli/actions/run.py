@@ -14,9 +14,11 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.draft_writer import SUFFIXES, DraftWriter
-from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
+from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
+from rescore.decode.replays.tuned import is_tuned_on, run_drafters
 from rescore.decode.run import DumpResult, Listener, mean_over_tasks, replay_dump
-from rescore.decode.split import Split
+from rescore.decode.settings import Settings
+from rescore.decode.split import Part, Split
 from rescore.lattice.dump import Dump
 
 TIMED = {"paths": "parallel_rescored", "tree": f"tree_{max(TREE_SIZES)}"}
@@ -28,6 +30,12 @@ COMPARED = (
     *((f"tree_{n}", f"tree_base_{n}") for n in TREE_SIZES),
     *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
 )
+# What tuning adds, what open lattices add, and what the heads add to the model and the running text.
+TUNED_PAIRS = (("tuned", "tree"), ("open", "tuned"), ("open", "tree"), ("open", "lm_text"), ("open_task", "tuned_task"), ("open_task", "lm_text_task"))
+COMPARED_TUNED = (
+    ("parallel_tuned", "parallel_rescored"),
+    *((f"{one}_{n}", f"{other}_{n}") for one, other in TUNED_PAIRS for n in MODEL_SIZES),
+)
 
 
 def call(args: argparse.Namespace) -> None:
@@ -36,8 +44,11 @@ def call(args: argparse.Namespace) -> None:
     if args.drafts and args.drafts.suffix not in SUFFIXES:
         raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
     dumps = models.open_dumps(args.dumps, args)
+    settings = Settings.load(args.settings) if args.settings else None
+    if settings and not args.lm:
+        args.lm = [(model.path, 1 / len(settings.models)) for model in settings.models]
     rescorer = models.open_rescorer(args, dumps)
-    splits = split_dumps(dumps, args)
+    parts = parts_of(dumps, args, settings)
     options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
     results = []
     with ExitStack() as stack:
@@ -46,15 +57,15 @@ def call(args: argparse.Namespace) -> None:
             stream = stack.enter_context(output.writing(args.drafts))
             writer = stack.enter_context(DraftWriter(stream, args.drafts.suffix))
         with output.progress_bar() as bar:
-            for dump, split in zip(dumps, splits):
+            for dump, part in zip(dumps, parts):
                 rows = sum(task.rows for task in dump.header.tasks if not args.task or task.name in args.task)
                 progress = bar.add_task(str(dump.path), total=rows)
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
-                    drafters = standard_drafters(dump, rescorer, options)
-                    results.append(replay_dump(dump, drafters, tasks=args.task, split=split.part(args.part) if split else None,
+                    drafters = run_drafters(dump, rescorer, options, settings)
+                    results.append(replay_dump(dump, drafters, tasks=args.task, split=part,
                                                advance=partial(bar.advance, progress), listeners=listeners))
-    report = to_json(args, options, dumps, splits, results)
+    report = to_json(args, options, dumps, parts, results)
     output.report(args, report, *tables(report, output.width()))
 
 
@@ -67,27 +78,31 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
     return add
 
 
-def split_dumps(dumps: Sequence[Dump], args: argparse.Namespace) -> list[Split | None]:
-    """Each dump's split, None where all of it is replayed."""
-    if args.part == "all":
-        if args.tune_sequences is not None:
-            raise Misuse("--tune-sequences divides the dump: give --part tune or --part heldout as well")
-        return [None] * len(dumps)
-    return [Split.of_dump(dump, args.tune_sequences) for dump in dumps]
+def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[Part | None]:
+    """What is replayed of each dump, None for all of it. Of the dump that settings were tuned on, what they were not tuned on."""
+    parts = []
+    for dump in dumps:
+        tuned = settings is not None and is_tuned_on(settings, dump)
+        name = args.part or ("heldout" if tuned else "all")
+        if args.tune_sequences is not None and (tuned or name == "all"):
+            raise Misuse("--tune-sequences: the settings have divided the dump" if tuned else "--tune-sequences divides the dump: give --part tune or --part heldout as well")
+        split = settings.split if settings and tuned else None
+        parts.append(None if name == "all" else (split or Split.of_dump(dump, args.tune_sequences)).part(name))
+    return parts
 
 
 def to_json(
-    args: argparse.Namespace, options: ReplayOptions, dumps: Sequence[Dump], splits: Sequence[Split | None], results: Sequence[DumpResult]
+    args: argparse.Namespace, options: ReplayOptions, dumps: Sequence[Dump], parts: Sequence[Part | None], results: Sequence[DumpResult]
 ) -> dict[str, Any]:
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
     tasks, overall = [], []
-    for dump, split, result in zip(dumps, splits, results):
+    for dump, part, result in zip(dumps, parts, results):
         resampled = Resampled.of(result, seed=args.seed)
-        pairs = COMPARED if args.lm else ()
+        pairs = [pair for pair in (*COMPARED, *COMPARED_TUNED) if args.lm and {*pair} <= {*result.names}]
         own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)} for task in result.tasks]
         tasks += own
         means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
-        facts = {"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, "split": split and split.to_json()}
+        facts = {"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, "part": part.name if part else "all", "split": part and part.split.to_json()}
         overall.append({**facts, **means, **uncertainty(resampled, pairs)})
     alpha = models.weights(args)
     return {
@@ -99,7 +114,7 @@ def to_json(
             **dataclasses.asdict(options),
             "threads": args.threads,
             "drafters": results[0].names,
-            "part": args.part,
+            "tuned": str(args.settings) if args.settings else None,
             "bootstrap": {"level": resampled.level, "resamples": RESAMPLES, "seed": args.seed},
         },
         "ms_per_lattice": [{"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}} for dump, result in zip(dumps, results)],

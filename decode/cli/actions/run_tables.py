@@ -18,7 +18,7 @@ def tables(report: Report, width: int) -> list[RenderableType]:
     """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
     drafters = report["settings"]["drafters"]
     labels = [*drafters, "", *FACTS]
-    bold = {name for name in drafters if name.startswith("tree_") and not name.startswith("tree_base_")}
+    bold = {name for name in drafters if name.startswith(("tree_", "tuned_", "open_")) and not name.startswith("tree_base_")}
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
     below = [*difference_tables(report, width), "", *time_lines(report)]
     gap = side_by_side(labels, found, width)
@@ -44,8 +44,9 @@ def side_by_side(labels: list[str], found: list[tuple[str, list[Column]]], width
 
 def title(report: Report, overall: Report) -> str:
     sampled = f", temperature {overall['temperature']:g}" if overall["temperature"] else ""
+    part = "" if overall["part"] == "all" else f", the {overall['part']} part alone"
     alike = sum(other["kind"] == overall["kind"] for other in report["overall"]) > 1
-    return f"block efficiency, {overall['kind']}{sampled}" + (f" ({overall['dump']})" if alike else "")
+    return f"block efficiency, {overall['kind']}{sampled}{part}" + (f" ({overall['dump']})" if alike else "")
 
 
 def means_columns(report: Report) -> list[Column]:
@@ -131,10 +132,10 @@ def settings_line(report: Report) -> str:
     alpha = settings["alpha"]
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
-    part = "" if settings["part"] == "all" else f"; the {settings['part']} part alone"
+    tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
     if not models:
-        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{part}"
-    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{part}"
+        return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{tuned}"
+    return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{tuned}"
 
 
 def time_lines(report: Report) -> list[str]:

@@ -20,7 +20,7 @@ def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, 
         prose=(
             f"The lattice rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned: the best candidate after those chosen before, greedily. "
             f"A neural model has no states that paths share, so its globally best string cannot be searched for.{beam}",
-            f"It ran on {neural.machine}, all sequences of a block side by side, its reading of the text included; only lattices that decoding visits are rescored. "
+            f"It ran on {neural.machine}, all sequences of a block side by side, its reading of the text included; only lattices that decoding visits are rescored. Times are wall times. "
             "Its block efficiencies are in the first table of the page and, beside the orders of the n-gram model, in that of language models.",
         ),
         parts=(_times(neural, result), _differences(neural, orders.result if orders else result, orders, seed)),
