@@ -12,7 +12,7 @@ from rescore.decode.run import DumpResult
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:
     """result: of the drafters, the neural ones among them; orders: the first language model cut to each order, with the neural ones beside."""
-    beam = f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree." if BEAM in neural.names else ""
+    beam = f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree, to be compared with trees of as many nodes rather than with paths." if BEAM in neural.names else ""
     return Section(
         key="neural",
         title="Neural rescoring",
