@@ -32,6 +32,31 @@ def test_figures_are_those_of_run(capsys, files):
         assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
 
 
+def open_trees(tables: str) -> list[list[str]]:
+    found = rows(tables, "Block efficiency per task")
+    return [found[f"{name} {n}"] for name in ("open tree", "calibrated tree", "LM and text alone") for n in (16, 64)]
+
+
+def test_trees_are_tuned_or_of_settings(capsys, files):
+    """By itself the report finds what `rescore tune` finds, and its figures are those of `run --settings`."""
+    dump, lm = files / "dump", files / "lm.ngram"
+    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    tables = {}
+    for name, words in {"own": ("--lm", lm), "settings": ("--settings", files / "s.json"), "untuned": ("--lm", lm, "--untuned")}.items():
+        result = cli.call(capsys, "report", dump, *words, "--sequences", 0, "-o", files / "r.html", "--markdown", "-")
+        assert (result.status, result.err) == (0, "")
+        tables[name] = result.out
+    assert open_trees(tables["own"]) == open_trees(tables["settings"])
+    run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
+    for title, name in {"open tree 64": "open_64", "calibrated tree 16": "tuned_16", "LM and text alone 64": "lm_text_64"}.items():
+        assert rows(tables["settings"], "Block efficiency per task")[title][-3].startswith(f"{run['block_efficiency'][name]:.3f}")
+    assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
+    sources = {"own": "tuned on the tuning part of this dump", "settings": "of the settings ", "untuned": "the default, not tuned"}
+    assert all(source in tables[name] for name, source in sources.items())
+    both = cli.refusal(capsys, "report", dump, "--settings", files / "s.json", "--tune-sequences", 2, "-o", files / "r.html", status=2)
+    assert "--tune-sequences: the settings have divided the dump" in both
+
+
 def test_page_without_models_and_with_one_task(capsys, files):
     assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
     page = (files / "report.html").read_text()

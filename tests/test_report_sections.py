@@ -4,10 +4,10 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report import families
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.measured import measure, rows_to_come
@@ -38,7 +38,7 @@ def made(tmp_path_factory):
     model = cli.make_model(folder / "lm.ngram", sequences)
     dump, done = Dump.open(folder / "dump"), []
     split = Split.of_dump(dump)
-    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, calibration=Calibration(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
+    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, trees=TreeCalibrations(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
     return sequences, dump, measured, sum(done)
 
 
@@ -143,7 +143,7 @@ def test_entropies(made):
 
 def test_weights_and_parallel_and_repetition(made):
     _, _, measured, _ = made
-    assert set(table(weights.section(measured.weights), "The weight chosen")) == {"first", "second"}
+    assert set(table(weights.section(measured.weights, TreeCalibrations()), "The weight chosen")) == {"first", "second"}
     (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
     assert [(row[0].text, row[1].text) for row in found.rows] == [(name, str(p)) for name in ("with LM", "heads alone") for p in (1, 2, 4, 8, 16, 32)]
     duels = table(repetition.section(measured.figures), "Steps at which")

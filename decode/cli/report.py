@@ -16,6 +16,9 @@ says what is on it.
 
 The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
+
+Weights are tuned on the first sequences of each task, the tuning part, and
+everything is reported on the rest.
 """
 
 EXAMPLES = """\
@@ -23,6 +26,7 @@ examples:
   rescore report data/demo/forced --lm data/demo/demo.ngram -o report.html
   rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
       --tokenizer tokenizer.json -o report.html --markdown tables.md
+  rescore report DUMP --settings settings.json -o report.html
   rescore report DUMP --lm LM --neural SMALL --neural-paths 4 --latency search.json
 """
 
@@ -32,6 +36,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
     arguments.add_task(parser)
+    trees = parser.add_mutually_exclusive_group()
+    trees.add_argument("--settings", type=Path, metavar="FILE", help="of rescore tune: the model, the calibrations of trees, the split (default: trees are calibrated on the tuning part)")
+    trees.add_argument("--untuned", action="store_true", help="show open trees with the default calibration, and calibrate nothing")
     parser.add_argument("--neural", type=Path, metavar="DIR|FILE", help="a small causal model of the same tokenizer that rescores as well, slot by slot (algorithm 2 of the paper): a folder of Hugging Face, or one of our blockwise models; it takes some milliseconds a lattice")
     parser.add_argument("--neural-alpha", type=arguments.real(0, 1e6), metavar="A", help="its weight, which nothing tunes (default: 1)")
     parser.add_argument("--neural-paths", type=arguments.whole(1, 256), metavar="P", help="strings of its beam, shown beside the greedy draft (default: 1, no beam)")
@@ -40,7 +47,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text")
     parser.add_argument("--sequences", type=arguments.whole(0, 1000), default=5, metavar="N", help="of each task in the lattice browser (default: 5)")
     parser.add_argument("--nodes", type=arguments.whole(1, 256), default=16, metavar="N", help="of the tree that the browser follows (default: 16)")
-    parser.add_argument("--part", choices=("heldout", "tune", "all"), default="heldout", help="sequences that are reported on: those held out of the split, its tuning part, all (default: heldout)")
+    parser.add_argument("--part", choices=("heldout", "tune", "all"), help="sequences that are reported on: those held out of the split, its tuning part, all (default: heldout; all with settings of another dump)")
     parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**40), metavar="N", help="of each task, the first, are the tuning part (default: 100, at most half)")
     parser.add_argument("--seed", type=arguments.seed, default=0, metavar="N", help="of the bootstrap's intervals (default: 0)")
     parser.add_argument("--model", default="7b", metavar="NAME|PATH", help="whose cost is told: a shape as `rescore cost --model` takes it (default: 7b)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import ReplayDrafter
 from rescore.decode.replays.calibrated import CalibratedReplay
@@ -17,6 +16,7 @@ from rescore.decode.replays.paths import PathReplay
 from rescore.decode.replays.standard import ReplayOptions, check_models
 from rescore.decode.replays.static_trees import StaticTreeReplay
 from rescore.decode.replays.trees import TreeReplay
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.split import Split
 from rescore.decode.static_tree import StaticTree
 from rescore.lattice.dump import Dump
@@ -26,9 +26,9 @@ NODES = (8, 16, 32, 64, 128)
 
 
 def report_drafters(
-    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, calibration: Calibration, others: Sequence[ReplayDrafter] = ()
+    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, trees: TreeCalibrations, others: Sequence[ReplayDrafter] = ()
 ) -> list[ReplayDrafter]:
-    """calibration: of the open trees and of their control; others: such as a neural rescorer. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+    """trees: calibrations of trees and of their control; others: such as a neural rescorer. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
@@ -43,8 +43,8 @@ def report_drafters(
         drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
         drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
         drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
-        for name, weights in (("open", calibration), ("lm_text", calibration.without_heads())):
-            calibrated = CalibratedRescorer(rescorer.models[0], weights, threads=rescorer.threads)
+        for name, calibration in trees.rows():
+            calibrated = CalibratedRescorer(rescorer.models[0], calibration, threads=rescorer.threads)
             drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
     return [*drafters, *others, OracleReplay(widths={"oracle": k})]
 

@@ -19,6 +19,7 @@ class Family:
 FAMILIES = (
     Family(key="open", title="open tree", names=("open",)),
     Family(key="lm-text", title="LM and text alone", names=("lm_text",), dash="dash"),
+    Family(key="tuned", title="calibrated tree", names=("tuned",), dash="dashdot"),
     Family(key="tree", title="tree, with LM", names=("tree",)),
     Family(key="tree-base", title="tree, heads alone", names=("tree_base",)),
     Family(key="pushed", title="tree, pushed q", names=("pushed",), dash="dot"),

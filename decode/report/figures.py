@@ -47,5 +47,6 @@ def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
     pairs += [(f"tree_{n}", f"{other}_{n}") for other in ("tree_base", "lm_alone") for n in budgets]
     pairs += [(f"tree_{n}", f"{other}_{n}") for other in BASELINES for n in EQUAL]
     pairs += [("neural", "base"), ("neural", "rescored"), ("neural_beam", "neural"), ("neural_beam", "parallel_rescored")]
-    pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tree", "lm_text", "lm_alone") for n in EQUAL]
+    pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tuned", "tree", "lm_text", "lm_alone") for n in EQUAL]
+    pairs += [(f"tuned_{n}", f"tree_{n}") for n in EQUAL]
     return [pair for pair in pairs if set(pair) <= set(names)]

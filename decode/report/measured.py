@@ -14,10 +14,10 @@ from rescore.decode.analyses.models import compare_models, compare_orders
 from rescore.decode.analyses.oracle import oracle_efficiency
 from rescore.decode.analyses.recall import TaskRecall, recall
 from rescore.decode.analyses.weights import Weights, best_draft, weights_by_task
-from rescore.decode.calibration import Calibration
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import ReplayDrafter
 from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.neural import Neural
@@ -53,7 +53,7 @@ def measure(
     options: ReplayOptions,
     split: Split,
     *,
-    calibration: Calibration,
+    trees: TreeCalibrations,
     part: Part,
     tasks: Sequence[str],
     seed: int,
@@ -61,10 +61,10 @@ def measure(
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """All analyses of a part of a dump. calibration: of open trees; names: of the models, where there are several; neural: a rescorer beside them; advance as in `rows_to_come`."""
+    """All analyses of a part of a dump. trees: their calibrations; names: of the models, where there are several; neural: a rescorer beside them; advance as in `rows_to_come`."""
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k, others = options.top_k, neural.drafters if neural else ()
-    drafters = report_drafters(dump, rescorer, options, split, calibration, others)
+    drafters = report_drafters(dump, rescorer, options, split, trees, others)
     result = replay_dump(dump, drafters, **common)
     return Measured(
         result=result,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rescore.decode.calibration import Calibration
 from rescore.decode.cost_model import Roofline
 from rescore.decode.draft import Rescorer
 from rescore.decode.model_shape import ModelShape
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.decode.report.browser import BrowserOptions, browser
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report, Section
 from rescore.decode.report.measured import BUDGET, LARGER, Measured, measure
 from rescore.decode.report.neural import Neural
@@ -43,13 +43,13 @@ from rescore.lattice.dump import Dump
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are made, what the
-    browser shows, the seed of the intervals, the calibration of open trees, where drafts are costed (None: nowhere), the times of searches and the name of their file (None: no section of them)."""
+    browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None: nowhere), the times of searches and the name of their file (None: no section of them)."""
 
     split: Split
     part: str = "heldout"
     tasks: tuple[str, ...] | None = None
     seed: int = 0
-    calibration: Calibration = field(default_factory=Calibration)
+    trees: TreeCalibrations = field(default_factory=TreeCalibrations)
     replay: ReplayOptions = field(default_factory=ReplayOptions)
     browser: BrowserOptions = field(default_factory=BrowserOptions)
     cost: cost.CostOptions | None = None
@@ -77,14 +77,14 @@ def report(
 ) -> Report:
     """The report on a dump. neural: a rescorer beside the language models (`open_neural`). advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
     tasks, part = options.tasks_of(dump), options.split.part(options.part)
-    measured = measure(dump, rescorer, options.replay, options.split, calibration=options.calibration, part=part, tasks=tasks, seed=options.seed, names=sources.models, neural=neural, advance=advance)
-    shown = browser(dump, rescorer, replace(options.browser, calibration=options.calibration), tasks=[task.task for task in measured.result.tasks], words=sources.words)
+    measured = measure(dump, rescorer, options.replay, options.split, trees=options.trees, part=part, tasks=tasks, seed=options.seed, names=sources.models, neural=neural, advance=advance)
+    shown = browser(dump, rescorer, replace(options.browser, calibration=options.trees.open), tasks=[task.task for task in measured.result.tasks], words=sources.words)
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
         subtitle=subtitle(dump, measured.result, options, sources),
         tiles=efficiency.tiles(measured.figures.overall),
-        sections=[*sections(dump, measured, shown, options, neural), provenance.section(dump, facts, {**sources.settings, **({"open_trees": options.calibration.to_json()} if facts else {})})],
+        sections=[*sections(dump, measured, shown, options, neural), provenance.section(dump, facts, {**sources.settings, **(options.trees.to_json() if facts else {})})],
     )
 
 
@@ -107,7 +107,7 @@ def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: Rep
     if neural:
         yield neural_section.section(neural, measured.result, measured.orders, options.seed)
     if measured.weights:
-        yield weights.section(measured.weights)
+        yield weights.section(measured.weights, options.trees)
     if options.cost:
         yield cost.section(options.cost, cost.ways(figures, measured.drafting, dump.header.heads - 1, p, small_shape(options.cost, neural)))
     if options.latency:

@@ -15,7 +15,9 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost_model import Clock, Roofline, Stopwatch
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.replays.tuned import is_tuned_on
 from rescore.decode.report.browser import BrowserOptions
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report
 from rescore.decode.report.markdown import markdown
 from rescore.decode.report.measured import rows_to_come
@@ -24,7 +26,9 @@ from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, Sources, report
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.search_times import read_search
+from rescore.decode.settings import Settings
 from rescore.decode.split import Split
+from rescore.decode.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
 
 
@@ -35,15 +39,24 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse("--neural-alpha and --neural-paths are for a neural model: give --neural as well")
     plotly_source()  # its absence is told before the work
     (dump,) = models.open_dumps([args.dump], args)
+    found = Settings.load(args.settings) if args.settings else None
+    if found and not args.lm:
+        args.lm = [(model.path, 1 / len(found.models)) for model in found.models]
     rescorer = models.open_rescorer(args, [dump])
+    own = found is not None and is_tuned_on(found, dump)
+    if own and args.tune_sequences is not None:
+        raise Misuse("--tune-sequences: the settings have divided the dump")
+    split = found.split if found and own else Split.of_dump(dump, args.tune_sequences)
+    args.part = args.part or ("all" if found and not own else "heldout")
     sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
     options = ReportOptions(
         tasks=tuple(args.task) if args.task else None,
-        split=Split.of_dump(dump, args.tune_sequences),
+        split=split,
         part=args.part,
         seed=args.seed,
         cost=costs(args),
         latency=(read_search(args.latency), str(args.latency)) if args.latency else None,
+        trees=trees_of(args, dump, rescorer, split, found),
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
     )
@@ -51,6 +64,17 @@ def call(args: argparse.Namespace) -> None:
     write(args.out, page(made))
     if args.markdown:
         write(args.markdown, markdown(made))
+
+
+def trees_of(args: argparse.Namespace, dump: Dump, rescorer: Rescorer, split: Split, found: Settings | None) -> TreeCalibrations:
+    """Calibrations of the settings; else tuned here, where there is one model and a tuning part that is not reported on."""
+    if found:
+        found.check(vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256)
+        return TreeCalibrations.of_settings(found, str(args.settings)) if found.trees else TreeCalibrations()
+    if args.untuned or len(rescorer.models) != 1 or args.part != "heldout" or not any(split.tune.values()):
+        return TreeCalibrations()
+    with output.stages() as stage:
+        return TreeCalibrations.of_tuning(tune_trees(dump, rescorer.models[0], split.part("tune"), top_k=args.top_k, threads=args.threads, advance=stage))
 
 
 def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, args: argparse.Namespace) -> Report:
@@ -114,12 +138,13 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 def command(args: argparse.Namespace) -> Sequence[str]:
     """The words that ask for the same figures."""
     words = ["rescore", "report", str(args.dump)]
+    words += ["--untuned"] if args.untuned else []
     for path, weight in args.lm:
         words += ["--lm", f"{path}={weight:g}" if weight != 1 else str(path)]
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
     words += ["--paths", str(args.paths), "--part", args.part, "--seed", str(args.seed)]
-    for name in ("top_k", "tokenizer", "tune_sequences", "passes", "neural", "neural_alpha", "neural_paths", "latency"):
+    for name in ("top_k", "tokenizer", "tune_sequences", "settings", "passes", "neural", "neural_alpha", "neural_paths", "latency"):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     words += ["--model", args.model, *(() if args.passes else ("--gpu", args.gpu)), "--length", str(args.length)]

@@ -20,7 +20,7 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-TABLED = {"open": (16, 32, 64, 128), "tree": (16, 32, 64, 128), "tree_base": (16, 32, 64, 128), "parallel_base": (None,), "parallel_rescored": (None,)}
+TABLED = {"open": (16, 32, 64, 128), "tuned": (16, 32, 64, 128), "tree": (16, 32, 64, 128), "tree_base": (16, 32, 64, 128), "parallel_base": (None,), "parallel_rescored": (None,)}
 Values = dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
         beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
         return Tile(name=families.label(name), figure=f"{efficiency[name]:.2f}", beside=beside)
 
-    trees = "tree" if "tree_16" in efficiency else "tree_base"
+    trees = next((name for name in ("tuned", "tree") if f"{name}_16" in efficiency), "tree_base")
     paths = "parallel_rescored" if "parallel_rescored" in efficiency else "parallel_base"
     shown = ("base", paths, f"{trees}_16", f"{trees}_64", "open_16", "open_64", "oracle")
     return tuple(tile(name) for name in shown if name in efficiency)

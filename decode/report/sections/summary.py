@@ -13,7 +13,7 @@ from rescore.decode.report.sections.differences import SIGNIFICANT
 def section(figures: Figures) -> Section:
     prose = [_headroom(figures)]
     prose += [text for n in EQUAL if (text := _trees(figures, n))]
-    prose += [text for text in (_paths(figures), _neural(figures), _control(figures), _open(figures), _loops(figures)) if text]
+    prose += [text for text in (_calibrated(figures), _paths(figures), _neural(figures), _control(figures), _open(figures), _loops(figures)) if text]
     return Section(key="summary", title="In short", prose=prose)
 
 
@@ -36,6 +36,14 @@ def _trees(figures: Figures, n: int) -> str:
         f"A tree of {n} nodes with the language model recovers {share:.0%} of the headroom{_range(figures, f'tree_{n}', 'headroom_recovered')}, "
         f"without it {alone:.0%}: the language model {_effect(difference)}."
     )
+
+
+def _calibrated(figures: Figures) -> str:
+    """What honest probabilities are worth to the same trees."""
+    shares = figures.overall["headroom_recovered"]
+    found = [(n, difference) for n in EQUAL if f"tuned_{n}" in shares and (difference := _difference(figures, f"tuned_{n}", f"tree_{n}"))]
+    parts = [f"at {n} nodes {shares[f'tuned_{n}']:.0%}{_range(figures, f'tuned_{n}', 'headroom_recovered')}, {_signed(one)} before{_p(one)}" for n, one in found]
+    return f"Calibrated trees recover more of it: {'; '.join(parts)}." if parts and all(_sign(one) > 0 for _, one in found) else ""
 
 
 def _paths(figures: Figures) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rescore.decode.analyses.weights import Weights
-from rescore.decode.report import numbers, plots
+from rescore.decode.report import families, numbers, plots
+from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table, View
 
 TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def section(found: Weights) -> Section:
+def section(found: Weights, trees: TreeCalibrations) -> Section:
     return Section(
         key="weights",
         title="Weights",
@@ -17,9 +20,27 @@ def section(found: Weights) -> Section:
         prose=(
             "Block efficiency of the best string of the lattice over the paper's grid of alpha, on each task's tuning sequences, against the best of the grid; the table tells what the chosen "
             "weight brings on the held-out sequences. A flat top says that one weight serves all.",
+            f"Trees under a calibrated q have a weight of each kind for every head, {trees.source}: what head and language model count, how much of the heads' liking for frequent words is "
+            "taken back (prior), and what a token costs more that a head does not list (floor).",
         ),
-        parts=(_plot(found), _table(found)),
+        parts=(_plot(found), _table(found), _calibrations(trees)),
     )
+
+
+def _calibrations(trees: TreeCalibrations) -> Table:
+    """Of closed and open trees, slot by slot, and what the running text's contexts count."""
+    rows = []
+    for name, calibration in trees.rows():
+        text = "not used" if calibration.text is None else ", ".join(f"{strength:.3g}" for strength in calibration.text)
+        of_slots = zip(*(np.broadcast_to(np.array(getattr(calibration, weight)), _slots(trees)).tolist() for weight in ("head", "alpha", "prior", "floor")))
+        for slot, values in enumerate(of_slots if name != "lm_text" else ()):
+            rows.append((numbers.text(families.label(name)), numbers.count(slot + 2), *(numbers.decimal(value) for value in values), numbers.text(text)))
+    headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text's strengths")
+    return Table(title="Weights of calibrated trees", headers=headers, rows=rows)
+
+
+def _slots(trees: TreeCalibrations) -> int:
+    return max(len(getattr(calibration, weight)) for _, calibration in trees.rows() for weight in ("head", "alpha", "prior", "floor"))
 
 
 def _plot(found: Weights) -> Plot:

@@ -1,0 +1,44 @@
+"""The calibrations of a report's trees, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rescore.decode.calibration import Calibration
+from rescore.decode.settings import Settings
+from rescore.decode.tune_trees import TreeTuning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeCalibrations:
+    """Of open trees, of closed ones (None: not shown), and of the control, model and running text without heads.
+
+    source: how they were found, as a phrase.
+    """
+
+    open: Calibration = field(default_factory=Calibration)
+    closed: Calibration | None = None
+    alone: Calibration = field(default_factory=lambda: Calibration().without_heads())
+    source: str = "the default, not tuned"
+
+    @classmethod
+    def of_tuning(cls, tuned: TreeTuning) -> TreeCalibrations:
+        return cls(open=tuned.open.overall, closed=tuned.closed.overall, alone=tuned.alone.overall, source="tuned on the tuning part of this dump")
+
+    @classmethod
+    def of_settings(cls, settings: Settings, name: str) -> TreeCalibrations:
+        """ValueError of settings of several models, which calibrate no trees."""
+        found = {kind: settings.calibration(kind) for kind in ("open", "closed", "alone")}
+        return cls(**found, source=f"of the settings {name}")
+
+    def rows(self) -> Iterator[tuple[str, Calibration]]:
+        """Names of drafters without their budget, and their calibrations."""
+        if self.closed is not None:
+            yield "tuned", self.closed
+        yield "open", self.open
+        yield "lm_text", self.alone
+
+    def to_json(self) -> dict[str, Any]:
+        return {"trees": self.source, **{f"{name}_trees": calibration.to_json() for name, calibration in self.rows()}}
