@@ -75,7 +75,8 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
     batches = _batches(options, SHOWN)
     by_batch = {batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches}
     best = "; ".join(f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, {fastest(found).times_plain:.2f} times plain decoding" for batch, found in by_batch.items())
-    source = "Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
+    modelled = ", but for the neural rescorer's passes, which are modelled too" if any(way.small for way in all_ways) else ""
+    source = f"Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here{modelled}." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
     return Section(
         key="cost",
         title="Cost",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.report import numbers, plots
+from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 
 
@@ -51,7 +51,7 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
 def _table(table: dict[str, Any], title: str) -> Table:
     rows = [
         (
-            numbers.text(row["name"]),
+            numbers.text(row["name"] if row["model"] else families.label(row["name"])),  # names of models are the user's
             *(numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task])) for task in table["tasks"]),
             numbers.decimal(row["mean"], 3, numbers.interval(row["mean_interval"])),
         )

@@ -12,7 +12,7 @@ from rescore.decode.run import DumpResult
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:
     """result: of the drafters, the neural ones among them; orders: the first language model cut to each order, with the neural ones beside."""
-    beam = f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree." if BEAM in neural.names else ""
+    beam = f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree, to be compared with trees of as many nodes rather than with paths." if BEAM in neural.names else ""
     return Section(
         key="neural",
         title="Neural rescoring",
@@ -20,7 +20,7 @@ def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, 
         prose=(
             f"The lattice rescored slot by slot with {neural.name} at weight {neural.alpha:g}, which is not tuned: the best candidate after those chosen before, greedily. "
             f"A neural model has no states that paths share, so its globally best string cannot be searched for.{beam}",
-            f"It ran on {neural.machine}, all sequences of a block side by side, its reading of the text included; only lattices that decoding visits are rescored. "
+            f"It ran on {neural.machine}, all sequences of a block side by side, its reading of the text included; only lattices that decoding visits are rescored. Times are wall times. "
             "Its block efficiencies are in the first table of the page and, beside the orders of the n-gram model, in that of language models.",
         ),
         parts=(_times(neural, result), _differences(neural, orders.result if orders else result, orders, seed)),
