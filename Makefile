@@ -1,4 +1,4 @@
-# make demo    install into .venv, rescore the shipped dumps, write build/demo/
+# make demo    install into .venv, rescore the shipped dumps, write build/demo/ with a report
 # make test    install what the tests need, test the built wheel, check the editable install
 # make develop editable install for working on the sources
 
@@ -18,7 +18,7 @@ $(VENV)/created:
 	touch $@
 
 $(VENV)/installed: $(VENV)/created $(SOURCES)
-	$(PIP) install --no-warn-script-location -c constraints.txt .
+	$(PIP) install --no-warn-script-location -c constraints.txt ".[report]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -26,7 +26,8 @@ demo: $(VENV)/installed
 	$(RUN)/rescore run $(DEMO)/forced $(DEMO)/sampled --lm $(DEMO)/demo.ngram \
 	    --json build/demo/run.json --drafts build/demo/drafts.parquet
 	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --best 6 -o build/demo
-	@echo "build/demo/: run.json, drafts.parquet and the pictures named above"
+	$(RUN)/rescore report $(DEMO)/forced --lm $(DEMO)/demo.ngram -o build/demo/report.html
+	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
 
 # The whole suite against the wheel, then what could differ in an editable install. pytest exits 5 when it
 # finds no test; make stops at that as at any failure.

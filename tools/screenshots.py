@@ -17,6 +17,7 @@ from typing import Any
 from rescore.lm.atomic import replacing
 
 DESKTOP, PHONE = {"width": 1200, "height": 840}, {"width": 360, "height": 740}
+SHOWN = ("report-desktop-light.png", "report-phone-dark.png", "report-curves-desktop-light.png", "report-lattice-desktop-light.png", "report-lattice-phone-dark.png")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -66,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, metavar="REPORT.html")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures"), metavar="DIR")
-    parser.add_argument("--only", action="append", metavar="NAME", help="write only the picture of this name; may be given several times")
+    parser.add_argument("--only", action="append", metavar="NAME", help="write the picture of this name; may be given several times (default: those that README and docs show)")
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -77,7 +78,7 @@ def main() -> None:
         browser.close()
     args.out.mkdir(parents=True, exist_ok=True)
     for name, png in pictures.items():
-        if not args.only or name in args.only:
+        if name in (args.only or SHOWN):
             small = reduced(png)
             with replacing(args.out / name) as file:
                 file.write(small)
