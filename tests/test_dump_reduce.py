@@ -177,6 +177,16 @@ def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dty
         assert (np.abs(ours - best) <= STEP[dtype] * np.abs(best)).all()
 
 
+@pytest.mark.parametrize(("suffix", "dtype"), FORMS)
+def test_every_form_goes_through_a_report(made, tmp_path, capsys, suffix, dtype):
+    pytest.importorskip("plotly")
+    dump = reduce(capsys, tmp_path, made[1], suffix, dtype)
+    result = cli.call(capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-")
+    assert result.status == 0 and (tmp_path / "report.html").stat().st_size > 1 << 20
+    (row,) = [line for line in result.out.splitlines() if line.startswith("| base |")][:1]
+    assert [cell.split()[0] for cell in row.split("|")[3:-4]] == [f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()]
+
+
 def tied(arrays: dict) -> dict:
     """All logits of head 1 equal, so that the text alone says which token was taken."""
     logits = arrays["logits"].copy()
