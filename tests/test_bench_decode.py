@@ -43,7 +43,8 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
     models = ["--lm", world / "lm.ngram", "--neural", world / "model.safetensors", "--draft-model", world / "model.safetensors", "--paths", 3]
     report = cli.figures(capsys, *words(world, *models, "--batch", 1, "--batch", 4, "--limit", 2))
     assert {"cpu", "cores", "torch", "device"} <= report["machine"].keys() and report["settings"]["prompts"] == 4
-    names = ["plain", "base", "rescored", "parallel 3, rows", "parallel 3, tree", "tree 16", "tree 32", "tree 64", "tree auto", "neural", "draft model, 4", "ngram 16"]
+    names = ["plain", "base", "rescored", "parallel 3, rows", "parallel 3, tree", "tree 16", "tree 32", "tree 64", "tree auto",
+             "open 16", "open 32", "open 64", "open auto", "neural", "draft model, 4", "ngram 16"]  # fmt: skip
     for batch in (1, 4):
         rows = [row for row in report["results"] if row["batch"] == batch]
         assert [row["drafter"] for row in rows] == names

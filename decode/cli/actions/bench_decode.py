@@ -98,8 +98,8 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
             yield one(f"parallel {paths}, tree", "parallel", layout="tree")
             for nodes in (*SIZES, "auto"):
                 yield one(f"tree {nodes}", "tree", nodes=nodes)
-            for kind in ("tuned", "open") if args.settings else ():
-                for nodes in SIZES:
+            for kind in ("tuned", "open") if args.settings else ("open",) if len(args.lm) == 1 else ():
+                for nodes in (*SIZES, "auto"):
                     yield one(f"{kind} {nodes}", kind, nodes=nodes)
         if args.neural:
             yield one("neural", "neural", paths=1)
