@@ -65,7 +65,7 @@ def test_settings_add_calibrated_trees(world, capsys):
     write_settings(world / "s.json", world / "lm.ngram")
     report = cli.figures(capsys, *words(world, "--settings", world / "s.json", "--batch", 1, "--limit", 1))
     assert report["settings"]["settings"] == str(world / "s.json")
-    assert [row["drafter"] for row in report["results"]][-6:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64)]
+    assert [row["drafter"] for row in report["results"]][-8:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64, "auto")]
     assert not any(row["different_texts"] for row in report["results"])
     assert "--settings: not used with --replay" in cli.refusal(capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2)
 
