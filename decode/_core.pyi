@@ -151,7 +151,7 @@ def best_tree(
 
 @final
 class ContextModel:
-    """Counts of the n-grams of one running text, n <= order. Not to be extended while another thread reads it."""
+    """Counts of the n-grams of one running text, n <= order. Several threads may search it at once."""
 
     def __init__(self, *, order: int) -> None: ...
     @property
@@ -165,7 +165,7 @@ class ContextModel:
         """Tokens of the text."""
 
     def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Read on: tokens [n], at least 0; nothing of them is read if one is refused."""
+        """Read on: tokens [n], at least 0; nothing of them is read if one is refused. RuntimeError while another thread searches."""
 
     def mixture(self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
         """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of tokens [n], and rest."""

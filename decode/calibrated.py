@@ -52,8 +52,9 @@ class CalibratedRescorer:
         histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text` made, extended by all
         of them; none if the calibration has no use for them. ValueError if they are missing.
         """
-        if bool(texts) != self.reads_text:
-            raise ValueError("texts: expected " + ("none: the calibration does not use the running text" if texts else "the running text of every lattice"))
+        if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
+            why = f"those of {expected} lattices" if self.reads_text else "none: the calibration does not use the running text"
+            raise ValueError(f"texts: expected {why}, got {len(texts)}")
         states = self.model.core.start_batch(np.ascontiguousarray(histories, np.int32), self.threads)
         alpha, weights = self.calibration.weights(sausages.slots)
         return Trees.of_core(_core.open_tree(self.model.core, states[None], sausages.ids, sausages.cost, alpha, weights, open=self.calibration.open,

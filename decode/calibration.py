@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ MAX_TEXT_ORDER = 8
 class Calibration:
     """Weights of every slot, or one for all. With p the language model's distribution after a prefix,
 
-        q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates, u(w) being -ln of w's unigram probability
+        q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates, u(w) being -ln of w's unigram probability, at most 32
         q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
 
     rest being the cost of a token outside the candidates if such tokens shared evenly what the candidates leave of the head's mass.
@@ -87,5 +86,5 @@ def check_numbers(name: str, values: tuple[float, ...], least: float) -> None:
     for number in values:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise TypeError(f"{name}: expected numbers, got {number!r:.80}")
-        if not (math.isfinite(number) and least <= number <= MOST):
-            raise ValueError(f"{name}: expected numbers from {least:g} to {MOST:g}, got {number}")
+        if not least <= number <= MOST:  # nor is NaN
+            raise ValueError(f"{name}: expected numbers from {least:g} to {MOST:g}, got {number!r:.80}")

@@ -14,7 +14,7 @@ from rescore.decode.replays.calibrated import running_texts
 from rescore.lattice.block import Block
 from rescore.lm.ngram import NGram
 
-LEAST_MASS = 1e-6  # as in csrc/open_tree.cc
+LEAST_MASS, RAREST = 1e-6, 32.0  # as in csrc/open_tree.cc
 LEAST_P = 1e-300
 MOST_ROWS = 30_000  # of a slot
 
@@ -51,7 +51,7 @@ def calibration_choices(block: Block, model: NGram, text: tuple[float, ...] | No
     features = np.zeros((rows, slots, width + 1, 4))
     features[..., :width, 0] = np.where(listed, -cost, 0)
     features[..., :width, 1] = np.log(np.maximum(p, LEAST_P))
-    features[..., :width, 2] = model.distribution(0).astype(np.float64)[ids]
+    features[..., :width, 2] = np.minimum(model.distribution(0).astype(np.float64), RAREST)[ids]
     features[..., width, 0] = -np.log((model.vocab_size - listed.sum(axis=-1)) / left)
     features[..., width, 3] = -1
     offset = np.zeros((rows, slots, width + 1))

@@ -104,9 +104,9 @@ def _count(value: Any, name: str) -> int:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """The object of a JSON file of a stranger; infinities in it are NaN. ValueError, with the file's name, where there is none."""
+    """The object of a JSON file of a stranger; infinities in it, and whole numbers that no float can hold, are NaN. ValueError, with the file's name, where there is none."""
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=lambda name: math.nan)
+        value = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=lambda name: math.nan, parse_int=lambda digits: int(digits) if len(digits) < 300 else math.nan)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
     if not isinstance(value, dict):

@@ -28,6 +28,8 @@ class ModelFile:
 
     def open(self) -> NGram:
         """The model; ValueError if another one has its name now."""
+        if not self.path.exists():
+            raise FileNotFoundError(f"{self.path}: expected the model that the settings were tuned with, got no such file: settings name it relative to their own folder")
         size, crc32 = identity(self.path)
         if (size, crc32) != (self.bytes, self.crc32):
             raise ValueError(

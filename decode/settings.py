@@ -118,9 +118,11 @@ class Settings:
         if size > MOST_BYTES:
             raise ValueError(f"{path}: expected a settings file of at most {MOST_BYTES} bytes, got {size}")
         try:
-            return cls.from_json(json.loads(path.read_bytes()), path.resolve().parent)
-        except RecursionError:
-            raise ValueError(f"{path}: expected a settings file, got JSON nested without end") from None
+            value = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: expected a settings file of rescore tune, got text that does not read as JSON: {error}") from None
+        try:
+            return cls.from_json(value, path.resolve().parent)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {error}") from error
 

@@ -52,10 +52,15 @@ def test_without_candidates_an_open_lattice_is_the_model_alone(lm):  # noqa: F81
     assert np.exp(tree.logq[top]) == pytest.approx(np.sort(first)[::-1][: top.sum()], abs=1e-6)
 
 
+def test_no_lattices(lm):  # noqa: F811
+    none = Sausage(ids=np.zeros((0, 2, 1), np.int32), cost=np.ones((0, 2, 1), np.float32))
+    assert CalibratedRescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
+
+
 def test_misuse(lm):  # noqa: F811
     sausage = Sausage(ids=np.zeros((1, 2, 1), np.int32), cost=np.ones((1, 2, 1), np.float32))
     history = np.zeros((1, 2), np.int32)
-    with pytest.raises(ValueError, match="texts: expected the running text of every lattice"):
+    with pytest.raises(ValueError, match="texts: expected those of 1 lattices, got 0"):
         CalibratedRescorer(lm).trees(sausage, history)
     without = CalibratedRescorer(lm, Calibration(text=None))
     with pytest.raises(ValueError, match="text: this calibration does not use the running text"):

@@ -204,6 +204,7 @@ def test_models_from_files(demo, tmp_path):
         ('{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 0.5}, "verified_per_pass": {"base": 8}}]}', "base: tokens_per_pass: expected"),
         ('{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": NaN}, "verified_per_pass": {"base": 8}}]}', "base: tokens_per_pass: expected"),
         ('{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1}, "verified_per_pass": {"base": NaN}}]}', "verified_per_pass of base: expected a finite number, got nan"),
+        ('{"settings": {}, "overall": [{"dump": "a", "block_efficiency": {"base": 1%s}, "verified_per_pass": {"base": 8}}]}' % ("0" * 400), "base: tokens_per_pass: expected a finite number"),
     ],
 )
 def test_refused_reports(tmp_path, text, message):

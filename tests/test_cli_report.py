@@ -57,6 +57,19 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
     assert "--tune-sequences: the settings have divided the dump" in both
 
 
+def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
+    dump, lm = files / "dump", files / "lm.ngram"
+    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    made = ("report", dump, "--settings", files / "s.json", "-o", files / "r.html")
+    assert "--lm: the settings name the models" in cli.refusal(capsys, *made, "--lm", lm, status=2)
+    cli.make_model(lm, cli.dumps.sequences()[:2], order=2)
+    assert "lm.ngram: expected the model that the settings were tuned with" in cli.refusal(capsys, *made)
+    lm.unlink()
+    for words in (made, ("run", dump, "--settings", files / "s.json")):
+        assert "lm.ngram: expected the model that the settings were tuned with, got no such file: settings name it relative to their own folder" in cli.refusal(capsys, *words)
+    assert not (files / "r.html").exists()
+
+
 def test_page_without_models_and_with_one_task(capsys, files):
     assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
     page = (files / "report.html").read_text()

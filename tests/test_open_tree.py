@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from test_best_tree import prefixes
 from rescore import _core
 
 VOCAB = 5
-LEAST_MASS = 1e-6
+LEAST_MASS, RAREST = 1e-6, 32.0
 numbers = st.floats(0, 2)
 
 
@@ -40,7 +41,7 @@ def steps(problem, prefix):
         p = Text(history, strength).distribution(tuple(prefix), p)
     rest = math.log(max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS))
     others = -head[t] * rest - floor[t]
-    weight = {w: -head[t] * np.float32(c) + prior[t] * lm.arcs[()][w] + alpha[t] * math.log(p[w]) for w, c in slot.items()}
+    weight = {w: -head[t] * np.float32(c) + prior[t] * min(lm.arcs[()][w], RAREST) + alpha[t] * math.log(p[w]) for w, c in slot.items()}
     left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
     total = np.logaddexp.reduce([*weight.values(), left])
     if opened:
@@ -99,6 +100,33 @@ def test_q_sums_to_one_over_the_vocabulary():
     assert np.exp(logq.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
     closed = search((*problem[:-1], False), VOCAB)
     assert closed[4] == 2 and set(closed[3][0, :2]) <= set(logq)  # the same q, among the candidates alone
+
+
+@pytest.mark.parametrize("unseen_cost", [40.0, 1000.0])
+def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
+    """The text has token 4, a candidate too: its cost in the model, which stands for no count, must not make its q."""
+    seen = [-math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
+    problem = (unigrams([*seen, unseen_cost]), [[(2, 0.5), (4, 3.0)]], ([0.5], [0.75], [0.2], [-3.5]), [1, 4, 2], [28.0, 9.0], False)
+    tokens, *_, logq, _ = search(problem, 2)
+    assert {(token,): pytest.approx(q, abs=1e-5) for token, q in zip(tokens[0].tolist(), logq[0].tolist())} == enumerated(problem)
+    assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)
+
+
+def test_a_text_does_not_grow_while_it_is_searched():
+    text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
+    rows = {"states": np.zeros((1, 64), np.uint32), "ids": np.zeros((64, 8, 1), np.int32), "cost": np.ones((64, 8, 1), np.float32)}
+    search = threading.Thread(target=lambda: [call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)])
+    search.start()
+    refused = ""
+    while search.is_alive() and not refused:
+        try:
+            text.extend(np.zeros(0, np.int32))
+        except RuntimeError as error:
+            refused = str(error)
+    search.join()
+    assert refused == "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees"
+    text.extend(np.zeros(1, np.int32))
+    assert text.size == VOCAB + 1
 
 
 @settings(max_examples=200)

@@ -184,7 +184,7 @@ def test_refusals(world, tmp_path):
     dump, model = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
     with pytest.raises(ValueError, match="tune: expected at least one language model, got none"):
         tune(dump, [])
-    with pytest.raises(ValueError, match="tune: expected at least one sequence to tune on, got none"):
+    with pytest.raises(ValueError, match="tune: expected at least one sequence to tune on, got none .*: a task needs two, one of which is reported on"):
         tune(dump, model, split=Split.of_dump(dump, 0))
     cli.make_dump(tmp_path / "other")
     with pytest.raises(ValueError, match="split: made of another dump than"):
@@ -256,6 +256,8 @@ def changed(text: str, path: str, value) -> str:
         ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one for each of 3 slots"),
         ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 10000, got nan"),
         ("paths.head", [-1], "paths: head: expected numbers from 0 to 10000, got -1"),
+        ("paths.head", [10**400], "paths: head: expected numbers from 0 to 10000, got 1000"),
+        ("trees.open.overall.head", [10**400], "head: expected numbers from 0 to 10000, got 1000"),
         ("paths.head", "1", "paths: head: expected a list of 1 to 1024 numbers"),
         ("scalar_alpha.trees", math.inf, "scalar_alpha: expected numbers"),
         ("trees", None, "trees: expected calibrations of one model, null of several"),
@@ -280,7 +282,7 @@ def test_hostile_settings(good, world, path, value, message):
 
 
 def test_files_that_are_no_settings(good, world, tmp_path):
-    for text, message in (("", "Expecting value"), ("[" * 100_000, "nested without end"), ("[]", "format: expected 'rescore settings', got \\[\\]"), (good[:-20], "Expecting")):
+    for text, message in (("", "expected a settings file of rescore tune, got text that does not read as JSON: Expecting value"), ("[" * 100_000, "does not read as JSON: .*recursion"), ("[]", "format: expected 'rescore settings', got \\[\\]"), (good[:-20], "Expecting")):
         (tmp_path / "s.json").write_text(text)
         with pytest.raises(ValueError, match=f"s.json: .*{message}"):
             Settings.load(tmp_path / "s.json")

@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <stdexcept>
+
 #include "context_model.h"
 
 namespace rescore {
@@ -12,6 +14,7 @@ using namespace nb::literals;
 namespace {
 
 void extend(ContextModel& model, In<int32_t, 1> tokens) {
+  if (model.is_read()) throw std::runtime_error("extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees");
   for (size_t i = 0; i < tokens.shape(0); ++i)
     if (tokens.data()[i] < 0) throw nb::value_error(("tokens[" + std::to_string(i) + "]: expected a token id, got " + std::to_string(tokens.data()[i])).c_str());
   for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i]);

@@ -65,6 +65,7 @@ Trees open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, 
       throw std::out_of_range("texts: expected token ids below the model's vocabulary size " + std::to_string(lm.vocab_size) + ", got " +
                               std::to_string(text->greatest_token()));
   }
+  const ContextModel::Reading reading(texts);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   return trees(batch.rows, nodes, threads, [&](int64_t b, TreeOutput out) {

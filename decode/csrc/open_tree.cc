@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint64_t kBlock = 64;       // costs of a list compared at once
 constexpr double kLeastMass = 1e-6;   // that a head leaves to what it does not list: rounded to float16, its candidates may sum to 1 and more
+constexpr double kRarest = 32;         // nats: what a model gives never-seen tokens instead, 227 or 1000, is no measure of how rare they are
 constexpr double kSlack = 1e-5;       // nats, for rounding where a bound only saves work
 
 double log_sum(const double* values, int count) {
@@ -126,7 +127,7 @@ void OpenTreeSearch::weigh_candidates() {
   for (int i = 0; i < slot.count; ++i) {
     const double logp = log_p(seen(slot.tokens[i]), lm_cost[i]);
     listed += std::exp(logp);
-    weight[i] = weights_.prior[slot_] * lm_->cost(slot.tokens[i]) - weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] +
+    weight[i] = weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) - weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] +
                 weights_.lm[slot_] * logp;
   }
   weight[slot.count] = others_[slot_] + std::log(std::max(1 - listed, kLeastMass));

@@ -2,7 +2,7 @@
 //
 // In slot t, after a prefix, with p the n-gram model's distribution, interpolated with that of the running text:
 //
-//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram probability
+//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram probability, at most 32
 //     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
 //
 // rest_t is the cost of a token outside the candidates if they shared what the head's candidates leave of its mass. p sums to

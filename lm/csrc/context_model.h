@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,6 +60,23 @@ class ContextModel {
     for (uint32_t node = nodes_[state].first_child; node != kNone; node = nodes_[node].sibling) see(nodes_[node].token, nodes_[node].count);
   }
 
+  // Held while threads search: a text must not grow under a search.
+  class Reading {
+   public:
+    explicit Reading(const std::vector<const ContextModel*>& texts) : texts_(texts) {
+      for (const ContextModel* text : texts_) ++text->readers_;
+    }
+    ~Reading() {
+      for (const ContextModel* text : texts_) --text->readers_;
+    }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+   private:
+    const std::vector<const ContextModel*>& texts_;
+  };
+  bool is_read() const { return readers_ > 0; }
+
   // Distinct tokens of the text, the most frequent first.
   const std::vector<uint32_t>& by_count() const { return by_count_; }
 
@@ -79,6 +97,7 @@ class ContextModel {
 
   uint32_t order_, longest_ = 0, greatest_ = 0;
   uint64_t tokens_ = 0;
+  mutable std::atomic<int> readers_{0};
   std::array<uint32_t, kMaxOrder> active_{};  // the nodes of the last 0, 1, .. tokens
   std::vector<Node> nodes_;
   std::vector<uint32_t> table_;  // open addressing over nodes_ by (parent, token)

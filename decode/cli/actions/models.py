@@ -10,6 +10,7 @@ from pathlib import Path
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
 from rescore.decode.draft import Rescorer
 from rescore.decode.replays.standard import check_models
+from rescore.decode.settings import Settings
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
@@ -56,6 +57,17 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
         if len(alpha) not in (1, dump.header.heads - 1):
             raise Misuse(f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, got {len(alpha)}")
     return Rescorer(models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads)
+
+
+def open_settings(args: argparse.Namespace) -> Settings | None:
+    """Those of --settings; their models are the command's unless --lm names others."""
+    if not args.settings:
+        return None
+    settings = Settings.load(args.settings)
+    if not args.lm:
+        settings.open_models()  # each is there, and the one that it was
+        args.lm = [(model.path, 1 / len(settings.models)) for model in settings.models]
+    return settings
 
 
 @contextmanager

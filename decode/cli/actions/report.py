@@ -39,9 +39,9 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse("--neural-alpha and --neural-paths are for a neural model: give --neural as well")
     plotly_source()  # its absence is told before the work
     (dump,) = models.open_dumps([args.dump], args)
-    found = Settings.load(args.settings) if args.settings else None
-    if found and not args.lm:
-        args.lm = [(model.path, 1 / len(found.models)) for model in found.models]
+    if args.settings and args.lm:
+        raise Misuse("--lm: the settings name the models, whose weights they hold")
+    found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
     own = found is not None and is_tuned_on(found, dump)
     if own and args.tune_sequences is not None:

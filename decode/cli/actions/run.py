@@ -44,9 +44,7 @@ def call(args: argparse.Namespace) -> None:
     if args.drafts and args.drafts.suffix not in SUFFIXES:
         raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
     dumps = models.open_dumps(args.dumps, args)
-    settings = Settings.load(args.settings) if args.settings else None
-    if settings and not args.lm:
-        args.lm = [(model.path, 1 / len(settings.models)) for model in settings.models]
+    settings = models.open_settings(args)
     rescorer = models.open_rescorer(args, dumps)
     parts = parts_of(dumps, args, settings)
     options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
