@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Rescorer
 from rescore.decode.drafters.draft import Drafter
 from rescore.decode.drafters.draft_model import DraftModelDrafter
@@ -75,6 +76,7 @@ def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Draft
     yield "rescored", PathDrafter(slots, rescorer), TreeLayout()
     yield "parallel", PathDrafter(slots, rescorer, paths=PATHS), BatchLayout(PATHS)
     yield "tree", TreeDrafter(slots, rescorer, nodes=NODES), wide
+    yield "open", TreeDrafter(slots, CalibratedRescorer(lm), nodes=NODES), wide
     yield "neural", NeuralDrafter(slots, neural), wide
     yield "draft model", DraftModelDrafter(other.target, gamma=4, vocab_size=vocab_size, drawn=False), TreeLayout()
 
