@@ -26,8 +26,8 @@ drafters  tree      the N most probable prefixes of the heads' lattice,
           draft     what a small model writes ahead
           ngram     a tree of --lm alone, without any head
           tuned     a tree calibrated by rescore tune, with --settings
-          open      such a tree with tokens that no head lists, from the
-                    language model and the text so far
+          open      such a tree with tokens that no head lists, from --lm
+                    and the text so far; calibrated by --settings, or not
           none      plain decoding, a token a pass
 below     passes    of the model, the prompt's included
           accepted  share of the drafts whose first, second, .. token was kept
@@ -50,7 +50,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     model_arguments.add_model(parser)
     drafting_arguments.add_drafting(parser)
     parser.add_argument("--drafter", choices=drafting_arguments.DRAFTERS, metavar="NAME",
-                        help="default: neural or draft if such a model is given, open with --settings, else tree (rescored where the model reads no trees), ngram, or none, by what there is")
+                        help="default: neural or draft if such a model is given, open with --settings or one --lm, else tree (rescored where the model reads no trees), ngram, or none, by what there is")
     parser.add_argument("--layout", choices=("tree", "rows"), help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)")
     add_decoding(parser)
     parser.add_argument("--compare", action="store_true", help="decode plainly as well, and show passes and times of both")
