@@ -13,20 +13,17 @@ from rescore import _core
 from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Trees
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.lattice.block import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibratedReplay:
+class CalibratedReplay(Budgeted):
     """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
 
     rescorer: CalibratedRescorer
     budgets: Mapping[str, int]
     top_k: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         began = time.perf_counter()
@@ -53,9 +50,7 @@ def running_texts(rescorer: CalibratedRescorer, block: Block) -> Iterator[tuple[
     """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included."""
     tokens = block.tokens.astype(np.int32)
     bounds = block.prompt_offsets
-    prompts = [block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32) for s in range(block.sequences)]
-    texts = [text for prompt in prompts if (text := rescorer.text(prompt)) is not None]
-    assert len(texts) == block.sequences, "the calibration has a use for the text"
+    texts = [rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)]
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])

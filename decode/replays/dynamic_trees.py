@@ -8,20 +8,17 @@ from dataclasses import dataclass
 
 from rescore.decode.dynamic_tree import WIDTH, dynamic_trees
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.lattice.block import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicTreeReplay:
+class DynamicTreeReplay(Budgeted):
     """budgets: n of each name; one tree, of the greatest, serves all. width: see `dynamic_trees`."""
 
     budgets: Mapping[str, int]
     width: int = WIDTH
     top_k: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         sausages = block.sausages(k=self.top_k)

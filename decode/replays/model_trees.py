@@ -8,21 +8,18 @@ from dataclasses import dataclass
 
 from rescore.decode.draft import propose_trees
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.lattice.block import Block
 from rescore.lm.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReplay:
+class ModelReplay(Budgeted):
     """budgets: n of each name; one search, of the greatest, serves all."""
 
     model: NGram
     budgets: Mapping[str, int]
     threads: int = 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.model.order - 1)

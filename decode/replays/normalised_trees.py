@@ -10,6 +10,7 @@ import numpy as np
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
 
@@ -17,17 +18,13 @@ ROWS = 256  # lattices expanded at once: some 0.1 GB of transitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormalisedTreeReplay:
+class NormalisedTreeReplay(Budgeted):
     """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
 
     rescorer: Rescorer
     budgets: Mapping[str, int]
     temperature: float = 1.0
     top_k: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.rescorer.context)

@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.decode.static_tree import StaticTree
 from rescore.lattice.block import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticTreeReplay:
+class StaticTreeReplay(Budgeted):
     """budgets: n of each name, the first n nodes of `tree`."""
 
     tree: StaticTree
     budgets: Mapping[str, int]
     top_k: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         return worth_of_trees(self.tree.trees(block.sausages(k=self.top_k)), block.truth(), self.budgets)

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.replay import Worth, worth_of_trees
+from rescore.decode.replays.budgeted import Budgeted
 from rescore.lattice.block import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeReplay:
+class TreeReplay(Budgeted):
     """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
 
     rescorer: Rescorer
     budgets: Mapping[str, int]
     top_k: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.budgets)
 
     def worth(self, block: Block) -> dict[str, Worth]:
         sausages, histories = block.sausages(k=self.top_k), block.histories(slice(None), self.rescorer.context)
