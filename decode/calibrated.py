@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.calibration import Calibration
-from rescore.decode.draft import Trees
+from rescore.decode.trees import Trees
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lm.ngram import NGram

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Rescorer, Trees
+from rescore.decode.draft import Rescorer
+from rescore.decode.trees import Trees
 from rescore.lattice.sausage import Sausage
 
 Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Trees
 from rescore.decode.replay import Worth, worth_of_trees
 from rescore.decode.replays.budgeted import Budgeted
+from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
 
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.calibration import Calibration
-from rescore.decode.draft import Rescorer, Trees, alpha_of_slots
+from rescore.decode.draft import Rescorer, alpha_of_slots
 from rescore.decode.replay import accepted_of_drafts, visited_rows
 from rescore.decode.replays.calibrated import trees_of_block
+from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
