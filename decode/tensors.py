@@ -117,3 +117,8 @@ class TensorDrafts:
     count: Tensor
     exact: Tensor
     invalid: Tensor
+
+    @property
+    def single(self) -> TensorDrafts:
+        """Those of the first lattice, without B."""
+        return TensorDrafts(tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0])

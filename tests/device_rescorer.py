@@ -1,5 +1,6 @@
 """The kernels of a rescorer in the tests: on a GPU where there is one, else on the CPU through Triton's interpreter."""
 
+import numpy as np
 import torch
 
 from rescore.decode.device.rescoring import DeviceRescorer
@@ -15,3 +16,11 @@ def device_rescorer(rescorer: Rescorer) -> DeviceRescorer:
 
 def on_device(sausage, histories):
     return TensorSausage.of(sausage, DEVICE), torch.from_numpy(histories).to(DEVICE)
+
+
+def padded_histories(histories):
+    """int32 [B, 4], padding -1 in front."""
+    rows = np.full((len(histories), 4), -1, np.int32)
+    for row, history in zip(rows, histories):
+        row[4 - len(history) :] = history
+    return rows

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from device_rescorer import DEVICE, device_rescorer, on_device  # noqa: E402
+from device_rescorer import DEVICE, device_rescorer, on_device, padded_histories  # noqa: E402
 from oracle import Backoff, padded  # noqa: E402
 from test_best_paths import VOCAB, problems  # noqa: E402
 
@@ -25,22 +25,14 @@ def same(found, wanted):
         assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
 
 
-def rows_of(histories):
-    """int32 [B, 4], padding -1 in front."""
-    rows = np.full((len(histories), 4), -1, np.int32)
-    for row, history in zip(rows, histories):
-        row[4 - len(history) :] = history
-    return rows
-
-
 @settings(max_examples=40)
 @given(problems(), st.integers(1, 40))
 def test_equal_the_native_trees(problem, n):
     lms, batch, alphas, histories, _ = problem
     ids, cost = padded(batch)
     rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
-    found = device_rescorer(rescorer).trees(*on_device(Sausage(ids=ids, cost=cost), rows_of(histories)), n)
-    same(found, rescorer.trees(Sausage(ids=ids, cost=cost), rows_of(histories), n))
+    found = device_rescorer(rescorer).trees(*on_device(Sausage(ids=ids, cost=cost), padded_histories(histories)), n)
+    same(found, rescorer.trees(Sausage(ids=ids, cost=cost), padded_histories(histories), n))
     assert not found.invalid.any()
 
 
@@ -57,7 +49,7 @@ def test_equal_on_the_demo(demo):
 def test_ties_go_to_shallow_prefixes_then_to_low_ranks():
     """Every candidate costs the same: the order is that of depths and ranks alone."""
     ids, cost = np.tile(np.arange(4, dtype=np.int32), (1, 3, 1)), np.zeros((1, 3, 4), np.float32)
-    found = device_rescorer(Rescorer()).trees(*on_device(Sausage(ids=ids, cost=cost), rows_of([[]])), 11)
+    found = device_rescorer(Rescorer()).trees(*on_device(Sausage(ids=ids, cost=cost), padded_histories([[]])), 11)
     assert found.tokens[0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
     assert found.parents[0].tolist() == [-1] * 4 + [0] * 4 + [1] * 3
 

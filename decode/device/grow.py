@@ -14,9 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
+from rescore.decode.device.edges import expand
 from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed, to_nats
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
-from rescore.decode.device.look_up import keep_chain, match
+from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.resident import ResidentModels
 from rescore.decode.device.selection import choose, count_upto, threshold
 from rescore.decode.device.slots import Lattices, keep_starts, lattice_of, length_of, slot_of
@@ -72,19 +73,16 @@ def weigh(models, lattice, room, t, live, J: tl.constexpr, DEPTH: tl.constexpr, 
     for first in range(0, live, ROWS):
         at = first + tl.arange(0, ROWS)
         here = (at < live)[:, None]
-        child = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
-        cost = head + tl.zeros((ROWS, K_PAD), tl.float64)
-        for j in tl.static_range(J):
-            kept = j * DEPTH * N_PAD
-            own, state = match(models, j, room.chain + kept, room.owed + kept, N_PAD, at, here, token, listed, DEPTH)
-            cost += tl.load(lattice.alpha + j * lattice.slots + t) * own
-            tl.store(room.child_state + j * N_PAD * K_PAD + child, state, mask=here)
-        weight = tl.where(listed & here, to_fixed(cost), IMPOSSIBLE)
+        cost = expand(
+            models, lattice, t, token, head, listed, at, here, room.chain, room.owed, N_PAD, room.child_state, N_PAD * K_PAD, J, DEPTH, K_PAD
+        )  # fmt: skip
+        weight = tl.where(listed & here, to_fixed(cost / tl.load(lattice.temperature)), IMPOSSIBLE)
         possible = weight < IMPOSSIBLE
         above = tl.where(possible, weight - tl.min(weight, axis=1)[:, None], 0)
         total = tl.sum(tl.where(possible, tl.exp(-to_nats(above)), 0.0), axis=1)
         step = above + to_fixed(tl.log(tl.where(total > 0, total, 1.0)))[:, None]
         before = tl.load(room.live_cost + at, mask=at < live, other=0)[:, None]
+        child = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
         tl.store(room.child_cost + child, tl.where(possible, before + step, IMPOSSIBLE))
     return wrong
 

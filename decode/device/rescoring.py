@@ -9,14 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.tensors import TensorSausage, TensorTrees
+from rescore.decode.tensors import TensorDrafts, TensorSausage, TensorTrees
 from rescore.lm.ngram import NGram
 
+from .best import best
+from .compose import compose
 from .grow import grow
 from .resident import ResidentModels
 from .slots import Lattices
 
-MOST_NODES = 4096
+MOST_NODES, MOST_PATHS, MOST_STATES = 4096, 1024, 1 << 16
+STATES = 512  # in a slot: more than lattices of 8 x 16 reached (docs/gpu.md)
 
 
 class DeviceRescorer:
@@ -37,7 +40,17 @@ class DeviceRescorer:
             raise ValueError(f"nodes: expected 1 to {MOST_NODES}, got {n}")
         return grow(self.models, self.lattices(sausage, history), n)
 
-    def lattices(self, sausage: TensorSausage, history: Tensor) -> Lattices:
+    def paths(self, sausage: TensorSausage, history: Tensor, p: int, *, states: int = STATES) -> TensorDrafts:
+        """The p best strings. states: how many (slot, states of the models) are kept in each slot; `exact` says where that was enough."""
+        if not 1 <= p <= MOST_PATHS:
+            raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
+        if not 1 <= states <= MOST_STATES:
+            raise ValueError(f"states: expected 1 to {MOST_STATES}, got {states}")
+        lattices = self.lattices(sausage, history)
+        drafts = best(lattices, compose(self.models, lattices, states), p)
+        return drafts if sausage.is_batch else drafts.single
+
+    def lattices(self, sausage: TensorSausage, history: Tensor, temperature: float = 1.0) -> Lattices:
         """A batch as kernels take it."""
         device = self.models.device
         for name, tensor in (("sausage", sausage.ids), ("history", history)):
@@ -51,7 +64,8 @@ class DeviceRescorer:
         if histories.ndim != 2 or len(histories) != batch:
             raise ValueError(f"history: expected one row for each of {batch} lattices, got shape {list(history.shape)}")
         alpha, head = self._slot_weights(slots)
-        return Lattices(ids, cost, head, alpha, histories, slots, width, histories.shape[1])
+        of_all = torch.full((), temperature, dtype=torch.float64, device=device)
+        return Lattices(ids, cost, head, alpha, of_all, histories, slots, width, histories.shape[1])
 
     def _slot_weights(self, slots: int) -> tuple[Tensor, Tensor]:
         """alpha float64 [J, T] and head float32 [T]."""

@@ -28,7 +28,6 @@ class ResidentModels:
     keys, arcs  int64: the table
     backoffs    int64 [S]: backoff state and cost of every state but the roots
     roots       int64 [J, V]: the roots' arcs
-    lowest      float32 [J, V]: no less than this does a token cost after any context
     depth       N - 1 of the longest
     """
 
@@ -44,7 +43,6 @@ class ResidentModels:
         none = torch.zeros(0, dtype=torch.int64, device=device)
         self.backoffs = torch.cat([none, *(part[2] for part in parts)])
         self.roots = torch.stack([part[3] for part in parts]) if parts else torch.zeros(1, 1, dtype=torch.int64, device=device)
-        self.lowest = torch.stack([part[4] for part in parts]) if parts else torch.zeros(1, 1, device=device)
         self.buckets, self.keys, self.arcs = _table(torch.cat([none, *(part[0] for part in parts)]), torch.cat([none, *(part[1] for part in parts)]))
 
     @property
@@ -55,11 +53,11 @@ class ResidentModels:
     @property
     def bytes(self) -> int:
         """Of device memory."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots, self.lowest))
+        return sum(tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots))
 
 
-def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Of one model, whose states are numbered from `offset`: keys and packed arcs, packed backoffs and roots, the lowest costs."""
+def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of one model, whose states are numbered from `offset`: keys and packed arcs, packed backoffs and roots."""
     begin = torch.from_numpy(arrays.arc_begin.astype(np.int64)).to(device)
     token, cost, after = (torch.from_numpy(values).to(device) for values in (arrays.arc_token.astype(np.int32), arrays.arc_cost, _numbered(arrays.arc_next, offset)))
     packed = _packed(after, cost)
@@ -68,7 +66,7 @@ def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Te
     keys = (torch.repeat_interleave(state, begin[2:] - begin[1:-1]) << 32) | token[vocab_size:].long()
     owed = torch.from_numpy(arrays.backoff_cost).to(device)
     backoffs = _packed(torch.from_numpy(_numbered(arrays.backoff_state, offset)[1:]).to(device), owed[1:])
-    return keys, packed[vocab_size:], backoffs, packed[:vocab_size], torch.from_numpy(lowest_costs(arrays)).to(device)
+    return keys, packed[vocab_size:], backoffs, packed[:vocab_size]
 
 
 def _numbered(states: np.ndarray, offset: int) -> np.ndarray:
@@ -99,22 +97,3 @@ def _table(keys: Tensor, arcs: Tensor) -> tuple[int, Tensor, Tensor]:
     values = torch.zeros(size, dtype=torch.int64, device=keys.device)
     table[place], values[place] = keys[order], arcs[order]
     return buckets, table, values
-
-
-def lowest_costs(arrays: Arrays) -> np.ndarray:
-    """For each token the least that it costs after any context, float32 [V], rounded down.
-
-    A context may be entered by backing off, at a cost that may be negative: `entered` is the least of all ways there, from 0.
-    """
-    shorter = arrays.backoff_state.astype(np.int64)
-    first = [0, 1]  # the states of each length, and one past the last
-    while first[-1] < len(shorter):
-        first.append(int(np.searchsorted(shorter[1:], first[-1])) + 1)
-    entered = np.zeros(len(shorter))
-    for low, high in zip(first[-2:0:-1], first[:1:-1]):
-        np.minimum.at(entered, shorter[low:high], entered[low:high] + arrays.backoff_cost[low:high])
-    begin = arrays.arc_begin.astype(np.int64)
-    source = np.repeat(np.arange(len(shorter)), begin[1:] - begin[:-1])
-    lowest = np.full(int(arrays.arc_begin[1]), np.inf)
-    np.minimum.at(lowest, arrays.arc_token, arrays.arc_cost + entered[source])
-    return np.nextafter(lowest.astype(np.float32), np.float32(-np.inf))
