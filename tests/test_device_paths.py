@@ -41,3 +41,30 @@ def test_equal_on_the_demo(demo):
     found = device_rescorer(rescorer).paths(*on_device(sausages, histories), 16)
     same(found, rescorer.paths(sausages, histories, 16))
     assert found.exact.all()
+
+
+@settings(max_examples=30)
+@given(problems())
+def test_a_beam_finds_drafts_at_their_cost_and_says_that_it_was_one(problem):
+    """With room for two states in each slot."""
+    lms, batch, alphas, histories, _ = problem
+    ids, cost = padded(batch)
+    sausage, rows = Sausage(ids=ids, cost=cost), padded_histories(histories)
+    rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
+    found, wanted = device_rescorer(rescorer).paths(*on_device(sausage, rows), 5, states=2), rescorer.paths(sausage, rows, 300)
+    for b, count in enumerate(found.count.tolist()):
+        known = {tuple(draft): cost for draft, cost in zip(wanted.tokens[b].tolist(), wanted.cost[b].tolist())}
+        drafts = [(tuple(draft), cost) for draft, cost in zip(found.tokens[b].tolist(), found.cost[b].tolist())][:count]
+        assert len(set(drafts)) == count and drafts == sorted(drafts, key=lambda draft: draft[1])
+        assert all(known[draft] == cost for draft, cost in drafts)
+        if found.exact[b]:
+            assert [cost for _, cost in drafts] == wanted.cost[b, :5].tolist()[:count]
+
+
+@pytest.mark.parametrize(
+    "options, message", [({"p": 0}, "paths p: expected 1 to 1024, got 0"), ({"p": 1, "states": 1 << 17}, "states: expected 1 to 65536, got 131072")]
+)
+def test_misuse(worked, options, message):
+    model, sausage = worked
+    with pytest.raises(ValueError, match=message):
+        device_rescorer(Rescorer(model)).paths(*on_device(sausage, np.zeros(1, np.int32)), **options)

@@ -15,10 +15,13 @@ from rescore.lm.ngram import NGram
 from .best import best
 from .compose import compose
 from .grow import grow
+from .normalised import TensorNormalised
+from .push import push
 from .resident import ResidentModels
 from .slots import Lattices
 
 MOST_NODES, MOST_PATHS, MOST_STATES = 4096, 1024, 1 << 16
+LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6  # scores stay finite
 STATES = 512  # in a slot: more than lattices of 8 x 16 reached (docs/gpu.md)
 
 
@@ -44,11 +47,16 @@ class DeviceRescorer:
         """The p best strings. states: how many (slot, states of the models) are kept in each slot; `exact` says where that was enough."""
         if not 1 <= p <= MOST_PATHS:
             raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
-        if not 1 <= states <= MOST_STATES:
-            raise ValueError(f"states: expected 1 to {MOST_STATES}, got {states}")
         lattices = self.lattices(sausage, history)
-        drafts = best(lattices, compose(self.models, lattices, states), p)
+        drafts = best(lattices, compose(self.models, lattices, checked_states(states)), p)
         return drafts if sausage.is_batch else drafts.single
+
+    def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool, states: int = STATES) -> TensorNormalised:
+        """The lattices as distributions q over their drafts."""
+        if not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
+            raise ValueError(f"temperature: expected {LEAST_TEMPERATURE:f} to {MOST_TEMPERATURE:.0f}, got {temperature:f}")
+        lattices = self.lattices(sausage, history, temperature)
+        return TensorNormalised(lattices, *push(compose(self.models, lattices, checked_states(states)), local))
 
     def lattices(self, sausage: TensorSausage, history: Tensor, temperature: float = 1.0) -> Lattices:
         """A batch as kernels take it."""
@@ -77,3 +85,9 @@ class DeviceRescorer:
             wide = torch.tensor(np.broadcast_to(alpha, (len(alpha), slots)), device=self.models.device)
             self._of_slots[slots] = wide, torch.tensor(np.broadcast_to(head, slots).astype(np.float32), device=self.models.device)
         return self._of_slots[slots]
+
+
+def checked_states(states: int) -> int:
+    if not 1 <= states <= MOST_STATES:
+        raise ValueError(f"states: expected 1 to {MOST_STATES}, got {states}")
+    return states
