@@ -82,6 +82,12 @@ class TensorTrees:
     count: Tensor
     invalid: Tensor
 
+    @classmethod
+    def of(cls, trees: Trees) -> TensorTrees:
+        """The same memory in tensors on the CPU."""
+        parts = {name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")}
+        return cls(**parts, invalid=torch.zeros(len(trees), dtype=torch.bool))
+
     def ancestor_mask(self) -> Tensor:
         """bool [B, n, n]: node i attends to node j if j is i or an ancestor of it. Padding sees itself."""
         n = self.tokens.shape[1]
@@ -122,3 +128,17 @@ class TensorDrafts:
     def single(self) -> TensorDrafts:
         """Those of the first lattice, without B."""
         return TensorDrafts(tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorSamples:
+    """Drafts drawn from a batch of normalised lattices, as `SampledDrafts`, in tensors.
+
+    tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32 [B, p]
+    """
+
+    tokens: Tensor
+    q: Tensor
+    ids: Tensor
+    logq: Tensor
+    lengths: Tensor

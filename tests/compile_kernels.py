@@ -46,9 +46,9 @@ def main() -> None:
     sausage = TensorSausage(ids=torch.zeros(2, 8, 16, dtype=torch.int32), cost=torch.zeros(2, 8, 16))
     history = torch.zeros(2, 3, dtype=torch.int32)
     for count in (0, 1, 2):
-        rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), device=torch.device("cpu"))
+        rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=512, device=torch.device("cpu"))
         rescorer.trees(sausage, history, 64)
-        rescorer.paths(sausage, history, 16)
+        rescorer.paths(sausage, history, 16, "failure")
     for local in (False, True):
         lattice = rescorer.normalise(sausage, history, temperature=1.0, local=local)
         lattice.sample(torch.zeros(2, 4, 8, dtype=torch.float64))

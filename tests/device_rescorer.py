@@ -10,8 +10,8 @@ from rescore.decode.tensors import TensorSausage
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def device_rescorer(rescorer: Rescorer) -> DeviceRescorer:
-    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, device=DEVICE)
+def device_rescorer(rescorer: Rescorer, capacity: int = 512) -> DeviceRescorer:
+    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=capacity, device=DEVICE)
 
 
 def on_device(sausage, histories):

@@ -43,11 +43,14 @@ def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.con
             tl.store(composed.cost + edge, tl.where(possible, score - tl.where(possible, most, 0.0) - log_total, -float("inf")), mask=here)
             tl.store(own + t * C + at[:, None], most + log_total, mask=here)
     tl.debug_barrier()
-    tl.store(log_mass + b, tl.load(own))
+    if LOCAL:
+        tl.store(log_mass + b, float("nan"))
+    else:
+        tl.store(log_mass + b, tl.load(own))
 
 
 def push(composed: Composition, local: bool) -> tuple[Composition, Tensor]:
-    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B]: one launch."""
+    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if local: one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     mass = torch.empty(batch, slots + 1, c, dtype=torch.float64, device=composed.cost.device)
     log_mass = torch.empty(batch, dtype=torch.float64, device=composed.cost.device)

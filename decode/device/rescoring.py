@@ -20,9 +20,8 @@ from .push import push
 from .resident import ResidentModels
 from .slots import Lattices
 
-MOST_NODES, MOST_PATHS, MOST_STATES = 4096, 1024, 1 << 16
+MOST_NODES, MOST_PATHS = 4096, 1024
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6  # scores stay finite
-STATES = 512  # in a slot: more than lattices of 8 x 16 reached (docs/gpu.md)
 
 
 class DeviceRescorer:
@@ -30,10 +29,12 @@ class DeviceRescorer:
 
     models  as `Rescorer` has them. head: float64 [1] or [T]; alpha: float64 [J, 1] or [J, T]. Models and weights are copied there when
             this is made and at the first lattice of each T; what follows can be captured in a CUDA graph.
+    capacity  how many tuples of the models' states `paths` and `normalise` keep in each slot; `exact` says where that was enough
     """
 
-    def __init__(self, models: Sequence[NGram], *, alpha: NDArray[np.float64], head: NDArray[np.float64], device: torch.device):
+    def __init__(self, models: Sequence[NGram], *, alpha: NDArray[np.float64], head: NDArray[np.float64], capacity: int, device: torch.device):
         self.models = ResidentModels(models, device)
+        self.capacity = capacity
         self._weights = alpha, head
         self._of_slots: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -43,20 +44,22 @@ class DeviceRescorer:
             raise ValueError(f"nodes: expected 1 to {MOST_NODES}, got {n}")
         return grow(self.models, self.lattices(sausage, history), n)
 
-    def paths(self, sausage: TensorSausage, history: Tensor, p: int, *, states: int = STATES) -> TensorDrafts:
-        """The p best strings. states: how many (slot, states of the models) are kept in each slot; `exact` says where that was enough."""
+    def paths(self, sausage: TensorSausage, history: Tensor, p: int, semantics: str) -> TensorDrafts:
+        """The p best strings."""
+        if semantics != "failure":
+            raise ValueError(f"semantics: expected failure, the only one on {self.models.device}, got {semantics}; lattices on the CPU have both")
         if not 1 <= p <= MOST_PATHS:
             raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
         lattices = self.lattices(sausage, history)
-        drafts = best(lattices, compose(self.models, lattices, checked_states(states)), p)
+        drafts = best(lattices, compose(self.models, lattices, self.capacity), p)
         return drafts if sausage.is_batch else drafts.single
 
-    def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool, states: int = STATES) -> TensorNormalised:
+    def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> TensorNormalised:
         """The lattices as distributions q over their drafts."""
         if not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
             raise ValueError(f"temperature: expected {LEAST_TEMPERATURE:f} to {MOST_TEMPERATURE:.0f}, got {temperature:f}")
         lattices = self.lattices(sausage, history, temperature)
-        return TensorNormalised(lattices, *push(compose(self.models, lattices, checked_states(states)), local))
+        return TensorNormalised(lattices, *push(compose(self.models, lattices, self.capacity), local))
 
     def lattices(self, sausage: TensorSausage, history: Tensor, temperature: float = 1.0) -> Lattices:
         """A batch as kernels take it."""
@@ -85,9 +88,3 @@ class DeviceRescorer:
             wide = torch.tensor(np.broadcast_to(alpha, (len(alpha), slots)), device=self.models.device)
             self._of_slots[slots] = wide, torch.tensor(np.broadcast_to(head, slots).astype(np.float32), device=self.models.device)
         return self._of_slots[slots]
-
-
-def checked_states(states: int) -> int:
-    if not 1 <= states <= MOST_STATES:
-        raise ValueError(f"states: expected 1 to {MOST_STATES}, got {states}")
-    return states
