@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -50,14 +51,19 @@ class TensorRescorer(Protocol):
     def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> TensorNormalised: ...
 
 
+def has_kernels(device: torch.device) -> bool:
+    """Whether lattices on the device can be rescored there."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
 def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorRescorer:
     """ValueError where the device cannot be used."""
     if device.type == "cpu":
         return HostRescorer(rescorer)
-    try:
-        from .device.rescoring import DeviceRescorer
-    except ImportError:
-        raise ValueError(f"rescoring on {device} needs the package triton: pip install rescore[gpu]") from None
+    if not has_kernels(device):
+        raise ValueError(f"rescoring on {device}: expected a CUDA device and the package triton (pip install rescore[gpu]); move the tensors to the CPU")
+    from .device.rescoring import DeviceRescorer
+
     return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=rescorer.capacity, device=device)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rescore.decode.normalised import SampledDrafts
 from rescore.decode.trees import Trees
-from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage
+from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,8 +64,8 @@ class TensorSausage:
         return self.ids.device
 
     def host(self) -> Sausage:
-        """The same lattices in arrays, checked; of tensors on the CPU they are the same memory."""
-        return Sausage(ids=self.ids.cpu().numpy(), cost=self.cost.cpu().numpy())
+        """The same lattices in arrays, not checked either; of tensors on the CPU they are the same memory."""
+        return trusted(self.ids.cpu().numpy(), self.cost.cpu().numpy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,3 +143,7 @@ class TensorSamples:
     ids: Tensor
     logq: Tensor
     lengths: Tensor
+
+    def host(self) -> SampledDrafts:
+        """The same drafts in arrays; waits for the device."""
+        return SampledDrafts(**{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")})
