@@ -64,6 +64,7 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
             Column("verified", [str(row["verified"]) for row in rows]),
             Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
             *(Column(f"pass ms, {kind}", [f"{row['pass_ms'][kind]:.2f}" if kind in row["pass_ms"] else "" for row in rows]) for kind in kinds),
+            *(Column(f"with drafting, {kind}", [f"{row['step_ms'][kind]:.2f}" if kind in row["step_ms"] else "" for row in rows]) for kind in kinds),
             Column("heads ms", [f"{row['lattice_ms']:.2f}" for row in rows]),
             Column("search ms", [f"{row['search_ms']:.3f}" for row in rows]),
             Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),
