@@ -62,7 +62,7 @@ class Rescorer:
     waited for. capacity: how many tuples of the models' states `paths` and `normalise` keep in a slot on a GPU (docs/gpu.md).
     """
 
-    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, head: ArrayLike = 1.0, threads: int = 1, capacity: int = 512):
+    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, head: ArrayLike = 1.0, threads: int = 1, capacity: int = 2048):
         self.models: tuple[NGram, ...] = (models,) if isinstance(models, NGram) else tuple(models)
         if len({model.vocab_size for model in self.models}) > 1:
             raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")

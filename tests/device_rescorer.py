@@ -1,6 +1,9 @@
 """The kernels of a rescorer in the tests: on a GPU where there is one, else on the CPU through Triton's interpreter."""
 
+import os
+
 import numpy as np
+import pytest
 import torch
 
 from rescore.decode.device.rescoring import DeviceRescorer
@@ -8,6 +11,8 @@ from rescore.decode.draft import Rescorer
 from rescore.decode.tensors import TensorSausage
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("a GPU, but PyTorch without CUDA: kernels neither run nor are interpreted", allow_module_level=True)
 
 
 def device_rescorer(rescorer: Rescorer, capacity: int = 512) -> DeviceRescorer:
