@@ -84,9 +84,11 @@ class Rescorer:
     def on(self, device: torch.device) -> TensorRescorer:
         """What rescores tensors on a device. Models are copied there at the first call, which is not to be captured in a graph."""
         if device not in self._on_device:
-            from .tensor_rescorer import open_tensor_rescorer
+            from .tensor_rescorer import indexed, open_tensor_rescorer
 
-            self._on_device[device] = open_tensor_rescorer(self, device)
+            exact = indexed(device)
+            self._on_device[device] = self._on_device.get(exact) or open_tensor_rescorer(self, exact)
+            self._on_device[exact] = self._on_device[device]
         return self._on_device[device]
 
     @overload

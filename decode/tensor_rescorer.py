@@ -56,6 +56,11 @@ def has_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and find_spec("triton") is not None
 
 
+def indexed(device: torch.device) -> torch.device:
+    """The device with its number, as tensors have it."""
+    return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
+
+
 def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorRescorer:
     """ValueError where the device cannot be used."""
     if device.type == "cpu":

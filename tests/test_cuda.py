@@ -96,12 +96,12 @@ class Captured:
             call()
             call()
         torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph):
+            torch.cuda.set_sync_debug_mode("error")
+            try:
                 self.found = call()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
 
     def replay(self):
         self.graph.replay()
