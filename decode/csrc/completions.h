@@ -7,25 +7,24 @@
 
 namespace rescore {
 
-// How arcs are backed off to: only by tokens that have no arc, or by any token (whichever is cheaper).
+// When arcs are backed off to: with tokens that have no arc, or with any token (whichever is cheaper).
 enum class Semantics { kFailure, kEpsilon };
 
 class Completions {
  public:
-  void run(const FailureLattice& lattice, int length, Semantics semantics);
+  void run(const FailureLattice& lattice, const Slots& slots, int length, Semantics semantics);
 
-  // The weight of an arc and of the best completion behind it; kImpossible at most.
-  Fixed of_arc(uint32_t arc) const { return of_arc_[arc]; }
+  // For each token of the slot, by its place in the ascending order, the weight of the node's arc, backing off included,
+  // and of the best completion behind it; kImpossible at most. Precondition: not a node after the last slot.
+  const Fixed* row(uint32_t node) const { return &rows_[row_[node]]; }
 
  private:
-  struct Best {
-    Fixed total;
-    int token;  // that it begins with
-  };
-  Best of_node(const FailureLattice& lattice, uint32_t at, Semantics semantics) const;
+  void last_layer(const FailureLattice& lattice, int length, Semantics semantics);
+  void fill(const FailureLattice& lattice, uint32_t node, int width, Semantics semantics);
 
-  std::vector<Fixed> of_arc_;
-  std::vector<Best> of_node_;
+  std::vector<size_t> row_;  // where each node's begins
+  std::vector<Fixed> rows_;
+  std::vector<Fixed> best_;  // of each node
 };
 
 }  // namespace rescore

@@ -38,6 +38,14 @@ inline uint64_t ones_by_byte(uint64_t word) {
   return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Full) * 0x0101010101010101ull;
 }
 
+inline uint32_t count_ones(uint64_t word) {
+#ifdef __POPCNT__
+  return __builtin_popcountll(word);
+#else
+  return ones_by_byte(word) >> 56;
+#endif
+}
+
 // [byte][rank]: the place of the one of that rank in a byte.
 struct SelectTable {
   uint8_t place[256][8] = {};
