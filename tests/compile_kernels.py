@@ -12,6 +12,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from rescore.decode.device.best import best
+from rescore.decode.device.compose import compose
+from rescore.decode.device.normalised import TensorNormalised
+from rescore.decode.device.push import push
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.decode.tensors import TensorSausage
 from rescore.lm.ngram import NGram
@@ -21,18 +25,24 @@ POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", to
 TARGET = GPUTarget("cuda", int(sys.argv[1]) if len(sys.argv) > 1 else 90, 32)
 
 
-def signature(value):
+def signature(value, place, constants):
+    """Types as the launcher would give them: a number that is 1 is compiled in."""
     if isinstance(value, tuple):
-        return type(value)(*map(signature, value))
-    return POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "i32"
+        return type(value)(*(signature(one, (*place, i), constants) for i, one in enumerate(value)))
+    if isinstance(value, torch.Tensor):
+        return POINTERS[value.dtype]
+    if value == 1:
+        constants[place] = 1
+        return "constexpr"
+    return "i32"
 
 
 def compile_instead(kernel, *args, grid, warmup, **named):
-    constants = {name: value for name, value in named.items() if name in kernel.arg_names}
-    options = {name: value for name, value in named.items() if name not in constants}
-    types = {name: signature(value) for name, value in zip(kernel.arg_names, args)} | dict.fromkeys(constants, "constexpr")
-    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    compiled = triton.compile(ASTSource(kernel, types, places), target=TARGET, options=options)
+    options = {name: value for name, value in named.items() if name not in kernel.arg_names}
+    constants = {(kernel.arg_names.index(name),): value for name, value in named.items() if name not in options}
+    types = {name: signature(value, (i,), constants) for i, (name, value) in enumerate(zip(kernel.arg_names, args))}
+    types |= {name: "constexpr" for name in named if name not in options}
+    compiled = triton.compile(ASTSource(kernel, types, constants), target=TARGET, options=options)
     print(kernel.__name__, compiled.metadata.num_warps, "warps,", compiled.metadata.shared, "bytes shared,", len(compiled.asm["cubin"]), "bytes")
 
 
@@ -41,19 +51,26 @@ def models(count: int) -> tuple[NGram, ...]:
     return (NGram.from_tables(tables),) * count
 
 
+def searches(count: int, slots: int, width: int, most: int, capacity: int) -> None:
+    """`most`: nodes, paths and length of the history."""
+    rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=capacity, device=torch.device("cpu"))
+    sausage = TensorSausage(ids=torch.zeros(2, slots, width, dtype=torch.int32), cost=torch.zeros(2, slots, width))
+    history = torch.zeros(2, most, dtype=torch.int32)
+    rescorer.trees(sausage, history, most)
+    lattices = rescorer.lattices(sausage, history)
+    composed = compose(rescorer.models, lattices, capacity)
+    best(lattices, composed, most)
+    for local in (False, True):
+        lattice = TensorNormalised(lattices, *push(composed, local))
+    lattice.sample(torch.zeros(2, most, slots, dtype=torch.float64))
+    lattice.rows(torch.zeros(2, most, slots, dtype=torch.int32))
+    lattice.trees(most)
+
+
 def main() -> None:
     JITFunction.run = compile_instead
-    sausage = TensorSausage(ids=torch.zeros(2, 8, 16, dtype=torch.int32), cost=torch.zeros(2, 8, 16))
-    history = torch.zeros(2, 3, dtype=torch.int32)
-    for count in (0, 1, 2):
-        rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=512, device=torch.device("cpu"))
-        rescorer.trees(sausage, history, 64)
-        rescorer.paths(sausage, history, 16, "failure")
-    for local in (False, True):
-        lattice = rescorer.normalise(sausage, history, temperature=1.0, local=local)
-        lattice.sample(torch.zeros(2, 4, 8, dtype=torch.float64))
-        lattice.rows(torch.zeros(2, 4, 8, dtype=torch.int32))
-        lattice.trees(64)
+    searches(1, 8, 16, 64, 512)
+    searches(2, 1, 1, 1, 1)
 
 
 if __name__ == "__main__":
