@@ -117,7 +117,7 @@ def best_strings(
         children = tl.cdiv(count, ROWS) * ROWS * K_PAD
         tl.debug_barrier()
         most = threshold(room.total, children, room.total, 0, p, BLOCK)
-        count = choose(room.total, children, most, p - count_upto(room.total, children, most - 1, BLOCK), room.chosen, BLOCK)
+        count = choose(room.total, children, most, p - count_upto(room.total, children, room.total, 0, most - 1, BLOCK), room.chosen, BLOCK)
         tl.debug_barrier()
         for first in range(0, count, ROWS):
             at = first + tl.arange(0, ROWS)

@@ -188,7 +188,7 @@ def compose_lattices(
             found = list_targets(work, edges, BLOCK)
             tl.debug_barrier()
             most = threshold(work.best, found, work.best, 0, capacity, BLOCK)
-            live = choose(work.best, found, most, capacity - count_upto(work.best, found, most - 1, BLOCK), work.chosen, BLOCK)
+            live = choose(work.best, found, most, capacity - count_upto(work.best, found, work.best, 0, most - 1, BLOCK), work.chosen, BLOCK)
             dropped += found - live
             tl.debug_barrier()
             number_nodes(models, work, live, J, DEPTH, C, E, ROWS)

@@ -60,7 +60,7 @@ def best_children(pool, size, live, n, K_PAD: tl.constexpr, ROWS: tl.constexpr, 
     """Chooses the children that go on beside the pool's first `size` prefixes; how many. `child_cost` has whole blocks of ROWS."""
     children = tl.cdiv(live, ROWS) * ROWS * K_PAD
     most = threshold(pool.cost, size, pool.child_cost, children, n, BLOCK)
-    ties = n - count_upto(pool.cost, size, most, BLOCK) - count_upto(pool.child_cost, children, most - 1, BLOCK)
+    ties = n - count_upto(pool.cost, size, pool.cost, 0, most, BLOCK) - count_upto(pool.child_cost, children, pool.cost, 0, most - 1, BLOCK)
     return choose(pool.child_cost, children, most, ties, pool.chosen, BLOCK)
 
 
@@ -81,7 +81,7 @@ def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
 def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The n least costly of the pool, in order of (cost, depth, ranks)."""
     most = threshold(pool.cost, size, pool.cost, 0, n, BLOCK)
-    ties = n - count_upto(pool.cost, size, most - 1, BLOCK)
+    ties = n - count_upto(pool.cost, size, pool.cost, 0, most - 1, BLOCK)
     count = choose(pool.cost, size, most, ties, pool.chosen, BLOCK)
     tl.debug_barrier()
     for first in range(0, n, ROWS):

@@ -12,24 +12,27 @@ from rescore.decode.device.fixed import IMPOSSIBLE
 
 
 @triton.jit
-def count_upto(weights, size, most, BLOCK: tl.constexpr):
-    """How many of the weights int64 [size] are at most `most`."""
-    count = 0
-    for first in range(0, size, BLOCK):
+def count_upto(left, left_size, right, right_size, most, BLOCK: tl.constexpr):
+    """How many weights int64 of two lists are at most `most`: one reduction, whatever their sizes, for that is what takes time."""
+    counts = tl.zeros((BLOCK,), tl.int32)
+    for first in range(0, tl.maximum(left_size, right_size), BLOCK):
         i = first + tl.arange(0, BLOCK)
-        count += tl.sum((tl.load(weights + i, mask=i < size, other=IMPOSSIBLE) <= most).to(tl.int32))
-    return count
+        counts += (tl.load(left + i, mask=i < left_size, other=IMPOSSIBLE) <= most).to(tl.int32)
+        counts += (tl.load(right + i, mask=i < right_size, other=IMPOSSIBLE) <= most).to(tl.int32)
+    return tl.sum(counts)
 
 
 @triton.jit
-def span(weights, size, least, most, BLOCK: tl.constexpr):
-    """`least` and `most` widened to the weights that are possible."""
-    for first in range(0, size, BLOCK):
+def span(left, left_size, right, right_size, BLOCK: tl.constexpr):
+    """The least and the greatest possible weight of two lists; IMPOSSIBLE and -IMPOSSIBLE if there is none."""
+    least, most = tl.full((BLOCK,), IMPOSSIBLE, tl.int64), tl.full((BLOCK,), -IMPOSSIBLE, tl.int64)
+    for first in range(0, tl.maximum(left_size, right_size), BLOCK):
         i = first + tl.arange(0, BLOCK)
-        weight = tl.load(weights + i, mask=i < size, other=IMPOSSIBLE)
-        least = tl.minimum(least, tl.min(weight))
-        most = tl.maximum(most, tl.max(tl.where(weight < IMPOSSIBLE, weight, -IMPOSSIBLE)))
-    return least, most
+        a = tl.load(left + i, mask=i < left_size, other=IMPOSSIBLE)
+        b = tl.load(right + i, mask=i < right_size, other=IMPOSSIBLE)
+        least = tl.minimum(least, tl.minimum(a, b))
+        most = tl.maximum(most, tl.maximum(tl.where(a < IMPOSSIBLE, a, -IMPOSSIBLE), tl.where(b < IMPOSSIBLE, b, -IMPOSSIBLE)))
+    return tl.min(least), tl.max(most)
 
 
 @triton.jit
@@ -38,14 +41,12 @@ def threshold(left, left_size, right, right_size, n, BLOCK: tl.constexpr):
 
     Halving stops as soon as a weight is met that exactly n are not above: then the greatest of them need not be known.
     """
-    none = tl.full((), IMPOSSIBLE, tl.int64)
-    least, most = span(left, left_size, none, -none, BLOCK)
-    least, most = span(right, right_size, least, most, BLOCK)
+    least, most = span(left, left_size, right, right_size, BLOCK)
     low = least - 1  # fewer than n are at most `low`; if more than n are possible, at least n are at most `most`
-    count = count_upto(left, left_size, most, BLOCK) + count_upto(right, right_size, most, BLOCK)
+    count = count_upto(left, left_size, right, right_size, most, BLOCK)
     while (count > n) & (most - low > 1):
         middle = low + (most - low) // 2
-        here = count_upto(left, left_size, middle, BLOCK) + count_upto(right, right_size, middle, BLOCK)
+        here = count_upto(left, left_size, right, right_size, middle, BLOCK)
         low = tl.where(here < n, middle, low)
         most = tl.where(here < n, most, middle)
         count = tl.where(here < n, count, here)
