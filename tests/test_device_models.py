@@ -1,5 +1,7 @@
 """Models as tensors: every arc where look-ups find it, against the automaton itself."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from device_rescorer import DEVICE  # noqa: E402
 
 from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of  # noqa: E402
 from rescore.decode.device.resident import LOAD, ResidentModels  # noqa: E402
+from rescore.lm.compile import Arrays  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
 VOCAB = 5
@@ -81,3 +84,27 @@ def unigram_model(costs):
     from oracle import unigrams
 
     return unigrams(costs).ngram()
+
+
+@pytest.mark.parametrize("name, at, value", [("arc_next", -1, 999), ("arc_token", -1, 60_000), ("backoff_state", -1, 999), ("arc_begin", 1, 10**6), ("arc_begin", -1, 1)])
+def test_arrays_that_lead_outside_are_refused(worked, name, at, value):
+    """As a damaged file may hold them that was opened without being read."""
+    model, _ = worked
+    arrays = Arrays(*(array.copy() for array in model.arrays))
+    getattr(arrays, name)[at] = value
+    with pytest.raises(ValueError, match="model: .*expected numbers .*rescore lm verify"):
+        ResidentModels([cast("NGram", Damaged(arrays, model))], DEVICE)
+
+
+class Damaged:
+    """A model as far as it is looked at."""
+
+    def __init__(self, arrays, model):
+        self.arrays, self.core, self.order, self.vocab_size = arrays, model.core, model.order, model.vocab_size
+
+
+def test_too_many_states_are_refused(worked):
+    model = Damaged(worked[0].arrays, worked[0])
+    model.core = type("Core", (), {"num_states": 2**30 + 2})
+    with pytest.raises(ValueError, match=r"models: expected fewer than 2\^31 states together, got 2147483650; prune them"):
+        ResidentModels([cast("NGram", model)] * 2, DEVICE)

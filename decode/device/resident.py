@@ -58,6 +58,7 @@ class ResidentModels:
 
 def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of one model, whose states are numbered from `offset`: keys and packed arcs, packed backoffs and roots."""
+    _check(arrays)
     begin = torch.from_numpy(arrays.arc_begin.astype(np.int64)).to(device)
     token, cost, after = (torch.from_numpy(values).to(device) for values in (arrays.arc_token.astype(np.int32), arrays.arc_cost, _numbered(arrays.arc_next, offset)))
     packed = _packed(after, cost)
@@ -67,6 +68,19 @@ def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Te
     owed = torch.from_numpy(arrays.backoff_cost).to(device)
     backoffs = _packed(torch.from_numpy(_numbered(arrays.backoff_state, offset)[1:]).to(device), owed[1:])
     return keys, packed[vocab_size:], backoffs, packed[:vocab_size]
+
+
+def _check(arrays: Arrays) -> None:
+    """ValueError for arrays that would lead a kernel outside of its own: files may be opened without being read."""
+    states, arcs = len(arrays.arc_begin) - 1, len(arrays.arc_token)
+    for name, values, limit in (
+        ("arc_token", arrays.arc_token, int(arrays.arc_begin[1])), ("arc_next", arrays.arc_next, states), ("backoff_state", arrays.backoff_state, states),
+        ("arc_begin", arrays.arc_begin, arcs + 1),
+    ):  # fmt: skip
+        if (greatest := int(values.max())) >= limit:
+            raise ValueError(f"model: {name}: expected numbers below {limit}, got {greatest}; `rescore lm verify` says what else is wrong with its file")
+    if (arrays.arc_begin[1:] < arrays.arc_begin[:-1]).any() or int(arrays.arc_begin[-1]) != arcs:
+        raise ValueError(f"model: arc_begin: expected numbers that do not fall, up to {arcs} arcs; `rescore lm verify` says what else is wrong with its file")
 
 
 def _numbered(states: np.ndarray, offset: int) -> np.ndarray:
