@@ -1,5 +1,8 @@
 """Lattices in tensors on the CPU: the native core reads their memory, and answers as it does to arrays."""
 
+import re
+from pathlib import Path
+
 import example
 import numpy as np
 import pytest
@@ -80,3 +83,13 @@ def test_a_device_without_kernels_is_refused(worked):
 def test_capacity_is_checked():
     with pytest.raises(ValueError, match="capacity: expected 1 to 65536, got 0"):
         Rescorer(capacity=0)
+
+
+def test_the_page_s_example(demo, monkeypatch):
+    page = (Path(__file__).parents[1] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    names: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.S)[0], names)
+    assert names["trees"].tokens.shape == (2, 64) and names["mask"].shape == (2, 64, 64) and names["positions"].shape == (2, 64)
+    assert names["drafts"].tokens.shape == (2, 16, 8) and names["drawn"].q.shape == (2, 4, 8, 16)
