@@ -127,6 +127,8 @@ class Rescorer:
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of the n most probable prefixes of a single lattice."""
+        if not isinstance(sausage, Sausage):
+            raise TypeError(f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, whose answer stays on the device")
         if sausage.is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
         return self.trees(sausage, history, n)[0]

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 from device_rescorer import DEVICE  # noqa: E402
 
 from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of  # noqa: E402
-from rescore.decode.device.resident import LOAD, ResidentModels  # noqa: E402
+from rescore.decode.device.resident import LOAD, ResidentModels, _shared, resident_models  # noqa: E402
 from rescore.lm.compile import Arrays  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
@@ -84,6 +84,15 @@ def unigram_model(costs):
     from oracle import unigrams
 
     return unigrams(costs).ngram()
+
+
+def test_models_are_copied_once_while_somebody_has_them(worked):
+    model, _ = worked
+    one, other = resident_models([model], DEVICE), resident_models([model], DEVICE)
+    assert one is other and one is not resident_models([model, model], DEVICE)
+    key = id(one)
+    del one, other
+    assert not any(id(held) == key for held in _shared.values())
 
 
 @pytest.mark.parametrize("name, at, value", [("arc_next", -1, 999), ("arc_token", -1, 60_000), ("backoff_state", -1, 999), ("arc_begin", 1, 10**6), ("arc_begin", -1, 1)])

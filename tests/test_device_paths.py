@@ -21,7 +21,7 @@ def same(found, wanted):
         assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(problems())
 def test_equal_the_native_paths(problem):
     lms, batch, alphas, histories, p = problem

@@ -80,6 +80,11 @@ def test_a_device_without_kernels_is_refused(worked):
         Rescorer(worked[0]).on(torch.device("meta"))
 
 
+def test_one_tree_is_one_of_arrays(worked):
+    with pytest.raises(TypeError, match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose answer stays on the device"):
+        Rescorer(worked[0]).tree(TensorSausage.of(worked[1], CPU), HISTORY[0])
+
+
 def test_capacity_is_checked():
     with pytest.raises(ValueError, match="capacity: expected 1 to 65536, got 0"):
         Rescorer(capacity=0)

@@ -47,21 +47,25 @@ def bucket_of(key, buckets):
 
 
 @triton.jit
+def read_bucket(models, key, bucket, place, left):
+    """Reads a bucket for each key [R, C] that is left: the places found so far, and which keys are still left."""
+    way = tl.arange(0, WAYS)[None, None, :]
+    first = bucket * WAYS
+    stored = tl.load(models.keys + (first[:, :, None] + way), mask=left[:, :, None], other=EMPTY)
+    at = tl.max(tl.where(stored == key[:, :, None], way, -1), axis=2)
+    full = tl.min((stored != EMPTY).to(tl.int32), axis=2) > 0  # a key that found its bucket full is in the next
+    return tl.where(left & (at >= 0), first + at, place), left & (at < 0) & full
+
+
+@triton.jit
 def find(models, state, token, wanted):
     """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32 that broadcast to [R, C]."""
     key = (state.to(tl.int64) << 32) | token.to(tl.int64)
     bucket = bucket_of(key, models.buckets)
-    place = tl.full(key.shape, -1, tl.int64)
-    way = tl.arange(0, WAYS)[None, None, :]
-    left = wanted
+    place, left = read_bucket(models, key, bucket, tl.full(key.shape, -1, tl.int64), wanted)
     while tl.max(left.to(tl.int32)) > 0:
-        first = bucket * WAYS
-        stored = tl.load(models.keys + (first[:, :, None] + way), mask=left[:, :, None], other=EMPTY)
-        at = tl.max(tl.where(stored == key[:, :, None], way, -1), axis=2)
-        place = tl.where(left & (at >= 0), first + at, place)
-        full = tl.min((stored != EMPTY).to(tl.int32), axis=2) > 0  # a key that found its bucket full is in the next
-        left = left & (at < 0) & full
         bucket += 1
+        place, left = read_bucket(models, key, bucket, place, left)
     return place
 
 

@@ -17,7 +17,7 @@ from .compose import compose
 from .grow import grow
 from .normalised import TensorNormalised
 from .push import push
-from .resident import ResidentModels
+from .resident import resident_models
 from .slots import Lattices
 
 MOST_NODES, MOST_PATHS = 4096, 1024
@@ -33,7 +33,7 @@ class DeviceRescorer:
     """
 
     def __init__(self, models: Sequence[NGram], *, alpha: NDArray[np.float64], head: NDArray[np.float64], capacity: int, device: torch.device):
-        self.models = ResidentModels(models, device)
+        self.models = resident_models(models, device)
         self.capacity = capacity
         self._weights = alpha, head
         self._of_slots: dict[int, tuple[Tensor, Tensor]] = {}

@@ -8,6 +8,7 @@ state, 8 V for each model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -29,10 +30,12 @@ class ResidentModels:
     backoffs    int64 [S]: backoff state and cost of every state but the roots
     roots       int64 [J, V]: the roots' arcs
     depth       N - 1 of the longest
+    ngrams      what they were made of
     """
 
     def __init__(self, models: Sequence[NGram], device: torch.device):
         self.device = device
+        self.ngrams = tuple(models)
         self.size = len(models)
         self.vocab_size = models[0].vocab_size if models else (1 << 31) - 1  # without models any token will do
         self.depth = max((model.order - 1 for model in models), default=0)
@@ -54,6 +57,18 @@ class ResidentModels:
     def bytes(self) -> int:
         """Of device memory."""
         return sum(tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots))
+
+
+_shared: WeakValueDictionary[tuple[torch.device, tuple[int, ...]], ResidentModels] = WeakValueDictionary()
+
+
+def resident_models(models: Sequence[NGram], device: torch.device) -> ResidentModels:
+    """Those models on that device: one copy for all who have them there at a time."""
+    key = device, tuple(map(id, models))  # of models that a copy keeps, so that no other can have their ids
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = ResidentModels(models, device)
+    return found
 
 
 def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
