@@ -53,12 +53,12 @@ void PathSearch::open(uint32_t prefix, int t) {
   Opened& opened = opened_[prefix];
   const Slot& slot = slots_[t];
   opened.first_total = totals_.size();
-  totals_.resize(totals_.size() + slot.count, kImpossible);
-  Fixed* total = &totals_[opened.first_total];
-  for (size_t m = opened.first_member; m < opened.first_member + opened.members; ++m) {
-    const Fixed* row = completions_.row(members_[m].node);
-    for (int i = 0; i < slot.count; ++i) total[slot.rank[i]] = std::min(total[slot.rank[i]], members_[m].weight + row[i]);
-  }
+  totals_.resize(totals_.size() + slot.count);
+  std::array<Fixed, kMaxCandidates> by_token;
+  std::fill_n(by_token.begin(), slot.count, kImpossible);
+  for (size_t m = opened.first_member; m < opened.first_member + opened.members; ++m)
+    completions_.lower(members_[m].node, members_[m].weight, slot.count, by_token.data());
+  for (int i = 0; i < slot.count; ++i) totals_[opened.first_total + slot.rank[i]] = by_token[i];
   offer(prefix, nullptr);
 }
 

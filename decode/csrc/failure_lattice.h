@@ -66,24 +66,27 @@ class Composer {
     uint32_t length, index;
   };
   struct List {
+    uint32_t node;
     Automaton::Arcs arcs;
     const DenseList* dense;  // or null
   };
 
   void enter(uint32_t state);
   void add(Place place, uint32_t backoff);
-  void find_lists(const Slot& slot, uint32_t first, uint32_t end);
-  void match(const Slot& slot, uint32_t first, uint32_t end);
-  void read_codes(uint32_t first, uint32_t end);
-  void weigh(uint32_t first, uint32_t end, double alpha, const Fixed* head);
-  void lead_on(uint32_t first, uint32_t end, const Slot& slot, uint32_t root);
+  void match(const Slot& slot);
+  void match_root(const Slot& slot);
+  uint32_t match_length(uint32_t length, uint32_t node, const Slot& slot);
+  void read_codes();
+  void weigh(double alpha, const Fixed* head);
+  void lead_on(const Slot& slot);
 
   const Automaton* lm_;
   FailureLattice* out_;
+  uint32_t begin_, end_;  // the nodes of the newest layer, shorter states first
   std::vector<Place> places_;      // beside the nodes
-  std::vector<List> lists_;        // of the newest layer's nodes
-  std::vector<uint64_t> matches_;  // the model's arcs, beside those of the newest layer; and room
-  std::vector<uint32_t> codes_;    // of the costs of the newest layer's arcs, and of its nodes' failure arcs
+  std::vector<List> lists_;        // of those of the layer's nodes of one length that may have arcs
+  std::vector<uint64_t> matches_;  // the model's arcs, beside those of the layer; and room
+  std::vector<uint32_t> codes_;    // of the costs of the layer's failure arcs and arcs; and room
 };
 
 }  // namespace rescore

@@ -38,7 +38,7 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     for (int i = 0; i < slot.count; ++i) cost[i] += context.backoff_cost;
     std::array<uint64_t, kMaxCandidates> own;
     const uint64_t* found = own.data();
-    for (uint64_t left = lm.match(context.arcs, slot.tokens, own.data()); left; left &= left - 1, ++found) {
+    for (uint64_t left = lm.match(context.arcs, slot.tokens, slot.tokens.all(), own.data()); left; left &= left - 1, ++found) {
       arc[__builtin_ctzll(left)] = *found;
       cost[__builtin_ctzll(left)] = lm.cost(context.length, *found);
     }

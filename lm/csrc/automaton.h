@@ -174,11 +174,11 @@ class Automaton {
     return &dense_->at(index, [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
   }
 
-  // Which of the tokens have an arc in a list, a bit each; writes these arcs, in order, to arc [tokens.size()].
-  uint64_t match(Arcs arcs, const TokenSet& tokens, uint64_t* arc) const {
-    if (arcs.begin < vocab_size) return match_root(tokens, arc);
+  // Which of the wanted tokens (a bit each, by their places in the set) have an arc in a list; writes these arcs, in order, to
+  // arc [tokens.size()].
+  uint64_t match(Arcs arcs, const TokenSet& tokens, uint64_t wanted, uint64_t* arc) const {
     const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
-    const uint64_t found = token16_ ? match_list(token16_, begin, end, tokens, arc) : match_list(Token24{token24_}, begin, end, tokens, arc);
+    const uint64_t found = token16_ ? match_list(token16_, begin, end, tokens, wanted, arc) : match_list(Token24{token24_}, begin, end, tokens, wanted, arc);
     for (uint64_t left = found; left; left &= left - 1) *arc++ += vocab_size;
     return found;
   }
@@ -197,7 +197,6 @@ class Automaton {
     for (const uint8_t* line = bytes + wide * begin; line < bytes + wide * end; line += 64) __builtin_prefetch(line);
   }
   void prefetch_arc(uint32_t l, uint64_t arc) const {
-    if (!l) return;
     levels_[l].cost.prefetch(arc - levels_[l].first_arc);
     const uint64_t at = arc - vocab_size;
     __builtin_prefetch(next16_ ? static_cast<const void*>(next16_ + at) : next8_ + at);
@@ -211,7 +210,12 @@ class Automaton {
 
   // Which state of length l + 1 an arc of a state of length l leads to, among those of that length; kNoState: a shorter one.
   static constexpr uint32_t kNoState = UINT32_MAX;
-  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const;
+  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const {
+    if (l + 1 == order) return kNoState;
+    if (!l) return first_extension(token);
+    const uint32_t code = this->code(arc), length = code >> next_bits_;
+    return length == l + 1 ? static_cast<uint32_t>(resolve(l, arc, token, code, length)) : kNoState;
+  }
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -242,10 +246,7 @@ class Automaton {
   // The code in arc_next, of an arc that is not the root's.
   uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
   uint64_t find(Arcs arcs, uint32_t token) const;
-  static uint64_t match_root(const TokenSet& tokens, uint64_t* arc) {
-    for (int i = 0; i < tokens.size(); ++i) arc[i] = tokens[i];
-    return tokens.all();
-  }
+  uint32_t first_extension(uint32_t token) const;
   // The number, among the states of `length`, of the one that an arc of a state of length `from` leads to by `code`.
   uint64_t resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const;
 

@@ -4,41 +4,55 @@
 #include <array>
 #include <cstdint>
 
+#include "bits.h"
 #include "token_set.h"
 
 namespace rescore {
 
-constexpr uint64_t kScanned = 4;  // entries for each token: longer lists are searched
+constexpr uint64_t kScanned = 3;  // entries for each wanted token: longer lists are searched
 
-// Each of the functions returns the tokens in the list, a bit each by their places in the set, and writes where they are,
-// in order: at[] has room for as many as are in the set. None of them branches on what it finds, as that is hard to foretell.
+// Each of the functions returns which of the wanted tokens (a bit each, by their places in the set) are in the list, and
+// writes where, in order: at[] has room for all of the set. They do not branch on what they find, as that is hard to foretell.
 
-// Binary searches for eight tokens at once, each step for all before the next: their reads do not wait for each other.
-template <typename List>
-inline void search_eight(List list, uint64_t begin, uint64_t size, const uint32_t* tokens, uint64_t* at) {
-  std::array<uint64_t, 8> low;
+// `Lanes` binary searches, each step for all of them before the next: their reads do not wait for each other. A search for a
+// token of the list ends where it is.
+template <int Lanes, typename List>
+inline void search_together(List list, uint64_t begin, uint64_t size, const uint32_t* tokens, uint64_t* ended) {
+  std::array<uint64_t, Lanes> low;
   low.fill(begin);
   while (size > 1) {
     const uint64_t half = size / 2;
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < Lanes; ++i) {
       const uint64_t beyond = low[i] + half;
       low[i] = list[beyond - 1] < tokens[i] ? beyond : low[i];
     }
     size -= half;
   }
-  for (int i = 0; i < 8; ++i) at[i] = low[i];
+  for (int i = 0; i < Lanes; ++i) ended[i] = low[i];
 }
 
 template <typename List>
-uint64_t search_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t* at) {
+uint64_t search_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t wanted, uint64_t* at) {
   uint64_t found = 0;
+  std::array<uint32_t, 8> token{};
   std::array<uint64_t, 8> ended;
-  for (int base = 0; base < tokens.size(); base += 8) {
-    search_eight(list, begin, end - begin, tokens.begin() + base, ended.data());
-    for (int i = base; i < tokens.size() && i < base + 8; ++i) {
-      const bool here = list[ended[i - base]] == tokens[i];  // where the search for a token of the list ends
-      found |= uint64_t{here} << i;
-      *at = ended[i - base];
+  while (wanted) {
+    std::array<int, 8> place;
+    int lanes = 0;
+    for (; wanted && lanes < 8; wanted &= wanted - 1, ++lanes) {
+      place[lanes] = __builtin_ctzll(wanted);
+      token[lanes] = tokens[place[lanes]];
+    }
+    if (lanes == 1)
+      search_together<1>(list, begin, end - begin, token.data(), ended.data());
+    else if (lanes <= 4)
+      search_together<4>(list, begin, end - begin, token.data(), ended.data());
+    else
+      search_together<8>(list, begin, end - begin, token.data(), ended.data());
+    for (int i = 0; i < lanes; ++i) {
+      const bool here = list[ended[i]] == token[i];
+      found |= uint64_t{here} << place[i];
+      *at = ended[i];
       at += here;
     }
   }
@@ -46,26 +60,28 @@ uint64_t search_list(List list, uint64_t begin, uint64_t end, const TokenSet& to
 }
 
 template <typename List>
-uint64_t scan_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t* at) {
-  std::array<uint64_t, kScanned * kMaxCandidates> likely;
+uint64_t scan_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t wanted, uint64_t* at) {
+  std::array<uint32_t, kScanned * kMaxCandidates> likely;
+  const uint32_t size = static_cast<uint32_t>(end - begin);
   int count = 0;
-  for (; begin < end; ++begin) {
-    likely[count] = begin;
-    count += tokens.may_have(list[begin]);
+  for (uint32_t n = 0; n < size; ++n) {
+    likely[count] = n;
+    count += tokens.may_have(list[begin + n]);
   }
   uint64_t found = 0;
   for (int n = 0; n < count; ++n) {
-    const int i = tokens.find(list[likely[n]]);
-    if (i == TokenSet::kMissing || found >> i & 1) continue;
+    const int i = tokens.find(list[begin + likely[n]]);
+    if (i == TokenSet::kMissing || !(wanted & ~found & uint64_t{1} << i)) continue;
     found |= uint64_t{1} << i;
-    *at++ = likely[n];
+    *at++ = begin + likely[n];
   }
   return found;
 }
 
 template <typename List>
-uint64_t match_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t* at) {
-  return end - begin > kScanned * tokens.size() ? search_list(list, begin, end, tokens, at) : scan_list(list, begin, end, tokens, at);
+uint64_t match_list(List list, uint64_t begin, uint64_t end, const TokenSet& tokens, uint64_t wanted, uint64_t* at) {
+  if (begin == end) return 0;
+  return end - begin > kScanned * count_ones(wanted) ? search_list(list, begin, end, tokens, wanted, at) : scan_list(list, begin, end, tokens, wanted, at);
 }
 
 }  // namespace rescore
