@@ -17,7 +17,7 @@ from rescore.decode.device.compose import Composition
 from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed, to_nats
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.selection import choose, count_upto, threshold
-from rescore.decode.device.slots import Lattices
+from rescore.decode.device.slots import Lattices, precedes
 from rescore.decode.tensors import TensorDrafts
 
 
@@ -34,13 +34,13 @@ class Prefixes(NamedTuple):
 
 
 @triton.jit
-def edge_costs(cost, target, completion, at, here, last, K_PAD: tl.constexpr):
-    """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]."""
+def edge_costs(cost, target, completion, at, here, inner, K_PAD: tl.constexpr):
+    """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]. inner: not in the last slot."""
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
     weight = to_fixed(tl.load(cost + edge, mask=here[:, None], other=float("inf")))
-    to = tl.load(target + edge, mask=here[:, None] & (last == 0), other=-1)
+    to = tl.load(target + edge, mask=here[:, None] & inner, other=-1)
     rest = tl.load(completion + to, mask=to >= 0, other=IMPOSSIBLE)
-    rest = tl.where(last, 0, rest)
+    rest = tl.where(inner, rest, 0)
     possible = (weight < IMPOSSIBLE) & (rest < IMPOSSIBLE)
     return weight, tl.where(possible, weight + rest, IMPOSSIBLE)
 
@@ -54,7 +54,7 @@ def complete(composed, completion, row, slots, C: tl.constexpr, K_PAD: tl.conste
         edges = (row + t) * C * K_PAD
         for first in range(0, nodes, ROWS):
             at = first + tl.arange(0, ROWS)
-            _, total = edge_costs(composed.cost + edges, composed.target + edges, completion + (t + 1) * C, at, at < nodes, back == 0, K_PAD)
+            _, total = edge_costs(composed.cost + edges, composed.target + edges, completion + (t + 1) * C, at, at < nodes, precedes(t + 1, slots), K_PAD)
             tl.store(completion + t * C + at, tl.min(total, axis=1), mask=at < nodes)
         tl.debug_barrier()
 
@@ -76,7 +76,7 @@ def spell(lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, coun
         place = tl.where(here, place, at)
         tl.store(out_cost + place, tl.where(here, to_nats(cost).to(tl.float32), float("inf")), mask=at < p)
         for t in range(0, all_slots):
-            tl.store(out_tokens + place * all_slots + t, -1, mask=(at < p) & ((here == 0) | (t >= slots)))
+            tl.store(out_tokens + place * all_slots + t, -1, mask=(at < p) & ((here & precedes(t, slots)) == 0))
         prefix = at
         for back in range(0, slots):
             t = slots - 1 - back
@@ -110,7 +110,7 @@ def best_strings(
             at = first + tl.arange(0, ROWS)
             here = at < count
             node = tl.load(room.node + own + at, mask=here, other=0)
-            _, total = edge_costs(composed.cost + edges, composed.target + edges, room.completion + (t + 1) * C, node, here, t + 1 == slots, K_PAD)
+            _, total = edge_costs(composed.cost + edges, composed.target + edges, room.completion + (t + 1) * C, node, here, precedes(t + 1, slots), K_PAD)
             before = tl.load(room.cost + own + at, mask=here, other=0)[:, None]
             total = tl.where(total < IMPOSSIBLE, before + total, IMPOSSIBLE)
             tl.store(room.total + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], total)
@@ -127,7 +127,7 @@ def best_strings(
             edge = edges + tl.load(room.node + own + parent, mask=here, other=0) * K_PAD + rank
             weight = to_fixed(tl.load(composed.cost + edge, mask=here, other=0.0))
             tl.store(room.cost + other + at, tl.load(room.cost + own + parent, mask=here, other=0) + weight, mask=here)
-            tl.store(room.node + other + at, tl.load(composed.target + edge, mask=here & (t + 1 < slots), other=0), mask=here)
+            tl.store(room.node + other + at, tl.load(composed.target + edge, mask=here & precedes(t + 1, slots), other=0), mask=here)
             tl.store(room.parent + t * P_PAD + at, parent, mask=here)
             tl.store(room.rank + t * P_PAD + at, rank, mask=here)
         tl.debug_barrier()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rescore.decode.device.compose import Composition
 from rescore.decode.device.launch import EXACT, MOST_LANES, power_of_two, warps
+from rescore.decode.device.slots import precedes
 
 
 @triton.jit
@@ -25,6 +26,7 @@ def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.con
     tl.store(own, tl.zeros((), tl.float64))
     for back in range(0, length):
         t = length - 1 - back
+        inner = precedes(t + 1, length)  # not the last slot, after which there are no nodes
         nodes = tl.load(composed.nodes + row + t)
         tl.debug_barrier()
         for first in range(0, nodes, ROWS):
@@ -32,8 +34,8 @@ def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.con
             here = (at < nodes)[:, None]
             edge = ((row + t) * C + at[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
             score = -tl.load(composed.cost + edge, mask=here, other=float("inf"))
-            to = tl.load(composed.target + edge, mask=here & (back > 0) & (score > -float("inf")), other=-1)
-            score = tl.where((back == 0) | (to >= 0), score, -float("inf"))
+            to = tl.load(composed.target + edge, mask=here & inner & (score > -float("inf")), other=-1)
+            score = tl.where(inner & (to < 0), -float("inf"), score)
             if not LOCAL:
                 score += tl.load(own + (t + 1) * C + to, mask=to >= 0, other=0.0)
             most = tl.max(score, axis=1)[:, None]

@@ -9,7 +9,7 @@ from rescore.decode.device.compose import Composition
 from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
-from rescore.decode.device.slots import Lattices, lattice_of
+from rescore.decode.device.slots import Lattices, lattice_of, precedes
 from rescore.decode.tensors import TensorTrees
 
 
@@ -45,7 +45,7 @@ def grow_pushed_trees(
             here = at < count
             child = add_children(lattice, pool, t, size, live, at, here, K_PAD)
             node = tl.load(now + child // K_PAD, mask=here, other=0)
-            tl.store(then + at, tl.load(composed.target + (row + node) * K_PAD + child % K_PAD, mask=here & (t + 1 < slots), other=0), mask=here)
+            tl.store(then + at, tl.load(composed.target + (row + node) * K_PAD + child % K_PAD, mask=here & precedes(t + 1, slots), other=0), mask=here)
         tl.debug_barrier()
         size += count
         live = count

@@ -25,6 +25,12 @@ class Lattices(NamedTuple):
 
 
 @triton.jit
+def precedes(t, end):
+    """Whether t < end, as a block of one for masks to be and-ed with: of a mask and a scalar the interpreter makes integers."""
+    return tl.full((1,), t, tl.int32) < end
+
+
+@triton.jit
 def lattice_of(batch, b):
     """Lattice b of a batch."""
     at = b * batch.slots * batch.width

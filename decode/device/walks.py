@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rescore.decode.device.compose import Composition
 from rescore.decode.device.launch import EXACT, MOST_LANES, power_of_two, warps
+from rescore.decode.device.slots import precedes
 
 
 @triton.jit
@@ -42,7 +43,7 @@ def draw_paths(
     walking = here
     for t in range(0, slots):
         at = (b * slots + t) * C
-        row = row_of(composed, at, node, walking & (t < length), K_PAD)
+        row = row_of(composed, at, node, walking & precedes(t, length), K_PAD)
         mass = tl.exp(row)
         walking = walking & (tl.max(mass, axis=1) > 0)
         mass = tl.where(walking[:, None], mass, 0.0)
@@ -55,7 +56,7 @@ def draw_paths(
         tl.store(tokens + own * slots + t, token, mask=here)
         total_logq += tl.where(walking, pick(row, chosen, K_PAD), 0.0)
         taken += walking.to(tl.int32)
-        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & (t + 1 < length), other=0).to(tl.int64)
+        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0).to(tl.int64)
         walking = walking & (node >= 0)
     tl.store(logq + own, total_logq, mask=here)
     tl.store(lengths + own, taken, mask=here)
@@ -77,7 +78,7 @@ def follow_paths(
     walking = here
     for t in range(0, slots):
         at = (b * slots + t) * C
-        row = row_of(composed, at, node, walking & (t < length), K_PAD)
+        row = row_of(composed, at, node, walking & precedes(t, length), K_PAD)
         tl.store(q + ((own * slots + t) * width)[:, None] + rank, tl.exp(row), mask=here[:, None] & (rank < width))
         token = tl.load(drafts + own * slots + t, mask=walking, other=-1)
         walking = walking & (token >= 0)
@@ -87,7 +88,7 @@ def follow_paths(
         chosen = tl.where(chosen == K_PAD, 0, chosen)
         total_logq = tl.where(never, -float("inf"), total_logq + tl.where(walking, pick(row, chosen, K_PAD), 0.0))
         walking = walking & (never == 0)
-        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & (t + 1 < length), other=0).to(tl.int64)
+        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0).to(tl.int64)
     tl.store(logq + own, total_logq, mask=here)
 
 
