@@ -16,18 +16,26 @@ from rescore.lm.ngram import NGram
 class Lattices:
     """B lattices [B, T, K] with their histories int32 [B, N - 1] (padding -1 in front).
 
-    parts  rows of the dump that a lattice is joined of: 1 where the dump's own are long enough
-    drawn  candidates of each slot that were drawn from the model
+    row_slots  slots of a row of the dump; longer lattices are joined of several rows
+    drawn      candidates of each slot that were drawn from the model
     """
 
     sausage: Sausage
     histories: NDArray[np.int32]
-    parts: int
+    row_slots: int
     drawn: int
 
     def cut(self, slots: int, width: int) -> Sausage:
         """Their first slots and candidates."""
         return self.sausage.head(slots).top_k(width)
+
+    def joined(self, slots: int) -> int:
+        """Rows of the dump that their first slots come from."""
+        return -(-slots // self.row_slots)
+
+    def drawn_of(self, width: int) -> int:
+        """How many of their first candidates were drawn."""
+        return max(0, width - (self.sausage.width - self.drawn))
 
 
 def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
@@ -60,7 +68,7 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     missing = width - sausage.width
     if missing > 0:
         sausage = widened(sausage, histories, model, missing, seed)
-    return Lattices(sausage=sausage, histories=histories, parts=parts, drawn=max(0, missing))
+    return Lattices(sausage=sausage, histories=histories, row_slots=own, drawn=max(0, missing))
 
 
 def widened(sausage: Sausage, histories: NDArray[np.int32], model: NGram, missing: int, seed: int) -> Sausage:
