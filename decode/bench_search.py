@@ -13,15 +13,15 @@ import numpy as np
 import pywrapfst
 from numpy.typing import NDArray
 
-from rescore import _core
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
+from .bench_calls import native_arguments, paths_call, tree_call
 from .bench_clock import figures, least_times
 from .bench_lattices import Lattices
 from .bench_report import Row
-from .draft import Rescorer, alpha_of_slots
+from .draft import Rescorer
 from .openfst.const_fst import write_const
 from .openfst.python_search import best_distinct, strings_of_fst
 from .openfst.search import String, disagreement, run_search, strings_of
@@ -138,7 +138,7 @@ def path_times(engines: Engines, question: Question, batch: Sausage, histories: 
             drafts = rescorer.paths(batch, histories, paths, semantics=semantics)
             answers[name] = [strings_of(drafts, i) for i in every]
     if NATIVE in question.engines:
-        times[NATIVE] = least_times([partial(_core.best_paths, *native(rescorer, single[i], histories[i]), paths=paths) for i in every], rounds)
+        times[NATIVE] = least_times([partial(paths_call(paths).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds)
     for name in filter(engines.has, question.engines):
         if name in PROGRAM and engines.program is not None:
             found = run_search(engines.program, engines.file, batch, states, mode=PROGRAM[name], paths=paths, rounds=1 + rounds)
@@ -160,7 +160,7 @@ def tree_times(engines: Engines, question: Question, batch: Sausage, histories: 
         raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {2 * nodes}")
     return {
         OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds),
-        NATIVE: least_times([partial(_core.best_tree, *native(rescorer, batch[i], histories[i]), nodes=nodes) for i in every], rounds),
+        NATIVE: least_times([partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds),
     }
 
 
@@ -179,12 +179,6 @@ def sample_times(engines: Engines, question: Question, batch: Sausage, histories
 
 
 KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {"paths": path_times, "tree": tree_times, "samples": sample_times}
-
-
-def native(rescorer: Rescorer, lattice: Sausage, history: NDArray[np.int32]) -> tuple[Any, ...]:
-    """What the core is called with for one lattice: what a caller has whose arrays are right and whose state is known."""
-    cores = [model.core for model in rescorer.models]
-    return cores, rescorer.states(history[None]), lattice.ids[None], lattice.cost[None], alpha_of_slots(rescorer.alpha, lattice.slots)
 
 
 def python_times(model: pywrapfst.VectorFst, lattices: Sequence[Sausage], states: NDArray[np.uint32], paths: int, rounds: int) -> tuple[NDArray[np.float64], list[list[String]]]:

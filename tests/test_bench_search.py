@@ -121,17 +121,9 @@ def call(world, *more):
     return ["bench", "search", "--dump", world / "dump", "--lm", world / "lm.ngram", "--lattices", 3, "--rounds", 1, *more]
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    try:
-        return search.compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search", ("-O0",))
-    except search.Unavailable as reason:
-        pytest.skip(str(reason))
-
-
 @pytest.fixture
 def compiled(monkeypatch, program):
-    """The C++ program compiled once, without optimisation."""
+    """The C++ program compiled once for all tests."""
     for module in (actions, bench_equality):
         monkeypatch.setattr(module, "compile_search", lambda path, options: program)
 

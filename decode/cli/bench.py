@@ -91,12 +91,34 @@ examples:
 """
 
 
+BATCH = """\
+Batches of 8 x 16 lattices in one call: the 16 best drafts and trees of 16 and 64
+nodes, for batches of 1, 2, 4 .. lattices on some threads; then what a call costs
+where there is nothing to search, and how often a warm call asks the allocator for
+memory (g++ and glibc; else left out). Every batch must have the answers that its
+lattices have one by one, or nothing is printed and the exit status is 1.
+
+columns  N threads    microseconds of a lattice, mean over all lattices
+         lattices/s   a million by that
+         ours         a call from arrays to arrays; p99 the 99th percentile
+         native call  without the Python in front of it
+         most         over the lattices; before it the least
+"""
+
+BATCH_EXAMPLES = """\
+examples:
+  rescore bench batch --dump data/demo/sampled --lm data/demo/demo.ngram
+  rescore bench batch --dump DUMP --lm LM --threads 1 --threads 8 --json batch.json
+"""
+
+
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     bench = verbs.add_parser("bench", help="how fast decoding is here", description="How fast decoding is here.")
     actions = bench.add_subparsers(dest="action", required=True, metavar="ACTION")
     add_decode(actions, common)
     add_passes(actions, common)
     add_search(actions, common)
+    add_batch(actions, common)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -120,9 +142,7 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser("search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES)
-    parser.add_argument("--dump", type=Path, required=True, metavar="DUMP", help="whose lattices are searched")
-    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
-    parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
+    add_lattices(parser)
     parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=100, metavar="N", help="of each size, spread over the dump (default: 100)")
     parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="searches of each lattice, of which the fastest counts (default: 5)")
     parser.add_argument("--repeat", type=arguments.whole(1, 100), default=1, metavar="N", help="of the whole; prints the ratios of each (default: 1)")
@@ -131,9 +151,25 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--every-lattice", action="store_true", help="first compare the answers on all lattices of the dump, p = 1, 2, 4, 8, 16")
     parser.add_argument("--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one changed at a time")
     parser.add_argument("--without", action="append", default=[], choices=("openfst", "pywrapfst"), help="a peer to leave out; may be given twice")
-    parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")
     add_output(parser)
     parser.set_defaults(does="bench_search")
+
+
+def add_lattices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dump", type=Path, required=True, metavar="DUMP", help="whose lattices are searched")
+    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
+    parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")
+
+
+def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("batch", parents=[common], help="batches, threads, calls and allocations", description=BATCH, epilog=BATCH_EXAMPLES)
+    add_lattices(parser)
+    parser.add_argument("--most", type=arguments.whole(1, 2**16), default=256, metavar="B", help="lattices in the largest batch (default: 256)")
+    parser.add_argument("--threads", type=arguments.whole(1, 1024), action="append", metavar="N", help="may be given several times (default: 1 and 2)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="of which the fastest counts (default: 5)")
+    add_output(parser)
+    parser.set_defaults(does="bench_batch")
 
 
 def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -84,6 +85,15 @@ def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], part
         body = [f"- {plain(line)}" for line in lines] + [""] + [line for part in parts for line in part.markdown()]
         with output.writing(args.markdown) as file:
             file.write("\n".join([f"## rescore bench {report.bench}", "", *body]).encode())
+
+
+def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Rows of decoding: for every batch size the figures of all drafters, each of which names both."""
+    batches: dict[int, dict[str, dict[str, Any]]] = {}
+    for one in found:
+        figures = {name: value for name, value in one.items() if name not in ("drafter", "batch")}
+        batches.setdefault(one["batch"], {})[one["drafter"]] = figures
+    return [Row(group=f"batch {batch}", case={"batch": batch}, engines=engines) for batch, engines in batches.items()]
 
 
 def check_places(args: argparse.Namespace) -> None:
