@@ -112,6 +112,32 @@ examples:
 """
 
 
+LM = """\
+What a model costs to open, to hold in memory and to read: ours, KenLM and OpenFst,
+each in a process of its own, all made of the same n-grams. The costs of the text's
+first 10,000 tokens must agree to 1e-4 nats, or the exit status is 1.
+
+columns  file MiB    that is opened
+         B/n-gram    of the file where it is mapped, else of what opening took
+         open ms     to open it, by the clock on the wall; ours and KenLM's
+                     binary files are mapped, the others read wholly
+         opened MiB  by how much the process grew when the model was open
+         read MiB    and when it had scored the text
+         token us    microseconds to score a token of the text; p99 of calls
+         x           how many times ours
+         n-gram us   for a whole n-gram at a random place, from no context
+         start us    for the state of a history, in a batch
+KenLM's Python package reads ARPA into its probing form; with KenLM's build_binary
+on the path its binary files are measured too. OpenFst's models are only held.
+"""
+
+LM_EXAMPLES = """\
+examples:
+  rescore bench lm --lm data/demo/demo.ngram --text data/demo/forced
+  rescore bench lm --lm LM --text TOKENS.npy --json lm.json --markdown lm.md
+"""
+
+
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     bench = verbs.add_parser("bench", help="how fast decoding is here", description="How fast decoding is here.")
     actions = bench.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -119,6 +145,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     add_passes(actions, common)
     add_search(actions, common)
     add_batch(actions, common)
+    add_lm(actions, common)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -170,6 +197,17 @@ def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="of which the fastest counts (default: 5)")
     add_output(parser)
     parser.set_defaults(does="bench_batch")
+
+
+def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("lm", parents=[common], help="opening, holding and reading a language model", description=LM, epilog=LM_EXAMPLES)
+    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE|DUMP", help="what is read: token ids (.npy, .npz, .bin), or a dump")
+    parser.add_argument("--most", type=arguments.whole(1, 2**40), default=1_000_000, metavar="N", help="tokens of it (default: a million)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="of which the fastest counts (default: 3)")
+    parser.add_argument("--without", action="append", default=[], choices=("kenlm", "openfst"), help="a peer to leave out; may be given twice")
+    add_output(parser)
+    parser.set_defaults(does="bench_lm")
 
 
 def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
