@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pywrapfst
 from numpy.typing import NDArray
 
-from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
@@ -22,8 +19,8 @@ from .bench_clock import figures, least_times
 from .bench_lattices import Lattices
 from .bench_report import Row
 from .draft import Rescorer
+from .openfst import python_search
 from .openfst.const_fst import write_const
-from .openfst.python_search import best_distinct, strings_of_fst
 from .openfst.search import String, disagreement, run_search, strings_of
 from .paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
 
@@ -91,14 +88,13 @@ class Engines:
     rescorer: Rescorer
     file: Path
     program: Path | None
-    fst: pywrapfst.VectorFst | None
+    fst: python_search.Model | None
 
     @classmethod
     def of_model(cls, model: NGram, alpha: float, folder: Path, program: Path | None, *, python: bool = True) -> Engines:
         file = folder / "model.fst"
         write_const(file, model, alpha=alpha)
-        fst: Any = pywrapfst.convert(pywrapfst.Fst.read(str(file)), "vector") if python else None
-        return cls(rescorer=Rescorer(model, alpha=alpha), file=file, program=program, fst=fst)
+        return cls(rescorer=Rescorer(model, alpha=alpha), file=file, program=program, fst=python_search.read_model(file) if python else None)
 
     def has(self, engine: str) -> bool:
         return self.program is not None if engine in PROGRAM else self.fst is not None or engine != PYTHON
@@ -147,7 +143,7 @@ def path_times(engines: Engines, question: Question, batch: Sausage, histories: 
             check_equal(name, [one[:most] for one in answers[PEERS[name]]], [one[:most] for one in found.strings])
             times[name] = found.microseconds
         elif name == PYTHON and engines.fst is not None:
-            times[name], strings = python_times(engines.fst, single, states, paths, rounds)
+            times[name], strings = python_search.search_times(engines.fst, single, states, paths, rounds)
             check_equal(name, answers[OURS_EPSILON], strings)
     return {name: times[name] for name in question.engines if name in times}
 
@@ -179,16 +175,6 @@ def sample_times(engines: Engines, question: Question, batch: Sausage, histories
 
 
 KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {"paths": path_times, "tree": tree_times, "samples": sample_times}
-
-
-def python_times(model: pywrapfst.VectorFst, lattices: Sequence[Sausage], states: NDArray[np.uint32], paths: int, rounds: int) -> tuple[NDArray[np.float64], list[list[String]]]:
-    times, strings = np.empty(len(lattices)), []
-    for i, (lattice, state) in enumerate(zip(lattices, states.tolist())):
-        acceptor = sausage_to_fst(lattice)
-        model.set_start(state)
-        times[i] = least_times([partial(best_distinct, acceptor, model, paths)], rounds)[0]
-        strings.append(strings_of_fst(best_distinct(acceptor, model, paths)))
-    return times, strings
 
 
 def compared(times: Times) -> dict[str, dict[str, float]]:

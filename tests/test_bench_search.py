@@ -31,7 +31,7 @@ from rescore.decode.bench_search import (
     compared,
 )
 from rescore.decode.cli.actions import bench_search as actions
-from rescore.decode.openfst import search
+from rescore.decode.openfst import python_search, search
 from rescore.decode.paper_latency import TABLES
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -176,8 +176,14 @@ def test_tables_say_what_was_made_up_and_left_out(world, capsys, no_compiler, tm
     assert all(row["engines"].keys().isdisjoint(PROGRAM) for row in json.loads((tmp_path / "s.json").read_text())["results"])
 
 
+def test_without_pynini(world, capsys, monkeypatch, no_compiler):
+    monkeypatch.setattr(actions, "find_spec", lambda name: None)
+    result = cli.call(capsys, *call(world, "--headline"))
+    assert result.status == 0 and "pywrapfst: not installed (pip install pynini)" in result.out and "ours, epsilon" in result.out
+
+
 def test_a_wrong_answer_is_not_timed(world, capsys, monkeypatch, no_compiler):
-    monkeypatch.setattr(bench_search, "strings_of_fst", lambda best: [(0.0, (1,))])
+    monkeypatch.setattr(python_search, "strings_of_fst", lambda best: [(0.0, (1,))])
     assert "pywrapfst, epsilon and ours disagree on lattice 0" in cli.refusal(capsys, *call(world))
 
 

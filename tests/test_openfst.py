@@ -16,7 +16,7 @@ from oracle import models, padded, sausages
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.openfst.const_fst import write_const
-from rescore.decode.openfst.python_search import best_distinct, strings_of_fst
+from rescore.decode.openfst.python_search import best_distinct, read_model, strings_of_fst
 from rescore.decode.openfst.search import SETTINGS, Unavailable, compile_search, disagreement, run_search, strings_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
@@ -73,7 +73,7 @@ def assert_epsilon_semantics(model: NGram, alpha: float, sausage: Sausage, histo
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
     write_const(folder / "model.fst", model, alpha=alpha)
-    fst = pywrapfst.convert(pywrapfst.Fst.read(str(folder / "model.fst")), "vector")
+    fst = read_model(folder / "model.fst")
     for lattice, start in enumerate(rescorer.states(histories)[0].tolist()):
         single = Sausage(ids=sausage.ids[lattice], cost=sausage.cost[lattice])
         fst.set_start(start)

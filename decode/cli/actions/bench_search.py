@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rescore.decode import bench_equality, bench_search
@@ -49,7 +50,7 @@ def call(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name, output.progress_bar() as bar:
         folder = Path(name)
         program, left_out = compiled(args, folder)
-        engines = Engines.of_model(model, args.alpha, folder, program, python=PYTHON_NAME not in args.without)
+        engines = Engines.of_model(model, args.alpha, folder, program, python=PYTHON_NAME not in args.without and has_python())
         checked = [equality(args, engines, dump)] if args.every_lattice else []
         task = bar.add_task("searches", total=args.repeat * len(asked))
         for run in range(1, args.repeat + 1):
@@ -75,6 +76,8 @@ CPP_NAME, PYTHON_NAME = "openfst", "pywrapfst"  # of --without
 def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
     """The C++ program, and which peers are left out and why."""
     left_out = [f"{name}: as asked" for name in args.without]
+    if PYTHON_NAME not in args.without and not has_python():
+        left_out.append("pywrapfst: not installed (pip install pynini)")
     program = None
     if CPP_NAME not in args.without:
         try:
@@ -82,6 +85,10 @@ def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
         except Unavailable as reason:
             left_out.append(f"C++ OpenFst: {reason}")
     return program, "; ".join(left_out)
+
+
+def has_python() -> bool:
+    return find_spec("pywrapfst") is not None
 
 
 def lattices_for(args: argparse.Namespace, dump: Dump, model: NGram, asked: Sequence[Question]) -> dict[str, Lattices]:
