@@ -124,13 +124,24 @@ def step_weight(head_cost: float, lms: list[Backoff], alphas: list[float], conte
     return fixed(total)
 
 
+def path_weight(head_cost: float, lms: list[Backoff], alphas: list[float], contexts, token: int) -> int:
+    """A step's weight where every arc, failure arcs too, has a weight of its own, rounded once."""
+    total = fixed(head_cost)
+    for lm, alpha, context in zip(lms, alphas, contexts):
+        while token not in lm.arcs[context]:
+            total += fixed(alpha * lm.backoff[context])
+            context = lm.context(context[1:])
+        total += fixed(alpha * lm.arcs[context][token])
+    return total
+
+
 def failure_cost(sausage, ranks, lms, alphas, histories) -> int:
     """Rescored cost of a string: alphas [J][T], one history for each model."""
     total = 0
     contexts = [lm.context(history) for lm, history in zip(lms, histories)]
     for t, rank in enumerate(ranks):
         token, head_cost = sausage[t][rank]
-        total += step_weight(head_cost, lms, [a[t] for a in alphas], contexts, token)
+        total += path_weight(head_cost, lms, [a[t] for a in alphas], contexts, token)
         contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
     return total
 
@@ -157,7 +168,7 @@ def epsilon_cost(sausage, ranks, lms, alphas, histories) -> int:
         for context, cost in reached.items():
             if token in lm.arcs[context]:
                 target = lm.context((*context, token))
-                arrived = cost + fixed(head_cost + alpha[t] * lm.arcs[context][token])
+                arrived = cost + fixed(head_cost) + fixed(alpha[t] * lm.arcs[context][token])
                 after[target] = min(arrived, after.get(target, arrived))
         reached = with_epsilons(lm, after, alpha[min(t + 1, len(sausage) - 1)])
     return min(reached.values())

@@ -1,20 +1,18 @@
 // The p best token strings of a sausage composed with n-gram automata, exactly.
 //
-// Three passes. Forward: the composition's nodes, one for each slot and tuple of model states that some
-// prefix reaches, each expanded once. Backward: the cost of the best completion of every node (Viterbi).
-// Then best-first search over prefixes with that exact completion cost, which expands only prefixes of the
-// answers. Under failure semantics the composition is deterministic, so paths and strings are the same.
-// Under epsilon semantics a string may have several paths; a prefix then carries every node that it reaches
-// (at most one for each suffix of the history), each with its least cost, and counts once.
+// Three passes: the composition, its failure arcs kept (failure_lattice.h); backward, the weight of the best completion of
+// every node (completions.h); then best-first search over prefixes, which are opened in the order of their weight with
+// their best completion. As that is exact, the first p whole strings are the answer, and only prefixes of these are opened.
+//
+// Under failure semantics a prefix leads to one node, so paths and strings are the same. Under epsilon semantics a string
+// may have several paths; a prefix then carries every node that it leads to, each with its least weight, and counts once.
 #pragma once
 
 #include "best_first.h"
-#include "context_cache.h"
-#include "layers.h"
+#include "completions.h"
+#include "product_lattice.h"
 
 namespace rescore {
-
-enum class Semantics { kFailure, kEpsilon };
 
 struct PathOutput {
   int32_t* tokens;  // [paths, slots], padding -1
@@ -28,35 +26,29 @@ class PathSearch {
   int run(const Models& models, const Sausage& sausage, const States& start, Semantics semantics, PathOutput out);
 
  private:
-  struct Member {  // a node that a prefix reaches and what reaching it costs
+  struct Member {  // a node that a prefix leads to, and the weight of the prefix
     uint32_t node;
-    Fixed cost;
+    Fixed weight;
   };
   struct Opened {  // a prefix's members and its children, sorted
     size_t first_member, members;
     size_t first_child, children;
   };
 
-  uint32_t intern(const States& states, const Models& models, Semantics semantics, int t);
-  void forward(const Models& models, const Sausage& sausage, const States& start, Semantics semantics);
-  void expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, Semantics semantics);
-  void backward();
-  void open(uint32_t prefix);
-  void add_member(size_t first, uint32_t node, Fixed cost);
+  int search(const Sausage& sausage, PathOutput out);
+  void open(uint32_t prefix, int t);
+  void follow(uint32_t from, int token);
+  void add_member(size_t first, Member member);
   void spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const;
+  template <typename Visit>
+  void read(const Member& member, Visit visit) const;
 
-  int length_ = 0;
-  int width_ = 0;
-  std::array<Slot, kMaxSlots> slots_;
-  Caches caches_;
-  ContextCache contexts_;  // under epsilon semantics
-  Layers layers_;
-  // Node n's transition on rank k is at n * width_ + k.
-  std::vector<uint32_t> target_;
-  std::vector<Fixed> weight_;
-  std::vector<uint32_t> epsilon_target_;  // kNone: no epsilon arc
-  std::vector<Fixed> epsilon_weight_;
-  std::vector<Fixed> completion_;
+  Semantics semantics_;
+  Slots slots_;
+  Composer composer_;
+  Product product_;
+  FailureLattice lattice_;
+  Completions completions_;
   // Prefixes.
   PrefixTree tree_;
   std::vector<Opened> opened_;

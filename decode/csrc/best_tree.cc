@@ -38,7 +38,7 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
   clear(out);
   const int length = sausage.length();
   if (length == 0) return 0;
-  for (int t = 0; t < length; ++t) slots_[t] = Slot(sausage, t);
+  read_slots(sausage, slots_);
   for (int j = 0; j < models.size(); ++j) caches_[j].clear();
   tree_.clear();
   children_.clear();

@@ -21,7 +21,7 @@ class LatticeTreeSearch {
   std::vector<Opened> opened_;
   std::vector<Child> children_;
   std::vector<TakenArcs> arcs_;  // beside children_
-  std::array<Slot, kMaxSlots> slots_;
+  Slots slots_;
   Caches caches_;
 };
 

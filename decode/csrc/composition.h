@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "automaton.h"
@@ -14,19 +16,23 @@ namespace rescore {
 
 constexpr int kMaxModels = 8;
 constexpr uint32_t kNone = UINT32_MAX;  // no node, no prefix
-constexpr size_t kMaxTransitions = size_t{1} << 26;  // of a composition that is expanded wholly; 0.8 GB of them
+constexpr size_t kMaxTransitions = size_t{1} << 26;  // of a composition; 1 GB of them
 
 // Weights along a path are added as integers, in units of 2^-32 nats: sums are then exact, so equal
 // costs are equal whatever the order in which they were added, and ties are broken by rank alone.
 using Fixed = int64_t;
 constexpr double kFixedOne = 4294967296.0;
 constexpr Fixed kImpossible = INT64_MAX / 4;
-constexpr double kMaxWeight = 1 << 24;  // nats; 32 slots of it stay far below kImpossible
+constexpr double kMaxWeight = 1 << 20;  // nats; all parts of the weight of a path of 32 slots stay below kImpossible
 
-inline Fixed to_fixed(double nats) {
-  return std::fabs(nats) <= kMaxWeight ? static_cast<Fixed>(std::nearbyint(nats * kFixedOne)) : kImpossible;
-}
+inline Fixed to_fixed(double nats) { return std::fabs(nats) <= kMaxWeight ? std::llrint(nats * kFixedOne) : kImpossible; }
 inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<double>(weight) / kFixedOne); }
+
+inline void expect_transitions(size_t transitions, size_t most, int t) {
+  if (transitions > most)
+    throw std::length_error("the composition has more than " + std::to_string(most) + " transitions at slot " +
+                            std::to_string(t) + "; ask for a smaller top-k or fewer models");
+}
 
 // The states of a history in every model.
 using States = std::array<uint32_t, kMaxModels>;

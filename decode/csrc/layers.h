@@ -4,19 +4,11 @@
 // once. Nodes are numbered in the order in which they were added, layers one after another.
 #pragma once
 
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "composition.h"
 
 namespace rescore {
-
-inline void expect_transitions(size_t transitions, size_t most, int t) {
-  if (transitions > most)
-    throw std::length_error("the composition has more than " + std::to_string(most) + " transitions at slot " +
-                            std::to_string(t) + "; ask for a smaller top-k or fewer models");
-}
 
 class Layers {
  public:
@@ -26,11 +18,13 @@ class Layers {
   void begin();
   uint32_t find(const States& states) const { return table_[probe(states)]; }  // or kNone
   uint32_t add(const States& states);  // precondition: it is not there
+  uint32_t intern(const States& states) {
+    const uint32_t known = find(states);
+    return known != kNone ? known : add(states);
+  }
 
-  // The node of the newest layer that arcs lead to; intern(states) finds or adds it. Most nodes of a layer back off to
-  // the same few, whose arcs come again.
-  template <typename Intern>
-  uint32_t target(const Models& models, const TakenArcs& arcs, uint32_t token, Intern intern) {
+  // The node of the newest layer that arcs lead to. Most nodes of a layer back off to the same few, whose arcs come again.
+  uint32_t target(const Models& models, const TakenArcs& arcs, uint32_t token) {
     uint64_t key = 0;
     for (int j = 0; j < models_; ++j) key = (key ^ arcs[j]) * kGolden;
     const size_t at = key >> (64 - kSeenBits);

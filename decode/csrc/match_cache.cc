@@ -18,7 +18,10 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
   int count = 0;
   for (;; ++count) {
     if (state == kRoot) {
-      lm.match_root(slot.tokens.data(), slot.all(), 0, arc, cost);
+      for (int i = 0; i < slot.count; ++i) {
+        arc[i] = slot.tokens[i];
+        cost[i] = lm.cost(arc[i]);
+      }
       break;
     }
     const uint64_t key = static_cast<uint64_t>(state) * kMaxSlots + t;
@@ -33,7 +36,11 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
   while (count--) {
     const auto& [context, key] = unknown[count];
     for (int i = 0; i < slot.count; ++i) cost[i] += context.backoff_cost;
-    lm.match(context, slot.tokens.data(), slot.all(), 0, arc, cost);
+    const Level& level = lm.level(context.length);
+    lm.match(context.arcs, slot.tokens, [&](int i, uint64_t at) {
+      arc[i] = at;
+      cost[i] = level.cost[at - level.first_arc];
+    });
     if (context.length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
   }
 }

@@ -22,16 +22,10 @@ double normalise(double* scores, int count) {
   return most + log_total;
 }
 
-Slots slots_of(const Sausage& sausage) {
-  Slots slots;
-  for (int t = 0; t < sausage.length(); ++t) slots[t] = Slot(sausage, t);
-  return slots;
-}
-
 }  // namespace
 
 PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most) {
-  slots_ = slots_of(sausage);
+  read_slots(sausage, slots_);
   length_ = sausage.length();
   width_ = sausage.width;
   PushedLattice out;
@@ -70,13 +64,9 @@ void Pushing::expand_node(uint32_t node, int t, const Models& models, const Saus
   for (int rank = 0; rank < slots_[t].count; ++rank) logq_[row + rank] = score(expansion_.cost[rank], temperature);
   std::fill(logq_.begin() + row + slots_[t].count, logq_.begin() + row + width_, kNever);
   if (t + 1 == length_) return;
-  const auto intern = [this](const States& states) {
-    const uint32_t known = layers_.find(states);
-    return known != kNone ? known : layers_.add(states);
-  };
   for (int rank = 0; rank < slots_[t].count; ++rank)
     if (logq_[row + rank] != kNever)
-      target_[row + rank] = layers_.target(models, expansion_.arcs(rank, models.size()), sausage.slot_ids(t)[rank], intern);
+      target_[row + rank] = layers_.target(models, expansion_.arcs(rank, models.size()), sausage.slot_ids(t)[rank]);
 }
 
 // Layer by layer from the last: the ln of the mass of all completions of every node, which is what its row is divided by.
@@ -95,7 +85,8 @@ double Pushing::backward() {
 }
 
 LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature, Caches& caches)
-    : models(models), sausage(sausage), start(start), temperature(temperature), caches(caches), slots(slots_of(sausage)) {
+    : models(models), sausage(sausage), start(start), temperature(temperature), caches(caches) {
+  read_slots(sausage, slots);
   for (int j = 0; j < models.size(); ++j) caches[j].clear();
 }
 

@@ -14,8 +14,6 @@
 
 namespace rescore {
 
-using Slots = std::array<Slot, kMaxSlots>;
-
 // The composition with its weights pushed.
 struct PushedLattice {
   double log_mass = 0;  // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible

@@ -41,7 +41,7 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   strength_ = strength;
   nodes_ = out.nodes;
   for (int t = 0; t < length; ++t) {
-    slots_[t] = Slot(sausage, t);
+    slots_[t].read(sausage, t);
     others_[t] = -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t];
   }
   cache_.clear();
@@ -234,7 +234,7 @@ void OpenTreeSearch::keep_best(uint32_t prefix) {
 
 bool OpenTreeSearch::is_candidate(uint32_t token) const {
   const Slot& slot = slots_[slot_];
-  return std::binary_search(slot.tokens.begin(), slot.tokens.begin() + slot.count, token);
+  return slot.tokens.find(token) != TokenSet::kMissing;
 }
 
 bool OpenTreeSearch::is_follower(uint32_t token) const {

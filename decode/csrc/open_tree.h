@@ -76,7 +76,7 @@ class OpenTreeSearch {
   std::vector<Opened> opened_;
   std::vector<Child> children_;
   std::vector<uint64_t> arcs_;  // beside children_
-  std::array<Slot, kMaxSlots> slots_;
+  Slots slots_;
   std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with
   MatchCache cache_;
   std::vector<Fixed> least_;  // of all children so far, the n least costs: a heap, the greatest first

@@ -4,25 +4,45 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "sausage.h"
+#include "token_set.h"
 
 namespace rescore {
 
-// A slot's candidates in ascending order of token, as the automata want them.
+// A slot's candidates in ascending order of token.
 struct Slot {
-  int count;
-  std::array<uint32_t, kMaxCandidates> tokens;
+  int count = 0;
+  TokenSet tokens;
   std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
 
-  Slot() : count(0) {}
-  uint64_t all() const { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
-  Slot(const Sausage& sausage, int t) : count(sausage.candidates(t)) {
+  // The place of a candidate in that order.
+  int place(uint32_t candidate) const { return static_cast<int>(std::find(rank.begin(), rank.begin() + count, candidate) - rank.begin()); }
+
+  // std::invalid_argument if a token is there twice.
+  void read(const Sausage& sausage, int t) {
+    count = sausage.candidates(t);
+    std::array<uint64_t, kMaxCandidates> sorted;  // token, then rank
     const int32_t* ids = sausage.slot_ids(t);
-    for (int i = 0; i < count; ++i) rank[i] = i;
-    std::sort(rank.begin(), rank.begin() + count, [ids](uint8_t a, uint8_t b) { return ids[a] < ids[b]; });
-    for (int i = 0; i < count; ++i) tokens[i] = ids[rank[i]];
+    for (int i = 0; i < count; ++i) sorted[i] = static_cast<uint64_t>(ids[i]) << 8 | i;
+    std::sort(sorted.begin(), sorted.begin() + count);
+    tokens.clear();
+    for (int i = 0; i < count; ++i) {
+      const uint32_t token = static_cast<uint32_t>(sorted[i] >> 8);
+      if (i && tokens[i - 1] == token)
+        throw std::invalid_argument("slot " + std::to_string(t) + ": expected different tokens, got " + std::to_string(token) + " twice");
+      tokens.add(token);
+      rank[i] = static_cast<uint8_t>(sorted[i]);
+    }
   }
 };
+
+using Slots = std::array<Slot, kMaxSlots>;
+
+inline void read_slots(const Sausage& sausage, Slots& slots) {
+  for (int t = 0, length = sausage.length(); t < length; ++t) slots[t].read(sausage, t);
+}
 
 }  // namespace rescore

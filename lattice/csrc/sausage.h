@@ -6,7 +6,7 @@
 namespace rescore {
 
 constexpr int kMaxSlots = 32;
-constexpr int kMaxCandidates = 64;
+constexpr int kMaxCandidates = 64;  // so that a word of bits tells which
 
 struct Sausage {
   const int32_t* ids;  // [slots, width]; padding is -1

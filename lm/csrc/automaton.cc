@@ -7,8 +7,7 @@
 namespace rescore {
 namespace {
 
-// The first index in [low, high) whose token is not below `token`. Doubling steps first: consecutive
-// calls with ascending tokens walk a long list in few reads and a short one in order.
+// The first index in [low, high) whose token is not below `token`, by doubling steps first.
 template <typename Tokens>
 uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
   uint64_t step = 1;
@@ -29,21 +28,6 @@ uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
   return low;
 }
 
-// found(i, at) for each of the wanted tokens that is in tokens[begin, end); returns their bits.
-template <typename Tokens, typename Found>
-uint64_t match_in(Tokens list, uint64_t begin, uint64_t end, const uint32_t* tokens, uint64_t wanted, Found found) {
-  uint64_t matched = 0;
-  for (uint64_t left = wanted; left && begin < end; left &= left - 1) {
-    const int i = __builtin_ctzll(left);
-    begin = gallop(list, begin, end, tokens[i]);
-    if (begin < end && list[begin] == tokens[i]) {
-      found(i, begin);
-      matched |= uint64_t{1} << i;
-    }
-  }
-  return matched;
-}
-
 }  // namespace
 
 // Let the arcs of order n with token w, in their order, lead to states of length l. Such a state is w and the last
@@ -55,16 +39,7 @@ uint64_t match_in(Tokens list, uint64_t begin, uint64_t end, const uint32_t* tok
 // (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has first[w] < k 2^b <
 // first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k, or are UINT32_MAX
 // where no arc leads that far.
-uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
-  if (arc < vocab_size) {
-    if (order == 1 || levels_[1].first[token] >= levels_[1].first[token + 1]) return kRoot;
-    const uint32_t index = levels_[1].first[token];
-    if (index >= levels_[1].states) corrupt("first_state", token);
-    return levels_[1].first_state + index;
-  }
-  const uint32_t code = this->code(arc), length = code >> next_bits_;
-  if (length == 0) return kRoot;
-  const uint32_t from = arc_level(arc);
+uint64_t Automaton::resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const {
   if (length > from + 1 || length >= order) corrupt("arc_next", arc);
   const Level& to = levels_[length];
   const uint64_t begin = to.first[token], end = to.first[token + 1];
@@ -82,7 +57,30 @@ uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
   }
   const uint64_t index = k << next_bits_ | (code & ((uint32_t{1} << next_bits_) - 1));
   if (index >= to.states) corrupt("arc_next", arc);
-  return to.first_state + index;
+  return index;
+}
+
+uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
+  if (arc < vocab_size) {
+    const uint32_t index = extension(0, arc, token);
+    return index == kNoState ? kRoot : static_cast<uint32_t>(levels_[1].first_state + index);
+  }
+  const uint32_t code = this->code(arc), length = code >> next_bits_;
+  if (!length) return kRoot;
+  const uint64_t index = resolve(arc_level(arc), arc, token, code, length);  // which checks the length
+  return static_cast<uint32_t>(levels_[length].first_state + index);
+}
+
+uint32_t Automaton::extension(uint32_t l, uint64_t arc, uint32_t token) const {
+  if (l + 1 == order) return kNoState;
+  if (l) {
+    const uint32_t code = this->code(arc), length = code >> next_bits_;
+    return length == l + 1 ? resolve(l, arc, token, code, length) : kNoState;
+  }
+  if (levels_[1].first[token] >= levels_[1].first[token + 1]) return kNoState;
+  const uint32_t index = levels_[1].first[token];
+  if (index >= levels_[1].states) corrupt("first_state", token);
+  return index;
 }
 
 uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
@@ -113,27 +111,6 @@ uint32_t Automaton::start(const int32_t* history, size_t length) const {
     state = step(state, history[i]).next;
   }
   return state;
-}
-
-uint64_t Automaton::match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const {
-  for (uint64_t left = wanted; left; left &= left - 1) {
-    const int i = __builtin_ctzll(left);
-    arc[i] = tokens[i];
-    cost[i] = paid + root_cost_[tokens[i]];
-  }
-  return wanted;
-}
-
-uint64_t Automaton::match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc,
-                          double* cost) const {
-  const Level& own = levels_[context.length];
-  const auto found = [&](int i, uint64_t at) {
-    arc[i] = at + vocab_size;
-    cost[i] = paid + own.cost[at + vocab_size - own.first_arc];
-  };
-  const uint64_t begin = context.arcs.begin - vocab_size, end = context.arcs.end - vocab_size;
-  return token16_ ? match_in(token16_, begin, end, tokens, wanted, found)
-                  : match_in(Token24{token24_}, begin, end, tokens, wanted, found);
 }
 
 void Automaton::distribution(uint32_t state, float* cost) const {

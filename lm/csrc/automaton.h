@@ -18,6 +18,7 @@
 #include "bits.h"
 #include "cost_column.h"
 #include "elias_fano.h"
+#include "list_match.h"
 
 namespace rescore {
 
@@ -129,9 +130,10 @@ class Automaton {
   }
   // Of arcs below num_arcs.
   float cost(uint64_t arc) const {
-    const uint32_t l = arc_level(arc);
-    return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc];
+    return cost(arc_level(arc), arc);
   }
+  // Of an arc of a state of length l.
+  float cost(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc]; }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
@@ -160,10 +162,43 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // For the tokens of `wanted` (a bit each) that have an arc in the context itself: arc[i] is set, and cost[i], to
-  // `paid` more than the arc's. Returns their bits. `tokens` ascend.
-  uint64_t match(const Context& context, const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
-  uint64_t match_root(const uint32_t* tokens, uint64_t wanted, double paid, uint64_t* arc, double* cost) const;
+  // found(i, arc) for each of the tokens that has an arc in a list that is not the root's, ascending.
+  template <typename Found>
+  void match(Arcs arcs, const TokenSet& tokens, Found found) const {
+    const auto of_arc = [&](int i, uint64_t at) { found(i, at + vocab_size); };
+    const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
+    if (token16_)
+      match_list(token16_, begin, end, tokens, of_arc);
+    else
+      match_list(Token24{token24_}, begin, end, tokens, of_arc);
+  }
+
+  // To read many states of one length l > 0 so that their memory accesses overlap: each of these for all of them before
+  // the next, then `arcs` and `backoff_cost`. index: among the states of that length.
+  void prefetch_state(uint32_t l, uint64_t index) const {
+    levels_[l].begin.prefetch(index);
+    levels_[l].backoff.prefetch(index);
+  }
+  void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
+  void prefetch_tokens(uint64_t arc) const {
+    const uint64_t at = arc - vocab_size;
+    __builtin_prefetch(token16_ ? static_cast<const void*>(token16_ + at) : token24_ + 3 * at);
+  }
+  void prefetch_arc(uint32_t l, uint64_t arc) const {
+    levels_[l].cost.prefetch(arc - levels_[l].first_arc);
+    const uint64_t at = arc - vocab_size;
+    __builtin_prefetch(next16_ ? static_cast<const void*>(next16_ + at) : next8_ + at);
+  }
+  Arcs arcs(uint32_t length, uint64_t index) const {
+    const Level& own = levels_[length];
+    const auto [begin, end] = own.begin.pair(index);
+    if (begin > end) corrupt("arc_begin", own.first_state + index);
+    return {own.first_arc + begin, own.first_arc + end};
+  }
+
+  // Which state of length l + 1 an arc of a state of length l leads to, among those of that length; kNoState: a shorter one.
+  static constexpr uint32_t kNoState = UINT32_MAX;
+  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const;
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -187,17 +222,13 @@ class Automaton {
     for (uint32_t l = 1; l < order; ++l) found += arc >= levels_[l].first_arc;
     return found;
   }
-  Arcs arcs(uint32_t length, uint64_t index) const {
-    const Level& own = levels_[length];
-    const auto [begin, end] = own.begin.pair(index);
-    if (begin > end) corrupt("arc_begin", own.first_state + index);
-    return {own.first_arc + begin, own.first_arc + end};
-  }
   // Among the states of length - 1; 0 for length 1.
   uint64_t shorter(uint32_t length, uint64_t index) const { return length > 1 ? levels_[length].shorter[index] : 0; }
   // The code in arc_next, of an arc that is not the root's.
   uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
   uint64_t find(Arcs arcs, uint32_t token) const;
+  // The number, among the states of `length`, of the one that an arc of a state of length `from` leads to by `code`.
+  uint64_t resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const;
 
   friend class Check;
 

@@ -41,6 +41,8 @@ class CostColumn {
     return book_[code];
   }
 
+  void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }
+
   // A limit of costs, and how many costs of the book it allows: as books ascend, their numbers can be compared.
   struct Limit {
     float cost;
@@ -66,7 +68,6 @@ class CostColumn {
       if (!(book_[i - 1] < book_[i])) return false;
     return true;
   }
-
 
  private:
   const char* name_ = "";

@@ -9,6 +9,7 @@
 //     high     n + (greatest >> l) bits and at least one more
 #pragma once
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,13 @@ class EliasFano {
 
   // Value i < count.
   uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
+
+  // Asks for the memory that value i < count is read from: first what says where its high bits lie, then these.
+  void prefetch(uint64_t i) const {
+    __builtin_prefetch(samples_ + i / kSampled / 2);
+    __builtin_prefetch(low_ + i * low_bits_ / 64);
+  }
+  void prefetch_high(uint64_t i) const { __builtin_prefetch(high_ + std::min(sample(i) / 64, high_words_ - 1)); }
 
   // Values i and i + 1 < count.
   std::pair<uint64_t, uint64_t> pair(uint64_t i) const {

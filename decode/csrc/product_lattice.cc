@@ -1,0 +1,58 @@
+#include "product_lattice.h"
+
+#include <algorithm>
+
+namespace rescore {
+
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out) {
+  const int length = sausage.length();
+  factors_.resize(models.size());
+  States first{};
+  for (int j = 0; j < models.size(); ++j) {
+    composer_.run(*models.lm[j], sausage, slots, start[j], {&models.alpha[static_cast<size_t>(j) * models.slots], false}, false, factors_[j]);
+    first[j] = factors_[j].start;
+  }
+  out.nodes.clear();
+  out.arcs.clear();
+  out.start = 0;
+  layers_.clear(models.size());
+  layers_.begin();
+  layers_.add(first);
+  for (int t = 0; t < length; ++t) {
+    const uint32_t end = layers_.size();
+    out.first[t] = out.nodes.size();
+    layers_.begin();
+    for (uint32_t node = out.first[t]; node < end; ++node) {
+      expand(sausage, slots[t], t, layers_.states(node));
+      out.nodes.push_back({slots[t].tokens.all(), static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});
+      for (int i = 0; i < slots[t].count; ++i) {
+        const bool possible = row_.weight[i] < kImpossible;
+        out.arcs.push_back({row_.weight[i], possible ? layers_.intern(row_.target[i]) : kNone});
+      }
+    }
+    expect_transitions(out.arcs.size(), kMaxTransitions, t);
+  }
+  out.first[length] = out.nodes.size();
+  out.nodes.push_back({0, static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});
+  out.first[length + 1] = out.nodes.size();
+}
+
+// The sums of what the factors say.
+void Product::expand(const Sausage& sausage, const Slot& slot, int t, const States& states) {
+  for (int i = 0; i < slot.count; ++i) {
+    row_.weight[i] = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);
+    row_.target[i].fill(0);
+  }
+  for (size_t j = 0; j < factors_.size(); ++j) {
+    const FailureLattice& factor = factors_[j];
+    uint64_t possible = 0;
+    factor.read(states[j], true, [&](int token, uint32_t arc, Fixed paid) {
+      possible |= uint64_t{1} << token;
+      row_.weight[token] = std::min(row_.weight[token] + paid + factor.arcs[arc].weight, kImpossible);
+      row_.target[token][j] = factor.arcs[arc].target;
+    });
+    for (uint64_t left = slot.tokens.all() & ~possible; left; left &= left - 1) row_.weight[__builtin_ctzll(left)] = kImpossible;
+  }
+}
+
+}  // namespace rescore

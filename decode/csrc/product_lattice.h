@@ -1,0 +1,29 @@
+// The composition of a sausage with several automata, or with none: a node for each tuple of nodes of the compositions with
+// one, each with an arc for every token.
+#pragma once
+
+#include <vector>
+
+#include "failure_lattice.h"
+#include "layers.h"
+
+namespace rescore {
+
+class Product {
+ public:
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out);
+
+ private:
+  struct Row {
+    std::array<Fixed, kMaxCandidates> weight;
+    std::array<States, kMaxCandidates> target;
+  };
+  void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
+
+  Composer composer_;
+  std::vector<FailureLattice> factors_;  // one for each model
+  Layers layers_;
+  Row row_;
+};
+
+}  // namespace rescore
