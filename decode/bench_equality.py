@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from rescore.lattice.dump import Dump
 
 from .bench_clock import figures
@@ -15,6 +17,7 @@ from .openfst.search import SETTINGS, compile_search, run_search, strings_of
 
 PATHS = (1, 2, 4, 8, 16)
 ROWS = 4096  # positions of the dump at once
+TURNS = 3
 
 
 def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = lambda text: None) -> int:
@@ -42,17 +45,21 @@ def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = l
 
 
 def peer_settings(engines: Engines, lattices: Lattices, folder: Path, *, rounds: int, group: str) -> list[Row]:
-    """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of medians to that of all others."""
-    batch, rows = lattices.cut(SLOTS, WIDTH), []
+    """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of its median to that of the settings which are timed.
+
+    The programs take turns, so that what else the machine does meets all alike, and of each lattice the least of the turns counts.
+    """
+    batch = lattices.cut(SLOTS, WIDTH)
     states = engines.rescorer.states(lattices.histories)[0]
     drafts = engines.rescorer.paths(batch, lattices.histories, PATHS[-1])
     ours = [strings_of(drafts, i) for i in range(batch.batch_size)]
-    anchor = 0.0
-    for number, (name, options) in enumerate(SETTINGS.items()):
-        program = compile_search(folder / f"openfst_search_{number}", options)
-        found = run_search(program, engines.file, batch, states, mode="phi", paths=PATHS[-1], rounds=1 + rounds)
-        check_equal(f"{ANCHOR}, {name}", ours, found.strings)
-        times = figures(found.microseconds)
-        anchor = anchor or times["median_us"]
-        rows.append(Row(group=group, case={"setting": name}, engines={ANCHOR: {**times, "times_as_timed": times["median_us"] / anchor}}))
-    return rows
+    programs = {name: compile_search(folder / f"openfst_search_{number}", options) for number, (name, options) in enumerate(SETTINGS.items())}
+    least = {name: np.full(batch.batch_size, np.inf) for name in programs}
+    for _ in range(TURNS):
+        for name, program in programs.items():
+            found = run_search(program, engines.file, batch, states, mode="phi", paths=PATHS[-1], rounds=1 + rounds)
+            check_equal(f"{ANCHOR}, {name}", ours, found.strings)
+            least[name] = np.minimum(least[name], found.microseconds)
+    times = {name: figures(own) for name, own in least.items()}
+    anchor = times[next(iter(SETTINGS))]["median_us"]
+    return [Row(group=group, case={"setting": name}, engines={ANCHOR: {**own, "times_as_timed": own["median_us"] / anchor}}) for name, own in times.items()]
