@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import cli
@@ -12,7 +13,7 @@ import pytest
 from rescore import _core
 from rescore.decode import bench_equality, bench_search
 from rescore.decode.bench_clock import figures, least_times, least_wall_times
-from rescore.decode.bench_lattices import lattices_of, widened
+from rescore.decode.bench_lattices import lattices_of, lattices_of_text, widened
 from rescore.decode.bench_search import (
     ALL,
     ANCHOR,
@@ -34,6 +35,7 @@ from rescore.decode.cli.actions import bench_search as actions
 from rescore.decode.openfst import python_search, search
 from rescore.decode.paper_latency import TABLES
 from rescore.lattice.dump import Dump
+from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
 
@@ -89,6 +91,29 @@ def test_drawn_candidates(world):
         own[narrow.ids[0, slot, 0]] = 0
         shares = np.bincount(many.ids[:, slot, 1], minlength=len(p)) / 500
         np.testing.assert_allclose(shares, own / own.sum(), atol=5 * 0.5 / np.sqrt(500))
+
+
+def test_lattices_around_a_text():
+    """The token that follows is a candidate, most often the first; the others are of the text, none twice, and costs are those of ranks."""
+    draw = np.random.default_rng(4)
+    tokens = draw.choice(40, 3000, p=np.arange(1, 41) / 820).astype(np.int32)
+    model = build([tokens[:200]], order=3, vocab_size=40, eot=0)
+    found = lattices_of_text(tokens, model, count=300, slots=3, width=5, seed=1)
+    windows = {tuple(tokens[i : i + 5].tolist()) for i in range(len(tokens) - 4)}
+    ranks = []
+    for ids, history in zip(found.sausage.ids, found.histories.tolist()):
+        assert all(len(set(slot)) == 5 for slot in ids.tolist())
+        strings = {string: [slot.index(token) for slot, token in zip(ids.tolist(), string)] for string in itertools.product(*ids.tolist()) if (*history, *string) in windows}
+        assert strings
+        if len(strings) == 1:
+            ranks += next(iter(strings.values()))
+    assert 0.3 < np.mean(np.array(ranks) == 0) < 0.5 and max(ranks) == 4
+    np.testing.assert_allclose(np.exp(-found.sausage.cost[0, 0]), 0.4 * 0.6 ** np.arange(5), rtol=1e-5)
+    assert (found.drawn_of(3), found.joined(3)) == (3, 1)
+    assert lattices_of_text(tokens, model, count=2, slots=1, width=1, seed=0).sausage.ids.shape == (2, 1, 1)
+    assert lattices_of_text(tokens, model, count=2, slots=1, width=40, seed=0).sausage.ids.shape == (2, 1, 40)
+    with pytest.raises(ValueError, match="expected a text of at least 6 tokens, 41 of them distinct, got 3000 and 40"):
+        lattices_of_text(tokens, model, count=2, slots=3, width=41, seed=0)
 
 
 def test_refused_sizes(world):
@@ -205,6 +230,14 @@ def test_every_lattice(world, capsys, compiled, monkeypatch):
     assert f"{world / 'dump'}: task first, p = 4, lattices counted from position 0: {ANCHOR} and ours disagree on lattice 2: string 0" in cli.refusal(capsys, *words)
 
 
+def test_a_text_instead_of_a_dump(world, capsys, no_compiler, tmp_path):
+    np.save(tmp_path / "t.npy", np.random.default_rng(5).integers(1, dumps.V, 500).astype(np.uint16))
+    words = ["bench", "search", "--text", tmp_path / "t.npy", "--lm", world / "lm.ngram", "--lattices", 2, "--rounds", 1, "--headline", "--without", "pywrapfst"]
+    result = cli.call(capsys, *words)
+    assert result.status == 0 and f"{HEADLINE}: 2 lattices; made around places of the text" in result.out
+    assert "--every-lattice: is for the lattices of a dump; give --dump" in cli.refusal(capsys, *words, "--every-lattice", status=2)
+
+
 def test_every_lattice_needs_the_peer(world, capsys):
     assert "--every-lattice: expected C++ OpenFst to compare with, got none" in cli.refusal(capsys, *call(world, "--every-lattice", "--without", "openfst"))
 
@@ -216,8 +249,6 @@ def test_peer_settings(world, capsys, compiled):
 
 
 def test_model_of_another_vocabulary(world, capsys, tmp_path):
-    from rescore.lm.build import build
-
     build([np.array([1, 2, 3], np.int32)], order=2, vocab_size=dumps.V + 1, eot=0).save(tmp_path / "other.ngram")
     assert f"the model has {dumps.V + 1} tokens" in cli.refusal(capsys, *call(world, "--lm", tmp_path / "other.ngram"))
 

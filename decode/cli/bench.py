@@ -183,7 +183,9 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_lattices(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dump", type=Path, required=True, metavar="DUMP", help="whose lattices are searched")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--dump", type=Path, metavar="DUMP", help="whose lattices are searched")
+    source.add_argument("--text", type=Path, metavar="FILE", help="token ids (.npy, .npz, .bin) around which lattices are made up, for a model that no dump is for")
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
     parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
     parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")

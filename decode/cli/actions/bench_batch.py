@@ -10,15 +10,13 @@ from rescore.decode import bench_batch
 from rescore.decode.allocations.counter import Unavailable
 from rescore.decode.bench_batch import ALLOCATIONS, OVERHEAD
 from rescore.decode.bench_calls import CALLS
-from rescore.decode.bench_lattices import Lattices, lattices_of
+from rescore.decode.bench_lattices import Lattices
 from rescore.decode.bench_report import BenchReport, Row, bench_machine
 from rescore.decode.bench_search import NATIVE, OURS, SLOTS, WIDTH
-from rescore.decode.cli.actions import bench_tables, models, output
+from rescore.decode.cli.actions import bench_tables, output
+from rescore.decode.cli.actions.bench_inputs import made_of, open_inputs
 from rescore.decode.cli.actions.bench_tables import Figure, Part, of_engines
 from rescore.decode.cli.actions.columns import Column
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import check_models
-from rescore.lattice.dump import Dump
 
 COUNTED = 32  # lattices whose allocations are counted
 LEAST_MOST = (Figure(name="min", header="", form="d"), Figure(name="max", header="most", form="d"))
@@ -26,10 +24,8 @@ LEAST_MOST = (Figure(name="min", header="", form="d"), Figure(name="max", header
 
 def call(args: argparse.Namespace) -> None:
     bench_tables.check_places(args)
-    dump = Dump.open(args.dump, allow_inexact=True)
-    model = models.open_model(args.lm, dump)
-    check_models(dump, Rescorer(model))
-    lattices = lattices_of(dump, model, count=2 * args.most, slots=SLOTS, width=WIDTH, seed=args.seed)
+    model, _, source = open_inputs(args)
+    lattices = source(count=2 * args.most, slots=SLOTS, width=WIDTH)
     batch, histories = lattices.sausage, lattices.histories
     threads = args.threads or [1, 2]
     sizes = [1 << i for i in range(args.most.bit_length()) if 1 << i <= batch.batch_size]
@@ -47,7 +43,7 @@ def call(args: argparse.Namespace) -> None:
         bench="batch",
         machine=bench_machine("rescore", "numpy"),
         settings={
-            "dump": str(args.dump), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": batch.batch_size, "candidates_drawn": lattices.drawn,
+            "dump": str(args.dump or args.text), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": batch.batch_size, "candidates_drawn": lattices.drawn,
             "rounds": args.rounds, "threads": threads, "seed": args.seed, "left_out": left_out,
         },
         checked=("drafts and trees of every batch size and number of threads, bit by bit those of single lattices",),
@@ -58,9 +54,9 @@ def call(args: argparse.Namespace) -> None:
 
 def notes(report: BenchReport, lattices: Lattices) -> list[str]:
     settings = report.settings
-    drawn = f", of whose {WIDTH} candidates {lattices.drawn} are drawn from the model" if lattices.drawn else ""
     found = [
-        f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} of {settings['dump']}{drawn}, alpha {settings['alpha']:g}",
+        f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} of {settings['dump']}, alpha {settings['alpha']:g}",
+        *filter(None, [made_of(lattices)]),
         f"microseconds of a lattice by the clock on the wall, least of {settings['rounds']} rounds",
     ]
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])

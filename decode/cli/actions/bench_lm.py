@@ -6,17 +6,12 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rescore.decode import bench_lm
 from rescore.decode.bench_report import BenchReport, Row, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
+from rescore.decode.cli.actions.bench_inputs import text_of
 from rescore.decode.cli.actions.bench_tables import Figure, by_engine
 from rescore.lm.formats import load
-from rescore.lm.ngram import NGram
-from rescore.lm.pieces import plan
-from rescore.lm.tokenize import tokens_of
 
 FIGURES = (
     Figure(name="file_mib", header="file MiB", form=".1f"), Figure(name="bytes_per_ngram", header="B/n-gram", form=".2f"),
@@ -30,7 +25,9 @@ FIGURES = (
 def call(args: argparse.Namespace) -> None:
     bench_tables.check_places(args)
     model = load(args.lm)
-    tokens = text_of(args, model)
+    tokens = text_of(args.text, model, args.most)
+    if len(tokens) < bench_lm.LEAST:
+        raise ValueError(f"{args.text}: expected at least {bench_lm.LEAST} tokens to read, got {len(tokens)}")
     left_out: list[str] = []
     with tempfile.TemporaryDirectory() as name, output.stages() as stage:
         found = bench_lm.peers(model, args.lm, Path(name), set(args.without), left_out)
@@ -43,20 +40,6 @@ def call(args: argparse.Namespace) -> None:
         rows=(row,),
     )
     bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
-
-
-def text_of(args: argparse.Namespace, model: NGram) -> NDArray[np.int32]:
-    """The first tokens of a token file or a dump, int32 [n]."""
-    found, count = [np.zeros(0, np.int32)], 0
-    for piece in plan([args.text], vocab_size=model.vocab_size):
-        for tokens in tokens_of(piece, vocab_size=model.vocab_size, eot=None if piece.form != "dump" else model.metadata.get("eot", 0)):
-            found.append(tokens.astype(np.int32))
-            count += len(tokens)
-            if count >= args.most:
-                break
-    if count < bench_lm.LEAST:
-        raise ValueError(f"{args.text}: expected at least {bench_lm.LEAST} tokens to read, got {count}")
-    return np.concatenate(found)[: args.most]
 
 
 def notes(report: BenchReport, row: Row) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from rescore.decode import bench_equality, bench_search
-from rescore.decode.bench_lattices import Lattices, lattices_of
+from rescore.decode.bench_lattices import Lattices
 from rescore.decode.bench_report import BenchReport, Row, bench_machine
 from rescore.decode.bench_search import (
     ANCHOR,
@@ -24,16 +25,15 @@ from rescore.decode.bench_search import (
     Engines,
     Question,
 )
-from rescore.decode.cli.actions import bench_tables, models, output
+from rescore.decode.cli.actions import bench_tables, output
+from rescore.decode.cli.actions.bench_inputs import Source, made_of, open_inputs
 from rescore.decode.cli.actions.bench_tables import OF_ENGINES, Part, by_engine, of_engines, of_runs
-from rescore.decode.draft import Rescorer
+from rescore.decode.cli.arguments import Misuse
 from rescore.decode.openfst.search import OPTIMISED, Unavailable, compile_search
 from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS
-from rescore.decode.replays.standard import check_models
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
 
-JOINED = 4  # rows of the dump at most in a lattice of the sweep
+JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text
 PACKAGES = ("rescore", "numpy", "pynini")
 SHORT = {OURS_EPSILON: "ours, eps", ANCHOR: "C++ phi", REPEATING: "C++ eps", DISTINCT: "C++ eps, distinct", PYTHON: "pywrapfst", bench_search.NATIVE: "native call"}
 SETTINGS = "settings of C++ OpenFst, PhiMatcher, 8 x 16, p = 16"
@@ -41,17 +41,18 @@ SETTINGS = "settings of C++ OpenFst, PhiMatcher, 8 x 16, p = 16"
 
 def call(args: argparse.Namespace) -> None:
     bench_tables.check_places(args)
-    dump = Dump.open(args.dump, allow_inexact=True)
-    model = models.open_model(args.lm, dump)
-    check_models(dump, Rescorer(model))
-    asked = bench_search.questions(tables=not args.headline, sweep=args.sweep, most_slots=JOINED * (dump.header.heads - 1), most_candidates=model.vocab_size)
-    lattices = lattices_for(args, dump, model, asked)
+    model, dump, source = open_inputs(args)
+    if args.every_lattice and dump is None:
+        raise Misuse("--every-lattice: is for the lattices of a dump; give --dump")
+    most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
+    asked = bench_search.questions(tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size)
+    lattices = lattices_for(asked, partial(source, count=args.lattices))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name, output.progress_bar() as bar:
         folder = Path(name)
         program, left_out = compiled(args, folder)
         engines = Engines.of_model(model, args.alpha, folder, program, python=PYTHON_NAME not in args.without and has_python())
-        checked = [equality(args, engines, dump)] if args.every_lattice else []
+        checked = [equality(engines, dump)] if args.every_lattice and dump else []
         task = bar.add_task("searches", total=args.repeat * len(asked))
         for run in range(1, args.repeat + 1):
             rows += bench_search.bench_search(engines, asked, lattices, rounds=args.rounds, run=run, advance=lambda: bar.advance(task))
@@ -61,7 +62,7 @@ def call(args: argparse.Namespace) -> None:
         bench="search",
         machine={**bench_machine(*PACKAGES), **bench_search.peer_versions()},
         settings={
-            "dump": str(args.dump), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": args.lattices, "rounds": args.rounds,
+            "dump": str(args.dump or args.text), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": args.lattices, "rounds": args.rounds,
             "repeat": args.repeat, "seed": args.seed, "peer_compiled": " ".join(OPTIMISED), "left_out": left_out or None,
         },
         checked=(*checked, f"costs (to 1e-4 nats) and strings of engines of one kind, on every lattice timed{'' if program else '; C++ OpenFst was not there'}"),
@@ -91,30 +92,27 @@ def has_python() -> bool:
     return find_spec("pywrapfst") is not None
 
 
-def lattices_for(args: argparse.Namespace, dump: Dump, model: NGram, asked: Sequence[Question]) -> dict[str, Lattices]:
+def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, Lattices]:
     """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up without need."""
     sizes = {}
     for group in dict.fromkeys(question.group for question in asked):
         own = [question for question in asked if question.group == group]
         sizes[group] = max(one.slots for one in own), max(one.candidates for one in own)
-    made = {(slots, width): lattices_of(dump, model, count=args.lattices, slots=slots, width=width, seed=args.seed) for slots, width in set(sizes.values())}
+    made = {(slots, width): source(slots=slots, width=width) for slots, width in set(sizes.values())}
     return {group: made[size] for group, size in sizes.items()}
 
 
-def equality(args: argparse.Namespace, engines: Engines, dump: Dump) -> str:
+def equality(engines: Engines, dump: Dump) -> str:
     with output.stages() as stage:
         lattices = bench_equality.every_lattice(engines, dump, stage)
-    return f"costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, on all {lattices:,} lattices of {args.dump}, p = {', '.join(map(str, bench_equality.PATHS))}"
+    return f"costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, on all {lattices:,} lattices of {dump.path}, p = {', '.join(map(str, bench_equality.PATHS))}"
 
 
 def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
     settings = report.settings
     found = [f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, alpha {settings['alpha']:g}; microseconds of a lattice on one thread's own clock, least of {settings['rounds']} rounds"]
     for group, own in lattices.items():
-        slots, width = own.sausage.slots, own.sausage.width
-        made = [f"those of {slots} slots are {own.joined(slots)} rows of the dump, joined"] * (own.joined(slots) > 1)
-        made += [f"the dump has {width - own.drawn} candidates a slot: the last {own.drawn} of {width} are drawn from the model"] * (own.drawn > 0)
-        found.append("; ".join([f"{group}: {own.sausage.batch_size} lattices", *made]))
+        found.append("; ".join(filter(None, [f"{group}: {own.sausage.batch_size} lattices", made_of(own)])))
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
 
 
