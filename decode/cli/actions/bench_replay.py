@@ -64,6 +64,7 @@ def parts(rows: list[Row]) -> list[Part]:
             Column("verified", [str(one["verified"]) for one in own]),
             Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
             *(Column(f"pass ms, {kind}", [f"{one['pass_ms'][kind]:.2f}" if kind in one["pass_ms"] else "" for one in own]) for kind in kinds),
+            *(Column(f"with drafting, {kind}", [f"{one['step_ms'][kind]:.2f}" if kind in one["step_ms"] else "" for one in own]) for kind in kinds if any("step_ms" in one for one in own)),
             Column("heads ms", [f"{one['lattice_ms']:.2f}" for one in own]),
             Column("search ms", [f"{one['search_ms']:.3f}" for one in own]),
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
