@@ -74,7 +74,8 @@ columns  ours         exact: failure arcs, a call from arrays to arrays
          C++ eps      OpenFst, epsilon backoff: p paths, whose strings repeat;
                       distinct: epsilons removed, strings that differ
          pywrapfst    the latter from Python
-         of each the median over all lattices, the least of the rounds each
+         of each the median over all lattices, the least of the rounds each, in
+                      two turns of all engines
          p99          the 99th percentile of these
          x            how many times the median of ours with the same backoff
 Lattices longer than the dump's are those of rows that follow each other, joined;
@@ -171,7 +172,7 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser("search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES)
     add_lattices(parser)
     parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=100, metavar="N", help="of each size, spread over the dump (default: 100)")
-    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="searches of each lattice, of which the fastest counts (default: 5)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="searches of each lattice in each of two turns of all engines, of which the fastest counts (default: 3)")
     parser.add_argument("--repeat", type=arguments.whole(1, 100), default=1, metavar="N", help="of the whole; prints the ratios of each (default: 1)")
     parser.add_argument("--headline", action="store_true", help="8 x 16 only: without the paper's tables")
     parser.add_argument("--sweep", action="store_true", help="also by p, slots, candidates and nodes, each by itself")
