@@ -62,6 +62,7 @@ class ChildQueue {
  public:
   explicit ChildQueue(Before before) : before_(before) {}
   bool empty() const { return heap_.empty(); }
+  void clear() { heap_.clear(); }
   void push(const Child& child) {
     heap_.push_back(child);
     std::push_heap(heap_.begin(), heap_.end(), after());

@@ -30,18 +30,21 @@ class PathSearch {
     uint32_t node;
     Fixed weight;
   };
-  struct Opened {  // a prefix's members and its children, sorted
+  struct Opened {  // a prefix's members, and the totals of its children by rank
     size_t first_member, members;
-    size_t first_child, children;
+    size_t first_total;
+  };
+  struct Before {
+    const PrefixTree* tree;
+    bool operator()(const Child& a, const Child& b) const { return a.cost != b.cost ? a.cost < b.cost : tree->ranks_before(a, b); }
   };
 
   int search(const Sausage& sausage, PathOutput out);
   void open(uint32_t prefix, int t);
+  void offer(uint32_t prefix, const Child* last);
   void follow(uint32_t from, int token);
   void add_member(size_t first, Member member);
   void spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const;
-  template <typename Visit>
-  void read(const Member& member, Visit visit) const;
 
   Semantics semantics_;
   Slots slots_;
@@ -53,7 +56,8 @@ class PathSearch {
   PrefixTree tree_;
   std::vector<Opened> opened_;
   std::vector<Member> members_;
-  std::vector<Child> children_;
+  std::vector<Fixed> totals_;
+  ChildQueue<Before> queue_{Before{&tree_}};
 };
 
 }  // namespace rescore

@@ -4,43 +4,95 @@
 
 namespace rescore {
 
-// Arcs lie in the order of their nodes, so those of a layer are the ones between the first arcs of two layers.
-void Completions::run(const FailureLattice& lattice, int length, Semantics semantics) {
+void Completions::run(const FailureLattice& lattice, const Slots& slots, int length, Semantics semantics) {
+  lattice_ = &lattice;
+  semantics_ = semantics;
   of_arc_.resize(lattice.arcs.size());
   of_node_.resize(lattice.nodes.size());
-  for (uint32_t node = lattice.first[length]; node < lattice.nodes.size(); ++node) {
-    of_node_[node] = {0, kMaxCandidates};
-    // Under epsilon semantics a negative weight may be had behind the last token too.
-    const FailureLattice::Node& own = lattice.nodes[node];
-    if (semantics == Semantics::kEpsilon && own.backoff != kNone)
-      of_node_[node].total = std::min<Fixed>(0, own.backoff_weight + of_node_[own.backoff].total);
-  }
+  row_.resize(lattice.nodes.size());
+  rows_.clear();
+  last_layer(length);
+  uint32_t arc = lattice.arcs.size();
   for (int t = length - 1; t >= 0; --t) {
-    const uint32_t first = lattice.first[t], end = lattice.first[t + 1];
-    const uint32_t last_arc = t + 1 < length ? lattice.nodes[end].first_arc : lattice.arcs.size();
-    for (uint32_t at = lattice.nodes[first].first_arc; at < last_arc; ++at) {
-      const FailureLattice::Arc& arc = lattice.arcs[at];
-      of_arc_[at] = arc.weight < kImpossible ? std::min(arc.weight + of_node_[arc.target].total, kImpossible) : kImpossible;
+    const uint32_t first = lattice.nodes[lattice.first[t]].first_arc;
+    while (arc-- > first) {
+      const FailureLattice::Arc& one = lattice.arcs[arc];
+      of_arc_[arc] = one.weight < kImpossible ? one.weight + of_node_[one.target].total : kImpossible;
     }
-    for (uint32_t node = first; node < end; ++node) of_node_[node] = of_node(lattice, node, semantics);
+    ++arc;
+    for (uint32_t node = lattice.first[t]; node < lattice.first[t + 1]; ++node) of_node_[node] = best(node, slots[t].count);
   }
 }
 
-Completions::Best Completions::of_node(const FailureLattice& lattice, uint32_t at, Semantics semantics) const {
-  const FailureLattice::Node& own = lattice.nodes[at];
-  Best best{kImpossible, kMaxCandidates};
-  uint32_t arc = own.first_arc;
-  for (uint64_t left = own.tokens; left; left &= left - 1, ++arc)
-    if (of_arc_[arc] < best.total) best = {of_arc_[arc], __builtin_ctzll(left)};
-  if (own.backoff == kNone || own.backoff_weight == kImpossible) return best;
-  const Best& behind = of_node_[own.backoff];
-  if (own.backoff_weight + behind.total >= best.total) return best;
-  // The best of the shorter context, unless an arc hides it: then the best of what is not hidden.
-  if (semantics == Semantics::kEpsilon || behind.token == kMaxCandidates || !(own.tokens >> behind.token & 1)) return {own.backoff_weight + behind.total, behind.token};
-  lattice.read(at, true, [&](int token, uint32_t one, Fixed paid) {
-    if (paid + of_arc_[one] < best.total) best = {paid + of_arc_[one], token};
-  });
+void Completions::last_layer(int length) {
+  for (uint32_t node = lattice_->first[length]; node < lattice_->first[length + 1]; ++node) {
+    // Under epsilon semantics a negative weight may be had behind the last token too.
+    const FailureLattice::Node& own = lattice_->nodes[node];
+    const bool more = semantics_ == Semantics::kEpsilon && own.backoff != kNone;
+    of_node_[node] = {more ? std::min<Fixed>(0, own.backoff_weight + of_node_[own.backoff].total) : 0, kMaxCandidates};
+  }
+}
+
+Completions::Best Completions::best(uint32_t node, int width) {
+  const FailureLattice::Node& own = lattice_->nodes[node];
+  row_[node] = kNone;
+  if (own.backoff == kNone || lattice_->nodes[own.backoff].backoff == kNone) return begin_row(node, width);
+  Best best{kImpossible, 0};
+  const Fixed* total = &of_arc_[own.first_arc];
+  for (uint64_t left = own.tokens; left; left &= left - 1, ++total)
+    if (*total < best.total) best = {*total, __builtin_ctzll(left)};
+  if (own.backoff_weight == kImpossible) return best;
+  Best behind = of_node_[own.backoff];
+  if (semantics_ == Semantics::kFailure && own.tokens >> behind.token & 1) behind = visible(own.backoff, own.tokens, width);
+  behind.total += own.backoff_weight;
+  return behind.total < best.total ? behind : best;
+}
+
+Completions::Best Completions::begin_row(uint32_t node, int width) {
+  const uint32_t at = row_[node] = rows_.size();
+  rows_.resize(at + width, kImpossible);
+  row_[node] = kNone;  // until it is whole
+  lower(node, 0, width, &rows_[at]);
+  row_[node] = at;
+  const auto least = std::min_element(rows_.begin() + at, rows_.end());
+  return {*least, static_cast<int>(least - rows_.begin() - at)};
+}
+
+// The best that begins with a token that is not hidden.
+Completions::Best Completions::visible(uint32_t node, uint64_t hidden, int width) const {
+  Best best{kImpossible, 0};
+  Fixed paid = 0;
+  for (; row_[node] == kNone; node = lattice_->nodes[node].backoff) {
+    const FailureLattice::Node& own = lattice_->nodes[node];
+    const Fixed* total = &of_arc_[own.first_arc];
+    for (uint64_t left = own.tokens; left; left &= left - 1, ++total)
+      if (!(hidden & left & -left) && paid + *total < best.total) best = {paid + *total, __builtin_ctzll(left)};
+    hidden |= own.tokens;
+    paid += own.backoff_weight;
+    if (paid >= kImpossible) return best;
+  }
+  const Fixed* row = &rows_[row_[node]];
+  for (int i = 0; i < width; ++i)
+    if (!(hidden >> i & 1) && paid + row[i] < best.total) best = {paid + row[i], i};
   return best;
+}
+
+void Completions::lower(uint32_t node, Fixed weight, int width, Fixed* total) const {
+  uint64_t hidden = 0;
+  for (; node != kNone && weight < kImpossible; node = lattice_->nodes[node].backoff) {
+    if (row_[node] != kNone) {
+      const Fixed* row = &rows_[row_[node]];
+      for (int i = 0; i < width; ++i)
+        if (!(hidden >> i & 1)) total[i] = std::min(total[i], weight + row[i]);
+      return;
+    }
+    const FailureLattice::Node& own = lattice_->nodes[node];
+    const Fixed* of_arc = &of_arc_[own.first_arc];
+    for (uint64_t left = own.tokens; left; left &= left - 1, ++of_arc)
+      if (!(hidden & left & -left)) total[__builtin_ctzll(left)] = std::min(total[__builtin_ctzll(left)], weight + *of_arc);
+    if (semantics_ == Semantics::kFailure) hidden |= own.tokens;
+    weight += own.backoff_weight;
+  }
 }
 
 }  // namespace rescore

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "composition.h"
@@ -21,7 +22,7 @@ struct FailureLattice {
     Fixed backoff_weight;
   };
   struct Arc {
-    Fixed weight;  // kImpossible: it cannot be taken
+    Fixed weight;  // kImpossible: it cannot be taken; it hides those behind failure arcs nevertheless
     uint32_t target;
   };
 
@@ -32,20 +33,17 @@ struct FailureLattice {
 
   // The arc of a token that has one.
   uint32_t arc(const Node& node, int token) const {
-    return node.first_arc + __builtin_popcountll(node.tokens & ((uint64_t{1} << token) - 1));
+    return node.first_arc + count_ones(node.tokens & ((uint64_t{1} << token) - 1));
   }
 
-  // visit(token, arc, weight of the failure arcs before it) for the arcs of a node and of all that it backs off to; with
-  // `hide`, of each token only the first.
+  // visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in what it backs off to; with
+  // `hide`, for the first alone.
   template <typename Visit>
-  void read(uint32_t at, bool hide, Visit visit) const {
-    uint64_t hidden = 0;
+  void find(uint32_t at, int token, bool hide, Visit visit) const {
     for (Fixed paid = 0; at != kNone && paid < kImpossible; paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
-      const Node& node = nodes[at];
-      uint32_t arc = node.first_arc;
-      for (uint64_t left = node.tokens; left; left &= left - 1, ++arc)
-        if (!(hidden & left & -left)) visit(__builtin_ctzll(left), arc, paid);
-      if (hide) hidden |= node.tokens;
+      if (!(nodes[at].tokens >> token & 1)) continue;
+      visit(arcs[arc(nodes[at], token)], paid);
+      if (hide) return;
     }
   }
 };
@@ -67,26 +65,28 @@ class Composer {
   struct Place {
     uint32_t length, index;
   };
-  struct Match {
+  struct List {
     uint32_t node;
-    int token;
-    uint64_t arc;
+    Automaton::Arcs arcs;
+    const DenseList* dense;  // or null
   };
 
   void enter(uint32_t state);
   void add(Place place, uint32_t backoff);
-  void expand(int t, const Slot& slot, const Weighting& weighting, bool last);
-  void find_lists(uint32_t first, uint32_t end);
-  void match(const Slot& slot, uint32_t first, uint32_t end);
-  uint32_t target(const Match& found, uint32_t token, uint32_t root);
-  void weigh_failures(double alpha, uint32_t first, uint32_t end);
+  void match(const Slot& slot);
+  void match_root(const Slot& slot);
+  uint32_t match_length(uint32_t length, uint32_t node, const Slot& slot);
+  void read_codes();
+  void weigh(double alpha, const Fixed* head);
+  void lead_on(const Slot& slot);
 
   const Automaton* lm_;
   FailureLattice* out_;
-  const Sausage* sausage_;
-  std::vector<Place> places_;  // beside the nodes
-  std::vector<Automaton::Arcs> lists_;  // of the layer's nodes
-  std::vector<Match> matches_;  // of the layer
+  uint32_t begin_, end_;  // the nodes of the newest layer, shorter states first
+  std::vector<Place> places_;      // beside the nodes
+  std::vector<List> lists_;        // of those of the layer's nodes of one length that may have arcs
+  std::vector<uint64_t> matches_;  // the model's arcs, beside those of the layer; and room
+  std::vector<uint32_t> codes_;    // of the costs of the layer's failure arcs and arcs; and room
 };
 
 }  // namespace rescore

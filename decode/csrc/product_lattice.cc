@@ -40,18 +40,16 @@ void Product::run(const Models& models, const Sausage& sausage, const Slots& slo
 // The sums of what the factors say.
 void Product::expand(const Sausage& sausage, const Slot& slot, int t, const States& states) {
   for (int i = 0; i < slot.count; ++i) {
-    row_.weight[i] = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);
-    row_.target[i].fill(0);
-  }
-  for (size_t j = 0; j < factors_.size(); ++j) {
-    const FailureLattice& factor = factors_[j];
-    uint64_t possible = 0;
-    factor.read(states[j], true, [&](int token, uint32_t arc, Fixed paid) {
-      possible |= uint64_t{1} << token;
-      row_.weight[token] = std::min(row_.weight[token] + paid + factor.arcs[arc].weight, kImpossible);
-      row_.target[token][j] = factor.arcs[arc].target;
-    });
-    for (uint64_t left = slot.tokens.all() & ~possible; left; left &= left - 1) row_.weight[__builtin_ctzll(left)] = kImpossible;
+    Fixed& weight = row_.weight[i];
+    weight = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);
+    for (size_t j = 0; j < factors_.size(); ++j) {
+      Fixed own = kImpossible;
+      factors_[j].find(states[j], i, true, [&](const FailureLattice::Arc& arc, Fixed paid) {
+        own = paid + arc.weight;
+        row_.target[i][j] = arc.target;
+      });
+      weight = std::min(weight + own, kImpossible);
+    }
   }
 }
 

@@ -71,12 +71,7 @@ uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
   return static_cast<uint32_t>(levels_[length].first_state + index);
 }
 
-uint32_t Automaton::extension(uint32_t l, uint64_t arc, uint32_t token) const {
-  if (l + 1 == order) return kNoState;
-  if (l) {
-    const uint32_t code = this->code(arc), length = code >> next_bits_;
-    return length == l + 1 ? resolve(l, arc, token, code, length) : kNoState;
-  }
+uint32_t Automaton::first_extension(uint32_t token) const {
   if (levels_[1].first[token] >= levels_[1].first[token + 1]) return kNoState;
   const uint32_t index = levels_[1].first[token];
   if (index >= levels_[1].states) corrupt("first_state", token);

@@ -9,14 +9,17 @@
 // is used.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "bits.h"
 #include "cost_column.h"
+#include "dense_lists.h"
 #include "elias_fano.h"
 #include "list_match.h"
 
@@ -134,6 +137,9 @@ class Automaton {
   }
   // Of an arc of a state of length l.
   float cost(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc]; }
+  // The same in two steps, as CostColumn's.
+  uint32_t cost_code(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost.code(arc - levels_[l].first_arc) : static_cast<uint32_t>(arc); }
+  float coded_cost(uint32_t l, uint32_t code) const { return l ? levels_[l].cost.cost(code) : root_cost_[code]; }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
@@ -162,15 +168,19 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // found(i, arc) for each of the tokens that has an arc in a list that is not the root's, ascending.
-  template <typename Found>
-  void match(Arcs arcs, const TokenSet& tokens, Found found) const {
-    const auto of_arc = [&](int i, uint64_t at) { found(i, at + vocab_size); };
+  // The arcs of a context of one token, as bits, where they are many; else null.
+  const DenseList* dense(uint32_t index, Arcs arcs) const {
+    if (!DenseLists::dense(arcs.end - arcs.begin, vocab_size)) return nullptr;
+    return &dense_->at(index, [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
+  }
+
+  // Which of the wanted tokens (a bit each, by their places in the set) have an arc in a list; writes these arcs, in order, to
+  // arc [tokens.size()].
+  uint64_t match(Arcs arcs, const TokenSet& tokens, uint64_t wanted, uint64_t* arc) const {
     const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
-    if (token16_)
-      match_list(token16_, begin, end, tokens, of_arc);
-    else
-      match_list(Token24{token24_}, begin, end, tokens, of_arc);
+    const uint64_t found = token16_ ? match_list(token16_, begin, end, tokens, wanted, arc) : match_list(Token24{token24_}, begin, end, tokens, wanted, arc);
+    for (uint64_t left = found; left; left &= left - 1) *arc++ += vocab_size;
+    return found;
   }
 
   // To read many states of one length l > 0 so that their memory accesses overlap: each of these for all of them before
@@ -180,9 +190,11 @@ class Automaton {
     levels_[l].backoff.prefetch(index);
   }
   void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
-  void prefetch_tokens(uint64_t arc) const {
-    const uint64_t at = arc - vocab_size;
-    __builtin_prefetch(token16_ ? static_cast<const void*>(token16_ + at) : token24_ + 3 * at);
+  void prefetch_tokens(Arcs arcs) const {
+    const uint64_t begin = arcs.begin - vocab_size, end = std::min(arcs.end, arcs.begin + kPrefetched) - vocab_size;
+    const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
+    const uint64_t wide = token16_ ? 2 : 3;
+    for (const uint8_t* line = bytes + wide * begin; line < bytes + wide * end; line += 64) __builtin_prefetch(line);
   }
   void prefetch_arc(uint32_t l, uint64_t arc) const {
     levels_[l].cost.prefetch(arc - levels_[l].first_arc);
@@ -198,7 +210,12 @@ class Automaton {
 
   // Which state of length l + 1 an arc of a state of length l leads to, among those of that length; kNoState: a shorter one.
   static constexpr uint32_t kNoState = UINT32_MAX;
-  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const;
+  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const {
+    if (l + 1 == order) return kNoState;
+    if (!l) return first_extension(token);
+    const uint32_t code = this->code(arc), length = code >> next_bits_;
+    return length == l + 1 ? static_cast<uint32_t>(resolve(l, arc, token, code, length)) : kNoState;
+  }
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -211,6 +228,8 @@ class Automaton {
     const uint8_t* bytes;
     uint32_t operator[](uint64_t i) const { return uint32_t{bytes[3 * i]} | bytes[3 * i + 1] << 8 | bytes[3 * i + 2] << 16; }
   };
+
+  static constexpr uint64_t kPrefetched = 1024;  // entries of a list
 
   void lay_out(const Sections& sections);
   void lay_out_columns(const Sections& sections);
@@ -227,6 +246,7 @@ class Automaton {
   // The code in arc_next, of an arc that is not the root's.
   uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
   uint64_t find(Arcs arcs, uint32_t token) const;
+  uint32_t first_extension(uint32_t token) const;
   // The number, among the states of `length`, of the one that an arc of a state of length `from` leads to by `code`.
   uint64_t resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const;
 
@@ -239,6 +259,7 @@ class Automaton {
   const uint16_t* next16_ = nullptr;  // or null: then next8_ has them
   const uint8_t* next8_ = nullptr;
   uint32_t next_bits_ = 0;
+  std::unique_ptr<DenseLists> dense_;  // of the contexts of one token
   mutable std::once_flag unigram_once_;
   mutable std::vector<uint32_t> unigram_order_;
 };

@@ -6,6 +6,10 @@
 #include <stdexcept>
 #include <string>
 
+#ifdef __BMI2__
+#include <immintrin.h>
+#endif
+
 namespace rescore {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "models are mapped as they lie in their files: little-endian");
@@ -31,11 +35,19 @@ inline uint64_t load64(const uint8_t* bytes) {
 }
 
 // The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
-// portable code, as no instruction that counts bits belongs to every x86-64.
+// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, those are used.
 inline uint64_t ones_by_byte(uint64_t word) {
   word -= (word >> 1) & 0x5555555555555555ull;
   word = (word & 0x3333333333333333ull) + ((word >> 2) & 0x3333333333333333ull);
   return ((word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Full) * 0x0101010101010101ull;
+}
+
+inline uint32_t count_ones(uint64_t word) {
+#ifdef __POPCNT__
+  return __builtin_popcountll(word);
+#else
+  return ones_by_byte(word) >> 56;
+#endif
 }
 
 // [byte][rank]: the place of the one of that rank in a byte.
@@ -50,7 +62,10 @@ struct SelectTable {
 inline constexpr SelectTable kSelectInByte;
 
 // Where the one of the given rank (from 0) is in the word, `sums` being its ones_by_byte. Precondition: rank < all ones.
-inline uint32_t select_in_word(uint64_t word, uint64_t sums, uint32_t rank) {
+inline uint32_t select_in_word(uint64_t word, [[maybe_unused]] uint64_t sums, uint32_t rank) {
+#ifdef __BMI2__
+  return __builtin_ctzll(_pdep_u64(uint64_t{1} << rank, word));
+#endif
   // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
   const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
   const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;

@@ -30,15 +30,26 @@ class CostColumn {
   }
 
   // Cost i.
-  float operator[](uint64_t i) const {
+  float operator[](uint64_t i) const { return cost(code(i)); }
+
+  // The same in two steps, so that the memory of many costs can be asked for at once. `code` asks for that of its cost.
+  uint32_t code(uint64_t i) const {
+    uint32_t code;
     if (!book_) {
-      float cost;
-      std::memcpy(&cost, data_ + 4 * i, 4);
-      return cost;
+      std::memcpy(&code, data_ + 4 * i, 4);
+      return code;
     }
-    const uint64_t at = i * bits_, code = load64(data_ + at / 8) >> at % 8 & mask_;
+    const uint64_t at = i * bits_;
+    code = load64(data_ + at / 8) >> at % 8 & mask_;
     if (code >= entries_) corrupt(name_, i);
-    return book_[code];
+    __builtin_prefetch(book_ + code);
+    return code;
+  }
+  float cost(uint32_t code) const {
+    if (book_) return book_[code];
+    float cost;
+    std::memcpy(&cost, &code, 4);
+    return cost;
   }
 
   void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }

@@ -120,8 +120,13 @@ class EliasFano {
     uint64_t word = high_[at] & (~uint64_t{0} << start % 64);
     uint32_t rank = i % kSampled;
     for (;;) {
+#ifdef __POPCNT__
+      const uint64_t sums = 0;
+      const uint32_t ones = count_ones(word);
+#else
       const uint64_t sums = ones_by_byte(word);
       const uint32_t ones = sums >> 56;
+#endif
       if (rank < ones) return at * 64 + select_in_word(word, sums, rank);
       rank -= ones;
       if (++at >= high_words_) corrupt(name_, i);

@@ -74,6 +74,7 @@ Automaton::Automaton(const Sections& sections, uint32_t model_order, uint32_t to
   lay_out(sections);
   lay_out_columns(sections);
   lay_out_jumps(sections);
+  if (order > 1) dense_ = std::make_unique<DenseLists>(static_cast<uint32_t>(levels_[1].states));
 }
 
 void Automaton::lay_out(const Sections& sections) {

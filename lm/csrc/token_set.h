@@ -32,6 +32,8 @@ class TokenSet {
   uint32_t operator[](int i) const { return tokens_[i]; }
   uint64_t all() const { return size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1; }
 
+  // false: a token is not one of them.
+  bool may_have(uint32_t token) const { return table_[token % kTable]; }
   // Which of them a token is, or kMissing.
   int find(uint32_t token) const {
     for (uint32_t at = token % kTable; table_[at]; at = (at + 1) % kTable)
@@ -43,7 +45,7 @@ class TokenSet {
   static constexpr uint32_t kTable = 512;
 
   int size_ = 0;
-  std::array<uint32_t, kMaxCandidates> tokens_;
+  std::array<uint32_t, kMaxCandidates> tokens_{};
   std::array<uint8_t, kTable> table_{};  // 1 + which of them, at the token modulo the size or behind it; 0: none
 };
 
