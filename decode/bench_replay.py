@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 
 from .draft import Rescorer, propose_trees
+from .drafted_pass import DraftedPass
 from .drafters.lattice import Slots
 from .model_shape import ModelShape
 from .models.block import Block
@@ -29,6 +31,7 @@ from .models.medusa import MedusaHeads
 from .models.target import Target
 from .replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
 from .run import mean_over_tasks, replay_dump
+from .tensors import TensorSausage
 
 SAMPLE = 64  # lattices that searches are timed on
 
@@ -60,22 +63,24 @@ def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -
         torch.set_default_dtype(before)
 
 
+Search = Callable[[TensorSausage, Tensor], Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
 
-    search: called with lattices [b, T, K] and histories; None where nothing is searched. heads: whether it needs lattices of heads
+    search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads: whether it needs
+    lattices of heads. tree: rescorer and nodes of drafts that need nothing of the host
     """
 
     name: str
     replayed: str | None
     rows: int
     width: int
-    search: Callable[[Sausage, np.ndarray], Any] | None
+    search: Search | None
     heads: bool = True
-
-
-Search = Callable[[Sausage, np.ndarray], Any]
+    tree: tuple[Rescorer, int] | None = None
 
 
 def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way]:
@@ -89,8 +94,8 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way
     yield Way(name=f"parallel {p}, tree", replayed="parallel_rescored", rows=1, width=1 + merged_size(dump, rescorer, p), search=_paths(rescorer, p))
     for n in TREE_SIZES:
         if rescorer.models:
-            yield Way(name=f"tree {n}", replayed=f"tree_{n}", rows=1, width=1 + n, search=_trees(rescorer, n))
-        yield Way(name=f"tree {n}, heads alone", replayed=f"tree_base_{n}", rows=1, width=1 + n, search=_trees(alone, n))
+            yield Way(name=f"tree {n}", replayed=f"tree_{n}", rows=1, width=1 + n, search=_trees(rescorer, n), tree=(rescorer, n))
+        yield Way(name=f"tree {n}, heads alone", replayed=f"tree_base_{n}", rows=1, width=1 + n, search=_trees(alone, n), tree=(alone, n))
     for n in MODEL_SIZES if rescorer.models else ():
         yield Way(name=f"ngram {n}", replayed=f"lm_alone_{n}", rows=1, width=1 + n, search=_alone(rescorer, slots, n), heads=False)
 
@@ -104,7 +109,7 @@ def _trees(rescorer: Rescorer, n: int) -> Search:
 
 
 def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
-    return lambda sausages, histories: propose_trees(rescorer.models[0], histories, slots=slots, n=n, threads=rescorer.threads)
+    return lambda sausages, histories: propose_trees(rescorer.models[0], histories.cpu().numpy(), slots=slots, n=n, threads=rescorer.threads)
 
 
 def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
@@ -120,6 +125,17 @@ def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.nd
     rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
     sausages = block.sausages()
     return Sausage(ids=sausages.ids[rows], cost=sausages.cost[rows]), block.histories(rows, max(1, rescorer.context))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed(Slots):
+    """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that a model knows."""
+
+    lattices: TensorSausage
+
+    def tensors(self, logits: Tensor) -> TensorSausage:
+        Slots.tensors(self, logits)
+        return self.lattices
 
 
 class Rig:
@@ -145,22 +161,38 @@ class Rig:
     @torch.inference_mode()
     def passes(self, rows: int, width: int) -> dict[str, float]:
         """Seconds of a pass behind `length` tokens: `eager`, and on CUDA, where it can be captured, as a `graph`, in which nothing waits for Python."""
-        cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
-        self.target.read(self._block(rows, 0, self.length), cache)
-        block = self._block(rows, self.length, width)
+        cache, block = self._filled(rows, width), self._block(rows, self.length, width)
+        return self._both_ways(lambda: self.target.logits(self.target.read(block, cache)).argmax(dim=-1))
 
-        def one_pass() -> Tensor:
-            return self.target.logits(self.target.read(block, cache)).argmax(dim=-1)
-
-        found = {"eager": self.seconds(one_pass)}
-        replay = _captured(one_pass) if self.target.device.type == "cuda" else None
-        return found if replay is None else {**found, "graph": self.seconds(replay)}
+    @torch.inference_mode()
+    def drafted_passes(self, rescorer: Rescorer, nodes: int, lattices: TensorSausage, histories: Tensor) -> dict[str, float]:
+        """Seconds of passes that make their own drafts, trees of so many nodes in lattices [b, T, K] behind histories [b, m], as `passes`."""
+        rows, width, device = len(histories), 1 + nodes, self.target.device
+        cache, hidden = self._filled(rows, width), self._hidden(rows)
+        slots = _Replayed(heads=self._heads, top_k=self._slots.top_k, lattices=lattices)
+        step = DraftedPass(target=self.target, slots=slots, rescorer=rescorer, nodes=nodes)
+        start = torch.full((rows,), self.length, device=device)
+        return self._both_ways(lambda: step(hidden, histories, start, self.length + width, cache))
 
     @torch.inference_mode()
     def lattice(self, rows: int) -> float:
         """Seconds from hidden states to lattices."""
-        hidden = torch.randn(rows, self.width, device=self.target.device).to(self._dtype)
-        return self.seconds(lambda: self._slots.sausages(self._heads.of_hidden(hidden)))
+        hidden = self._hidden(rows)
+        return self.seconds(lambda: self._slots.tensors(self._heads.of_hidden(hidden)))
+
+    def _both_ways(self, call: Callable[[], Tensor]) -> dict[str, float]:
+        found = {"eager": self.seconds(call)}
+        replay = _captured(call) if self.target.device.type == "cuda" else None
+        return found if replay is None else {**found, "graph": self.seconds(replay)}
+
+    def _filled(self, rows: int, width: int) -> Any:
+        """A cache that holds `length` tokens of each row, and has room for a pass."""
+        cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
+        self.target.read(self._block(rows, 0, self.length), cache)
+        return cache
+
+    def _hidden(self, rows: int) -> Tensor:
+        return torch.randn(rows, self.width, device=self.target.device).to(self._dtype)
 
     def _block(self, rows: int, start: int, width: int) -> Block:
         return Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, self.target.device)
@@ -194,44 +226,43 @@ def bench_replay(
 ) -> list[dict[str, Any]]:
     """For every way to draft: tokens a pass (replayed), seconds of its parts (measured), and what follows from them.
 
+    Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of the parts.
+
     batch: texts at once, as if each had the dump's acceptance. efficiency: of `replayed_efficiency`.
     """
     lattice = rig.lattice(batch)
     rows: list[dict[str, Any]] = []
-    sausages, histories = lattices(dump, rescorer, SAMPLE)
+    samples = list(_samples(*lattices(dump, rescorer, SAMPLE), batch, rig.target.device))
     for way in ways(dump, rescorer, options):
         passes = rig.passes(way.rows * batch, way.width)
-        search = 0.0 if way.search is None else _search_seconds(way, sausages, histories, batch)
+        steps = rig.drafted_passes(*way.tree, *samples[0]) if way.tree else {}
+        search = 0.0 if way.search is None else statistics.median(rig.seconds(partial(way.search, *sample)) for sample in samples)
         drafting = lattice * way.heads + search
         per_pass = efficiency[way.replayed] if way.replayed else 1.0
         best = min(passes.values())
+        whole = steps.get("graph", drafting + best)
         rows.append({
             "drafter": way.name,
             "batch": batch,
             "tokens_per_pass": per_pass,
             "verified": (way.width - 1) * way.rows,
             "pass_ms": {name: 1e3 * value for name, value in passes.items()},
+            "step_ms": {name: 1e3 * value for name, value in steps.items()},
             "lattice_ms": 1e3 * lattice * way.heads,
             "search_ms": 1e3 * search,
-            "drafting_share": drafting / (drafting + best),
-            "tokens_per_s": batch * per_pass / (drafting + best),
+            "drafting_share": 1 - best / whole,
+            "tokens_per_s": batch * per_pass / whole,
         })
         advance()
     plain = rows[0]["tokens_per_s"]
     return [{**row, "times_plain": row["tokens_per_s"] / plain} for row in rows]
 
 
-def _search_seconds(way: Way, sausages: Sausage, histories: np.ndarray, batch: int) -> float:
-    """The median over calls with `batch` lattices each."""
-    assert way.search is not None
-    times = []
+def _samples(sausages: Sausage, histories: np.ndarray, batch: int, device: torch.device) -> Iterator[tuple[TensorSausage, Tensor]]:
+    """The lattices, `batch` at a time, on a device."""
     for start in range(0, SAMPLE, batch):
         part = np.arange(start, start + batch) % SAMPLE
-        some, before = Sausage(ids=sausages.ids[part], cost=sausages.cost[part]), histories[part]
-        began = time.perf_counter()
-        way.search(some, before)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+        yield TensorSausage.of(sausages[part], device), torch.from_numpy(np.ascontiguousarray(histories[part])).to(device)
 
 
 def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +22,14 @@ from rescore.lm.ngram import NGram
 from .normalised import NormalisedLattice
 from .trees import Trees
 
+if TYPE_CHECKING:
+    import torch
+
+    from .tensor_rescorer import TensorNormalised, TensorRescorer
+    from .tensors import TensorDrafts, TensorSausage, TensorTrees
+
 SEMANTICS = ("failure", "epsilon")
+MOST_CAPACITY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,24 +57,46 @@ class Rescorer:
     models: one NGram, several, or none (the heads alone). alpha: a weight for all, one weight per model [J], or one
     per model and slot [J, T]; head: a weight of the heads' costs for all slots, or one per slot [T], the inverse of their
     temperature. Weights are finite and at least 0. threads: how many work on a batch.
+
+    Lattices may be arrays, or tensors (`TensorSausage`, histories int32): what is found is on their device, and there nothing is
+    waited for. capacity: how many tuples of the models' states `paths` and `normalise` keep in a slot on a GPU (docs/gpu.md).
     """
 
-    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, head: ArrayLike = 1.0, threads: int = 1):
+    def __init__(self, models: NGram | Sequence[NGram] = (), *, alpha: ArrayLike = 1.0, head: ArrayLike = 1.0, threads: int = 1, capacity: int = 2048):
         self.models: tuple[NGram, ...] = (models,) if isinstance(models, NGram) else tuple(models)
         if len({model.vocab_size for model in self.models}) > 1:
             raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
         self.alpha = checked_alpha(alpha, len(self.models))
         self.head = checked_head(head)
         self.threads = threads
+        if not 1 <= capacity <= MOST_CAPACITY:
+            raise ValueError(f"capacity: expected 1 to {MOST_CAPACITY}, got {capacity}")
+        self.capacity = capacity
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
+        self._on_device: dict[torch.device, TensorRescorer] = {}
 
     @property
     def context(self) -> int:
         """How many tokens of the history the models look at: N - 1 of the longest."""
         return max((model.order - 1 for model in self.models), default=0)
 
-    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, semantics: str = "failure") -> Drafts:
+    def on(self, device: torch.device) -> TensorRescorer:
+        """What rescores tensors on a device. Models are copied there at the first call, which is not to be captured in a graph."""
+        if device not in self._on_device:
+            from .tensor_rescorer import indexed, open_tensor_rescorer
+
+            exact = indexed(device)
+            self._on_device[device] = self._on_device.get(exact) or open_tensor_rescorer(self, exact)
+            self._on_device[exact] = self._on_device[device]
+        return self._on_device[device]
+
+    @overload
+    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, semantics: str = "failure") -> Drafts: ...
+    @overload
+    def paths(self, sausage: TensorSausage, history: torch.Tensor, p: int = 16, *, semantics: str = "failure") -> TensorDrafts: ...
+
+    def paths(self, sausage: Sausage | TensorSausage, history: Any, p: int = 16, *, semantics: str = "failure") -> Drafts | TensorDrafts:
         """The p best distinct strings, exact, ties broken by the ranks of the candidates, first slot first.
 
         history: the tokens decoded so far, head 1's certain token included: [n], or [B, n] with padding -1 in front
@@ -75,31 +104,51 @@ class Rescorer:
         """
         if semantics not in SEMANTICS:
             raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
+        if not isinstance(sausage, Sausage):
+            return self.on(sausage.device).paths(sausage, history, p, semantics)
         tokens, cost, count = _core.best_paths(*self._call(sausage, history), paths=p, epsilon=semantics == "epsilon", threads=self.threads)
         if not sausage.is_batch:
             tokens, cost, count = tokens[0], cost[0], count[0]
         return Drafts(tokens=tokens, cost=cost, count=count)
 
-    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> Trees:
+    @overload
+    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> Trees: ...
+    @overload
+    def trees(self, sausage: TensorSausage, history: torch.Tensor, n: int = 64) -> TensorTrees: ...
+
+    def trees(self, sausage: Sausage | TensorSausage, history: Any, n: int = 64) -> Trees | TensorTrees:
         """The trees of the n most probable prefixes of a batch of lattices; `history` as in `paths`.
 
         q(w | prefix) is the softmax over the slot's candidates of -(head cost + sum_j alpha_j * (-ln p_j)).
         """
+        if not isinstance(sausage, Sausage):
+            return self.on(sausage.device).trees(sausage, history, n)
         return Trees.of_core(_core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads))
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of the n most probable prefixes of a single lattice."""
+        if not isinstance(sausage, Sausage):
+            raise TypeError(f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, whose answer stays on the device")
         if sausage.is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
         return self.trees(sausage, history, n)[0]
 
-    def normalise(self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False) -> NormalisedLattice:
+    @overload
+    def normalise(self, sausage: Sausage, history: ArrayLike, *, temperature: float = 1.0, local: bool = False) -> NormalisedLattice: ...
+    @overload
+    def normalise(self, sausage: TensorSausage, history: torch.Tensor, *, temperature: float = 1.0, local: bool = False) -> TensorNormalised: ...
+
+    def normalise(
+        self, sausage: Sausage | TensorSausage, history: Any, *, temperature: float = 1.0, local: bool = False
+    ) -> NormalisedLattice | TensorNormalised:
         """The lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
 
         q(w_1..w_T) is proportional to exp(-cost / temperature), cost being that of `paths`; with `local`, q(w | prefix) is
         the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation expands all
         that can be reached: ValueError beyond 2^26 transitions (states times K) in the whole batch, some 0.8 GB.
         """
+        if not isinstance(sausage, Sausage):
+            return self.on(sausage.device).normalise(sausage, history, temperature=temperature, local=local)
         core = _core.Normalised(*self._call(sausage, history), temperature=temperature, local=local, threads=self.threads)
         return NormalisedLattice(core, ids=sausage.ids, local=local, threads=self.threads)
 

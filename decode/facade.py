@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rescore.decode.settings import Settings
     from rescore.decode.shaping import Shaping
     from rescore.decode.stopping import Stopping
+    from rescore.decode.tensors import TensorDrafts, TensorSamples, TensorSausage, TensorTrees
     from rescore.decode.trees import Trees
     from rescore.decode.tune import tune
     from rescore.decode.width import AutoWidth
@@ -65,6 +66,10 @@ _HOME = {
     "Shaping": "decode.shaping",
     "Slots": "decode.drafters.lattice",
     "Stopping": "decode.stopping",
+    "TensorDrafts": "decode.tensors",
+    "TensorSamples": "decode.tensors",
+    "TensorSausage": "decode.tensors",
+    "TensorTrees": "decode.tensors",
     "TokenTree": "lattice.tree",
     "TreeDrafter": "decode.drafters.lattice",
     "TreeLayout": "decode.layout",
@@ -104,6 +109,10 @@ __all__ = [
     "Shaping",
     "Slots",
     "Stopping",
+    "TensorDrafts",
+    "TensorSamples",
+    "TensorSausage",
+    "TensorTrees",
     "TokenTree",
     "TreeDrafter",
     "TreeLayout",

@@ -14,6 +14,7 @@ from rescore.lattice.tree import ROOT, TokenTree
 
 from .models.block import Block
 from .models.slot_cache import SlotCache
+from .tensors import TensorTrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,6 +49,18 @@ class TreeLayout:
         block = Block(ids=torch.from_numpy(ids).to(device), start=start, depths=torch.from_numpy(depths).to(device), ancestors=ancestors, end=end)
         column = torch.arange(width, device=device).expand(batch, -1)
         return Laid(block=block, row=torch.arange(batch, device=device)[:, None].expand(-1, width), column=column)
+
+    def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
+        """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited for.
+
+        Behind start int64 [B] tokens; end: the greatest start + 1 + n that may come.
+        """
+        held = trees.depths > 0
+        ids = torch.cat((certain[:, None], torch.where(held, trees.tokens, 0)), dim=1)
+        ancestors = torch.nn.functional.pad(trees.ancestor_mask(), (1, 0, 1, 0))
+        ancestors[:, 0, 0] = True
+        ancestors[:, 1:, 0] = held
+        return Block(ids=ids.long(), start=start, depths=torch.nn.functional.pad(trees.depths, (1, 0)).long(), ancestors=ancestors, end=end)
 
     def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Keep the certain tokens and the accepted paths, nodes of each tree from the root on."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .loops import loop_count
-from .sausage import Sausage, _trusted
+from .sausage import Sausage, trusted
 
 MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01, less where mass matters
 
@@ -66,7 +66,7 @@ class Block:
     def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
         """The lattices of the given rows (integers, a slice or a mask), heads 2..h, the first k candidates: [R, T, K]."""
         ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
-        return _trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
+        return trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
 
     def truth(self, rows: Any = slice(None)) -> NDArray[np.int32]:
         """What heads 2..h of the given rows should predict: int32 [R, T], padding -1 past the end of the sequence."""

@@ -92,7 +92,7 @@ class Sausage:
         for row, part in enumerate(parts):
             ids[row, : part.slots, : part.width] = part.ids
             cost[row, : part.slots, : part.width] = part.cost
-        return _trusted(ids, cost)
+        return trusted(ids, cost)
 
     @property
     def is_batch(self) -> bool:
@@ -134,13 +134,13 @@ class Sausage:
         """The first k candidates of every slot (all of them if there are no more)."""
         if k < 1:
             raise ValueError(f"top_k: k must be at least 1, got {k}")
-        return _trusted(self.ids[..., :k], self.cost[..., :k])
+        return trusted(self.ids[..., :k], self.cost[..., :k])
 
     def head(self, slots: int) -> Sausage:
         """The first `slots` slots (all of them if there are no more)."""
         if slots < 1:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
-        return _trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
+        return trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
         """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""
@@ -148,11 +148,11 @@ class Sausage:
             raise TypeError("a single sausage [T, K] cannot be indexed; read its ids and cost")
         if isinstance(index, tuple):
             raise TypeError("a batch of sausages has one index, that of the sausage")
-        return _trusted(self.ids[index], self.cost[index])
+        return trusted(self.ids[index], self.cost[index])
 
 
-def _trusted(ids: NDArray, cost: NDArray) -> Sausage:
-    """A sausage of parts of checked sausages, not checked again."""
+def trusted(ids: NDArray, cost: NDArray) -> Sausage:
+    """A sausage of arrays that nobody checks: parts of checked ones, or what the caller answers for."""
     sausage = object.__new__(Sausage)
     object.__setattr__(sausage, "ids", np.ascontiguousarray(ids))
     object.__setattr__(sausage, "cost", np.ascontiguousarray(cost))

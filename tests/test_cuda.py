@@ -11,6 +11,7 @@ if not torch.cuda.is_available():
 
 from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.drafted_pass import DraftedPass  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
@@ -23,8 +24,10 @@ from rescore.decode.neural import NeuralRescorer  # noqa: E402
 from rescore.decode.rules import BlockVerification, GreedyBlockVerification, RecursiveRejection, TokenVerification  # noqa: E402
 from rescore.decode.sampling import Sampling  # noqa: E402
 from rescore.decode.shaping import Shaping  # noqa: E402
+from rescore.decode.tensors import TensorSausage  # noqa: E402
 from rescore.decode.verify import block, greedy_block, token  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
+from rescore.lattice.sausage import Sausage  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
 
@@ -80,3 +83,107 @@ def test_rules_agree_on_both_devices(rule):
     for _ in range(50):
         draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
         assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(p, q, draft, uniforms)
+
+
+class Captured:
+    """A call as a CUDA graph, with whatever would wait for the device made an error on the way."""
+
+    def __init__(self, call):
+        self.call, self.graph = call, torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            call()
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(self.graph):
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                self.found = call()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+    def replay(self):
+        self.graph.replay()
+        torch.cuda.synchronize()
+        return self.found
+
+
+class Lattices:
+    """Tensors whose addresses stay, to be filled with one batch of the demo's lattices after another."""
+
+    def __init__(self, demo, lm: NGram, count: int):
+        self.block = next(Dump.open(demo / "sampled").blocks())
+        self.context, self.count = lm.order - 1, count
+        sausages, histories = self.rows(0)
+        self.tensors, self.history = TensorSausage.of(sausages, torch.device("cuda")), torch.from_numpy(histories).cuda()
+
+    def rows(self, start: int) -> tuple[Sausage, np.ndarray]:
+        at = np.arange(start, start + self.count)
+        return self.block.sausages()[at], self.block.histories(at, self.context)
+
+    def fill(self, start: int) -> tuple[Sausage, np.ndarray]:
+        sausages, histories = self.rows(start)
+        self.tensors.ids.copy_(torch.from_numpy(sausages.ids))
+        self.tensors.cost.copy_(torch.from_numpy(sausages.cost))
+        self.history.copy_(torch.from_numpy(histories))
+        return sausages, histories
+
+
+def assert_equal(found, wanted, names):
+    for name in names:
+        assert np.array_equal(getattr(found, name).cpu().numpy(), getattr(wanted, name)), name
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+def test_captured_searches_find_what_the_cpu_finds(count, work, demo):
+    """One graph, replayed over batches that it had not seen."""
+    lm = work[1]
+    rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, count)
+    trees = Captured(lambda: rescorer.trees(lattices.tensors, lattices.history, 64))
+    paths = Captured(lambda: rescorer.paths(lattices.tensors, lattices.history, 16))
+    for start in (100, 400):
+        batch = lattices.fill(start)
+        assert_equal(trees.replay(), rescorer.trees(*batch, 64), ("tokens", "parents", "depths", "logq", "count"))
+        assert_equal(paths.replay(), rescorer.paths(*batch, 16), ("tokens", "cost", "count"))
+        assert paths.found.exact.all() and not paths.found.invalid.any()
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_captured_samples_are_those_of_the_cpu(local, work, demo):
+    lm = work[1]
+    rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, 8)
+    uniforms = np.random.default_rng(0).random((8, 4, lattices.tensors.ids.shape[1]))
+    on_device = torch.from_numpy(uniforms).cuda()
+
+    def call():
+        lattice = rescorer.normalise(lattices.tensors, lattices.history, local=local)
+        return lattice.sample(on_device), lattice.trees(16), lattice.exact
+
+    captured = Captured(call)
+    for start in (100, 400):
+        batch = lattices.fill(start)
+        drawn, trees, exact = captured.replay()
+        wanted = rescorer.normalise(*batch, local=local)
+        assert_equal(drawn, wanted.sample(uniforms), ("tokens", "lengths"))
+        assert np.abs(drawn.q.cpu().numpy() - wanted.sample(uniforms).q).max() < 1e-10
+        assert np.abs(trees.logq.cpu().numpy() - wanted.trees(16).logq).max() < 1e-5 and exact.all()
+
+
+def test_a_whole_step_is_captured(work):
+    """Heads, candidates, rescored tree, mask and pass in one graph: what the same call gives without one."""
+    models, lm, _ = work
+    model = models["cuda"]
+    target, slots = BlockwiseTarget(model), Slots(heads=BlockwiseHeads(model), top_k=12)
+    step = DraftedPass(target=target, slots=slots, rescorer=Rescorer(lm, alpha=0.3), nodes=32)
+    hidden = torch.randn(4, model.config.width, device="cuda")
+    history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
+    start = torch.full((4,), 10, device="cuda")
+    with torch.inference_mode():
+        cache, _ = target.open([np.zeros(10, np.int64)] * 4, 1, 43)
+        captured = Captured(lambda: step(hidden, history, start, 43, cache))
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            hidden.normal_()
+            found = captured.replay().clone()
+            assert torch.equal(found, step(hidden, history, start, 43, cache))

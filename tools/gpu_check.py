@@ -1,9 +1,10 @@
 """Everything that needs a GPU, in one run of a few minutes: `python tools/gpu_check.py`.
 
 Prints a table: how far the demo model's logits on the GPU are from those on the CPU (fp32), and how many tokens a
-second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; runs tests/test_cuda.py;
+second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; runs tests/test_cuda.py and the kernels' tests;
 then decodes the demo's prompts with every drafter, and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the
-GPU disagrees, a text differs, or there is none.
+GPU disagrees, a text differs, or there is none. Rescoring on the device is timed by tools/bench_device.py, with a model of 20 million
+n-grams, and checked against the CPU.
 """
 
 from __future__ import annotations
@@ -56,8 +57,13 @@ def decode(demo: Path, shapes: list[str]) -> bool:
     """Prints the benchmarks of decoding; whether every drafter wrote the plain text."""
     lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
     status = rescore(["bench", "decode", "--model", str(demo / "model.safetensors"), "--prompts", str(demo / "sampled"), *lm])
-    timed = [rescore(["bench", "decode", "--replay", str(demo / "sampled"), "--shape", shape, *lm]) for shape in shapes]
+    timed = [rescore(["bench", "decode", "--replay", str(demo / "sampled"), "--shape", shape, "--batch", "1", "--batch", "32", *lm]) for shape in shapes]
     return status == 0 and not any(timed)
+
+
+def kernels() -> bool:
+    """Prints what rescoring takes; whether all that it found is what the CPU finds."""
+    return subprocess.run([sys.executable, str(Path(__file__).with_name("bench_device.py"))]).returncode == 0
 
 
 def main() -> int:
@@ -83,8 +89,10 @@ def main() -> int:
     table.add_row(f"head 1's loss after {STEPS} bf16 steps, GPU / CPU", f"{losses['gpu']:.3f} / {losses['cpu']:.3f}", "within 0.05")
     table.add_row("tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", "")
     Console().print(table)
-    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", str(Path(__file__).parents[1] / "tests" / "test_cuda.py")]).returncode == 0
-    same = decode(args.demo, args.shape) and tested
+    folder = Path(__file__).parents[1] / "tests"
+    files = [str(file) for file in (folder / "test_cuda.py", *sorted(folder.glob("test_device_*.py")))]
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", *files]).returncode == 0
+    same = all([kernels(), decode(args.demo, args.shape), tested])
     return 0 if same and difference <= LOGIT_TOLERANCE and abs(losses["gpu"] - losses["cpu"]) <= 0.05 else 1
 
 

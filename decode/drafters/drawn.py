@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,14 +11,14 @@ from torch import Tensor
 
 from rescore.decode.draft import Rescorer
 from rescore.decode.models.heads import HeadsSession, Step
-from rescore.decode.normalised import NormalisedLattice, SampledDrafts
+from rescore.decode.normalised import SampledDrafts
 from rescore.decode.shaping import Shaping
-from rescore.lattice.sausage import Sausage
+from rescore.decode.tensor_rescorer import TensorNormalised
 from rescore.lattice.tree import TokenTree
 
 from .draft import Draft
 from .lattice import Slots
-from .tree_search import padded
+from .tree_search import moved
 
 
 class LatticeLaw:
@@ -45,7 +44,7 @@ class LatticeLaw:
         if depth < len(self.ids):
             draft = np.full((1, len(self.ids)), -1, np.int32)
             draft[0, :depth] = tokens
-            self._spread(row, depth, self.again.lattice.rows(draft)[0, depth])
+            self._spread(row, depth, self.again.rows(draft)[0, depth])
         return row.to(self.again.device)
 
     def _spread(self, row: Tensor, slot: int, q: NDArray[np.float64]) -> None:
@@ -54,15 +53,17 @@ class LatticeLaw:
 
 
 class _Again:
-    """One request's lattice by itself, made only where somebody asks for prefixes that were not drawn."""
+    """One request's lattice of the batch that was normalised, for prefixes that were not drawn."""
 
-    def __init__(self, drafter: DrawnDrafter, sausage: Sausage, history: NDArray[np.int32], vocab_size: int, device: torch.device):
-        self.drafter, self.sausage, self.history = drafter, sausage, history
+    def __init__(self, lattices: TensorNormalised, row: int, batch: int, vocab_size: int, device: torch.device):
+        self.lattices, self.row, self.batch = lattices, row, batch
         self.vocab_size, self.device = vocab_size, device
 
-    @cached_property
-    def lattice(self) -> NormalisedLattice:
-        return self.drafter.normalised(self.sausage, self.history)
+    def rows(self, drafts: NDArray[np.int32]) -> NDArray[np.float64]:
+        """q along drafts [p, T]: [p, T, K]."""
+        every = np.full((self.batch, *drafts.shape), -1, np.int32)
+        every[self.row] = drafts
+        return self.lattices.rows(torch.from_numpy(every).to(self.lattices.exact.device))[self.row].cpu().numpy()
 
 
 class DrawnDrafter:
@@ -79,21 +80,20 @@ class DrawnDrafter:
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
         return _Session(self, self.slots.heads.open(len(prompts)))
 
-    def normalised(self, sausages: Sausage, histories: NDArray[np.int32]) -> NormalisedLattice:
-        return self.rescorer.normalise(sausages, histories, temperature=self.temperature, local=self.local)
-
 
 class _Session:
     def __init__(self, drafter: DrawnDrafter, heads: HeadsSession):
         self.drafter, self.heads = drafter, heads
 
     def propose(self, step: Step) -> list[Draft]:
-        logits = self.heads.logits(step)
-        sausages = self.drafter.slots.sausages(logits)
-        histories = padded(step.histories, max(1, self.drafter.rescorer.context))
-        uniforms = np.stack([random.random((self.drafter.drawn, sausages.slots)) for random in step.random])
-        drawn = self.drafter.normalised(sausages, histories).sample(uniforms)
-        agains = [_Again(self.drafter, sausages[row], histories[row], logits.shape[-1], logits.device) for row in range(len(histories))]
+        logits, drafter = self.heads.logits(step), self.drafter
+        tensors = drafter.slots.tensors(logits)
+        batch, slots, _ = tensors.ids.shape
+        histories = moved(step.histories, drafter.rescorer.context, tensors.device)
+        lattices = drafter.rescorer.normalise(tensors, histories, temperature=drafter.temperature, local=drafter.local)
+        uniforms = np.stack([random.random((drafter.drawn, slots)) for random in step.random])
+        drawn = lattices.sample(torch.from_numpy(uniforms).to(tensors.device)).host()
+        agains = [_Again(lattices, row, batch, logits.shape[-1], logits.device) for row in range(batch)]
         return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
 
     def select(self, rows: Sequence[int]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -14,13 +15,15 @@ from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Rescorer
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, Step
 from rescore.decode.shaping import Shaping
+from rescore.decode.tensor_rescorer import has_kernels
+from rescore.decode.tensors import TensorSausage
 from rescore.decode.width import AutoWidth, WidthSession
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
 from .draft import EMPTY, Draft, DrafterSession
-from .tree_search import TreeSearch, open_search, padded
+from .tree_search import TreeSearch, moved, open_search
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -46,6 +49,13 @@ class Slots:
         """The lattices [B, T, K] of the heads' logits [B, T, V]."""
         ids, logp, _ = top_of_logits(logits, self.top_k)
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
+
+    def tensors(self, logits: Tensor) -> TensorSausage:
+        """The same in tensors: on the logits' device where there are kernels to go on with, and then nothing is waited for; else on the CPU."""
+        if not has_kernels(logits.device):
+            return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
+        found = TensorSausage.from_logits(logits, self.top_k)
+        return TensorSausage(ids=found.ids, cost=found.cost.to(getattr(torch, self.logp_dtype)).float())
 
 
 class PathDrafter:
@@ -90,9 +100,10 @@ class _PathSession:
 
     def propose(self, step: Step) -> list[Draft]:
         rescorer = self.drafter.rescorer
-        sausages = self.drafter.slots.sausages(self.heads.logits(step))
-        drafts = rescorer.paths(sausages, padded(step.histories, max(1, rescorer.context)), self.drafter.paths)
-        return [Draft(tree=TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b], :most])) for b, most in enumerate(step.room)]
+        tensors = self.drafter.slots.tensors(self.heads.logits(step))
+        drafts = rescorer.paths(tensors, moved(step.histories, rescorer.context, tensors.device), self.drafter.paths)
+        tokens, count = drafts.tokens.cpu().numpy(), drafts.count.tolist()
+        return [Draft(tree=TokenTree.from_drafts(tokens[b, : count[b], :most])) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)
@@ -103,7 +114,7 @@ class _TreeSession:
         self.slots, self.heads, self.search, self.nodes = slots, heads, search, nodes
 
     def propose(self, step: Step) -> list[Draft]:
-        trees = self.search.trees(self.slots.sausages(self.heads.logits(step)), step.histories, self.nodes)
+        trees = self.search.trees(self.slots, self.heads.logits(step), step.histories, self.nodes)
         return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
@@ -123,7 +134,7 @@ class _AutoSession:
         if isinstance(self.heads, Memoryless) and self.width.rests(lengths):
             return [Draft(tree=EMPTY) for _ in lengths]
         began = time.perf_counter()
-        trees = self.search.trees(self.slots.sausages(self.heads.logits(step)), step.histories, self.nodes.most)
+        trees = self.search.trees(self.slots, self.heads.logits(step), step.histories, self.nodes.most)
         usable = trees.depths <= np.array(step.room)[:, None]
         logq = np.where(usable, trees.logq, -np.inf)
         n = self.width.size(logq, lengths, time.perf_counter() - began)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.draft import Rescorer
 from rescore.decode.trees import Trees
-from rescore.lattice.sausage import Sausage
+
+if TYPE_CHECKING:
+    from .lattice import Slots
 
 Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded
 
 
 class TreeSearch(Protocol):
-    def trees(self, sausages: Sausage, histories: Histories, n: int) -> Trees: ...
+    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
+        """The trees of n nodes in the lattices of the heads' logits [B, T, V]."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these requests alone."""
@@ -36,12 +41,18 @@ def padded(histories: Histories, context: int) -> NDArray[np.int32]:
     return rows
 
 
+def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
+    """As `padded`, at least one token, on a device."""
+    return torch.from_numpy(padded(histories, max(1, context))).to(device)
+
+
 class _Plain:
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
 
-    def trees(self, sausages: Sausage, histories: Histories, n: int) -> Trees:
-        return self._rescorer.trees(sausages, padded(histories, max(1, self._rescorer.context)), n)
+    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
+        tensors = slots.tensors(logits)
+        return self._rescorer.trees(tensors, moved(histories, self._rescorer.context, tensors.device), n).host()
 
     def select(self, rows: Sequence[int]) -> None:
         pass
@@ -54,10 +65,10 @@ class _Calibrated:
         self._rescorer = rescorer
         self._texts = [rescorer.text() for _ in range(requests)] if rescorer.reads_text else []
 
-    def trees(self, sausages: Sausage, histories: Histories, n: int) -> Trees:
+    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
         for text, history in zip(self._texts, histories):
             text.extend(np.ascontiguousarray(history[text.size :], np.int32))
-        return self._rescorer.trees(sausages, padded(histories, max(1, self._rescorer.context)), n, texts=self._texts)
+        return self._rescorer.trees(slots.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts)
 
     def select(self, rows: Sequence[int]) -> None:
         self._texts = [self._texts[row] for row in rows] if self._texts else []

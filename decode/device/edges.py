@@ -1,0 +1,26 @@
+"""What the candidates of a slot cost after several states at a time."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from rescore.decode.device.look_up import match
+
+
+@triton.jit
+def expand(
+    models, lattice, t, token, head, listed, at, here, chain, owed, stride, state_out, state_stride, J: tl.constexpr, DEPTH: tl.constexpr, K_PAD: tl.constexpr
+):  # fmt: skip
+    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats.
+
+    Keeps the states after them, int32 [J, state_stride], at the place of (state, rank).
+    """
+    edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
+    cost = head + tl.zeros(edge.shape, tl.float64)
+    for j in tl.static_range(J):
+        kept = j * DEPTH * stride
+        own, state = match(models, j, chain + kept, owed + kept, stride, at, here, token, listed, DEPTH)
+        cost += tl.load(lattice.alpha + j * lattice.slots + t) * own
+        tl.store(state_out + j * state_stride + edge, state, mask=here)
+    return cost

@@ -1,0 +1,128 @@
+"""n-gram models as kernels see them: what a token costs after a context, and the state that it leads to.
+
+Of all contexts of a state the model may know the token after the shorter ones only: where (h, w) has an arc, so has
+(h', w). So look-ups begin with the shortest context, and what has no arc there is not asked for in longer ones: most tokens
+take one read. The contexts of a state, its failure chain, are found once for each state and kept with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+EMPTY = tl.constexpr(-1)
+WAYS = tl.constexpr(4)  # keys of a bucket: 32 bytes, what memory hands out at once
+
+
+class Models(NamedTuple):
+    """Pointers into a `ResidentModels`. States are numbered over all models; the roots are -1."""
+
+    keys: Any  # int64 [buckets * WAYS and a tail]: state << 32 | token of every arc but the roots', EMPTY
+    arcs: Any  # int64, beside keys: packed
+    backoffs: Any  # int64 [S]: packed
+    roots: Any  # int64 [J, V]: packed, the root's arcs
+    buckets: Any  # int32
+    vocab_size: Any  # int32
+
+
+@triton.jit
+def pack_cost(packed):
+    """The cost, float32: the lower half. The state, int32, is the upper half."""
+    return (packed & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def pack_state(packed):
+    return (packed >> 32).to(tl.int32)
+
+
+@triton.jit
+def bucket_of(key, buckets):
+    """Where a key belongs, in [0, buckets). Its `fn` is the same on torch tensors."""
+    mixed = key * -7046029254386353131
+    mixed = (mixed ^ (mixed >> 32)) * -4658895280553007687
+    return (((mixed >> 32) & 0xFFFFFFFF) * buckets) >> 32
+
+
+@triton.jit
+def read_bucket(models, key, bucket, place, left):
+    """Reads a bucket for each key [R, C] that is left: the places found so far, and which keys are still left."""
+    way = tl.arange(0, WAYS)[None, None, :]
+    first = bucket * WAYS
+    stored = tl.load(models.keys + (first[:, :, None] + way), mask=left[:, :, None], other=EMPTY)
+    at = tl.max(tl.where(stored == key[:, :, None], way, -1), axis=2)
+    full = tl.min((stored != EMPTY).to(tl.int32), axis=2) > 0  # a key that found its bucket full is in the next
+    return tl.where(left & (at >= 0), first + at, place), left & (at < 0) & full
+
+
+@triton.jit
+def find(models, state, token, wanted):
+    """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32 that broadcast to [R, C]."""
+    key = (state.to(tl.int64) << 32) | token.to(tl.int64)
+    bucket = bucket_of(key, models.buckets)
+    place, left = read_bucket(models, key, bucket, tl.full(key.shape, -1, tl.int64), wanted)
+    while tl.max(left.to(tl.int32)) > 0:
+        bucket += 1
+        place, left = read_bucket(models, key, bucket, place, left)
+    return place
+
+
+@triton.jit
+def keep_chain(models, chain, owed, stride, at, state, here, DEPTH: tl.constexpr):
+    """Keeps states [R] and what they back off to: int32 chain [DEPTH, stride] at `at`, longest first, -1 behind, and their costs, float32."""
+    for d in range(DEPTH):
+        tl.store(chain + d * stride + at, state, mask=here)
+        packed = tl.load(models.backoffs + state, mask=here & (state >= 0), other=-(1 << 32))
+        tl.store(owed + d * stride + at, pack_cost(packed), mask=here)
+        state = pack_state(packed)
+
+
+@triton.jit
+def match(models, model, chain, owed, stride, at, here, token, listed, DEPTH: tl.constexpr):
+    """Of tokens [K] after the states [R] kept at `at`: cost float64 [R, K] and next state int32 [R, K]."""
+    place = tl.full((here & listed).shape, -1, tl.int64)
+    paid = tl.zeros((here & listed).shape, tl.float64)
+    wanted = here & listed
+    for d in range(DEPTH):
+        row = (DEPTH - 1 - d) * stride + at[:, None]
+        state = tl.load(chain + row, mask=here, other=-1)
+        cost = tl.load(owed + row, mask=here, other=0.0).to(tl.float64)
+        known = state >= 0
+        found = find(models, state, token, wanted & known)
+        place = tl.where(found >= 0, found, place)
+        paid = tl.where(known, tl.where(found >= 0, 0.0, paid + cost), paid)
+        wanted = wanted & ((found >= 0) | (known == 0))
+    root = tl.load(models.roots + model * models.vocab_size + token, mask=listed, other=0)
+    packed = tl.where(place >= 0, tl.load(models.arcs + place, mask=place >= 0, other=0), root)
+    return pack_cost(packed).to(tl.float64) + paid, pack_state(packed)
+
+
+@triton.jit
+def step(models, model, state, token, DEPTH: tl.constexpr):
+    """The states [R, 1] after one token, int32 [1, 1], of states and models [R, 1]."""
+    place = tl.full(state.shape, -1, tl.int64)
+    longer = state
+    for _ in range(DEPTH):
+        found = find(models, longer, token, (longer >= 0) & (place < 0))
+        place = tl.where(found >= 0, found, place)
+        longer = pack_state(tl.load(models.backoffs + longer, mask=longer >= 0, other=-(1 << 32)))
+    root = tl.load(models.roots + model.to(tl.int64) * models.vocab_size + token)
+    return pack_state(tl.where(place >= 0, tl.load(models.arcs + place, mask=place >= 0, other=0), root))
+
+
+@triton.jit
+def start(models, model, history, length, DEPTH: tl.constexpr):
+    """The states [R, 1] of models [R, 1] after a history, int32 [length] with padding -1 in front, and how many of its tokens no model has."""
+    state = tl.full(model.shape, -1, tl.int32)
+    wrong = 0
+    begun = 0
+    for i in range(tl.maximum(length - DEPTH, 0), length):
+        token = tl.load(history + i)
+        inside = (token >= 0) & (token < models.vocab_size)
+        begun = tl.maximum(begun, (token != -1).to(tl.int32))
+        wrong += begun * (inside == 0).to(tl.int32)
+        after = step(models, model, state, tl.where(inside, token, 0) + tl.zeros((1, 1), tl.int32), DEPTH)
+        state = tl.where(inside, after, -1)
+    return state, wrong

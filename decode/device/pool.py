@@ -1,0 +1,125 @@
+"""The prefixes that a tree grows by, whatever their q: a pool in order of (depth, ranks), of which the n least costly are the tree.
+
+A slot's children and the pool compete together: of both the n least costly go on, ties to those that come first. That is exact: a
+prefix never costs less than its parent, so what n others precede neither belongs to the tree nor has descendants that do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from rescore.decode.device.fixed import IMPOSSIBLE, to_nats
+from rescore.decode.device.launch import Room
+from rescore.decode.device.selection import choose, count_upto, threshold
+
+
+class Pool(NamedTuple):
+    """Pointers to the room that one lattice's tree grows in. N_PAD: n or more, a power of two."""
+
+    cost: Any  # int64 [T * N_PAD]
+    parent: Any  # int32, in the pool, or -1
+    token: Any  # int32
+    depth: Any  # int32
+    place: Any  # int32, in the tree
+    child_cost: Any  # int64 [N_PAD, K_PAD], of the live prefixes, those of the last slot, by prefix and rank
+    live_cost: Any  # int64 [N_PAD]
+    chosen: Any  # int32 [N_PAD]
+
+
+class TreeOut(NamedTuple):
+    """Pointers to one lattice's tree."""
+
+    tokens: Any  # int32 [n], padding -1
+    parents: Any  # int32 [n], padding -1
+    depths: Any  # int32 [n], padding 0
+    logq: Any  # float32 [n], padding -inf
+    count: Any  # int32 []
+    invalid: Any  # bool []
+
+
+@triton.jit
+def pool_of(pools, b, slots, N_PAD: tl.constexpr, K_PAD: tl.constexpr):
+    at = b * slots * N_PAD
+    return Pool(
+        pools.cost + at, pools.parent + at, pools.token + at, pools.depth + at, pools.place + at,
+        pools.child_cost + b * N_PAD * K_PAD, pools.live_cost + b * N_PAD, pools.chosen + b * N_PAD,
+    )  # fmt: skip
+
+
+@triton.jit
+def out_of(outs, b, n):
+    return TreeOut(outs.tokens + b * n, outs.parents + b * n, outs.depths + b * n, outs.logq + b * n, outs.count + b, outs.invalid + b)
+
+
+@triton.jit
+def best_children(pool, size, live, n, K_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Chooses the children that go on beside the pool's first `size` prefixes; how many. `child_cost` has whole blocks of ROWS."""
+    children = tl.cdiv(live, ROWS) * ROWS * K_PAD
+    most = threshold(pool.cost, size, pool.child_cost, children, n, BLOCK)
+    ties = n - count_upto(pool.cost, size, pool.cost, 0, most, BLOCK) - count_upto(pool.child_cost, children, pool.cost, 0, most - 1, BLOCK)
+    return choose(pool.child_cost, children, most, ties, pool.chosen, BLOCK)
+
+
+@triton.jit
+def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
+    """Puts the children chosen at `at` behind the pool's last, which were the live prefixes, and lets them live. Returns their edges."""
+    child = tl.load(pool.chosen + at, mask=here, other=0)
+    cost = tl.load(pool.child_cost + child, mask=here, other=0)
+    tl.store(pool.live_cost + at, cost, mask=here)
+    tl.store(pool.cost + size + at, cost, mask=here)
+    tl.store(pool.parent + size + at, tl.where(t > 0, size - live + child // K_PAD, -1), mask=here)
+    tl.store(pool.token + size + at, tl.load(lattice.ids + t * lattice.width + child % K_PAD, mask=here, other=0), mask=here)
+    tl.store(pool.depth + size + at, t + 1, mask=here)
+    return child
+
+
+@triton.jit
+def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """The n least costly of the pool, in order of (cost, depth, ranks)."""
+    most = threshold(pool.cost, size, pool.cost, 0, n, BLOCK)
+    ties = n - count_upto(pool.cost, size, pool.cost, 0, most - 1, BLOCK)
+    count = choose(pool.cost, size, most, ties, pool.chosen, BLOCK)
+    tl.debug_barrier()
+    for first in range(0, n, ROWS):
+        at = first + tl.arange(0, ROWS)
+        here = at < count
+        node = tl.load(pool.chosen + at, mask=here, other=0)
+        cost = tl.load(pool.cost + node, mask=here, other=IMPOSSIBLE)
+        place = tl.zeros((ROWS,), tl.int32)
+        for other in range(0, count, ROWS):
+            rival = other + tl.arange(0, ROWS)
+            theirs = tl.load(pool.cost + tl.load(pool.chosen + rival, mask=rival < count, other=0), mask=rival < count, other=IMPOSSIBLE)
+            before = (theirs[None, :] < cost[:, None]) | ((theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None]))
+            place += tl.sum(before.to(tl.int32), axis=1)
+        tl.store(pool.place + node, place, mask=here)
+        tl.store(out.tokens + place, tl.load(pool.token + node, mask=here, other=-1), mask=here)
+        tl.store(out.depths + place, tl.load(pool.depth + node, mask=here, other=0), mask=here)
+        tl.store(out.logq + place, -to_nats(cost).to(tl.float32), mask=here)
+        tl.store(out.tokens + at, -1, mask=(at >= count) & (at < n))
+        tl.store(out.parents + at, -1, mask=(at >= count) & (at < n))
+        tl.store(out.depths + at, 0, mask=(at >= count) & (at < n))
+        tl.store(out.logq + at, -float("inf"), mask=(at >= count) & (at < n))
+    tl.debug_barrier()
+    for first in range(0, count, ROWS):
+        at = first + tl.arange(0, ROWS)
+        here = at < count
+        node = tl.load(pool.chosen + at, mask=here, other=0)
+        above = tl.load(pool.parent + node, mask=here, other=-1)
+        tl.store(out.parents + tl.load(pool.place + node, mask=here, other=0), tl.load(pool.place + above, mask=here & (above >= 0), other=-1), mask=here)
+    tl.store(out.count, count)
+
+
+def pool_room(room: Room, slots: int, n_pad: int, k_pad: int) -> Pool:
+    long = torch.int64
+    return Pool(
+        cost=room(slots, n_pad, dtype=long), parent=room(slots, n_pad), token=room(slots, n_pad), depth=room(slots, n_pad), place=room(slots, n_pad),
+        child_cost=room(n_pad, k_pad, dtype=long), live_cost=room(n_pad, dtype=long), chosen=room(n_pad),
+    )  # fmt: skip
+
+
+def tree_out(room: Room, n: int) -> TreeOut:
+    return TreeOut(tokens=room(n), parents=room(n), depths=room(n), logq=room(n, dtype=torch.float32), count=room(), invalid=room(dtype=torch.bool))

@@ -1,0 +1,61 @@
+"""Composed lattices as distributions: what an edge costs becomes ln q(its candidate | its node).
+
+Globally the mass of all completions of a node is taken into account, which is weight pushing in the log semiring (Mohri, "Weighted
+automata algorithms", 2009, section 5.3); locally each node's candidates are a softmax by themselves.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rescore.decode.device.compose import Composition
+from rescore.decode.device.launch import EXACT, MOST_LANES, power_of_two, warps
+from rescore.decode.device.slots import precedes
+
+
+@triton.jit
+def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
+    """Lattice b, by program b: costs are written over. mass: float64 [B, T + 1, C]."""
+    b = tl.program_id(0).to(tl.int64)
+    row = b * slots
+    own = mass + (row + b) * C
+    length = tl.load(composed.length + b)
+    tl.store(own, tl.zeros((), tl.float64))
+    for back in range(0, length):
+        t = length - 1 - back
+        inner = precedes(t + 1, length)  # not the last slot, after which there are no nodes
+        nodes = tl.load(composed.nodes + row + t)
+        tl.debug_barrier()
+        for first in range(0, nodes, ROWS):
+            at = first + tl.arange(0, ROWS)
+            here = (at < nodes)[:, None]
+            edge = ((row + t) * C + at[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
+            score = -tl.load(composed.cost + edge, mask=here, other=float("inf"))
+            to = tl.load(composed.target + edge, mask=here & inner & (score > -float("inf")), other=-1)
+            score = tl.where(inner & (to < 0), -float("inf"), score)
+            if not LOCAL:
+                score += tl.load(own + (t + 1) * C + to, mask=to >= 0, other=0.0)
+            most = tl.max(score, axis=1)[:, None]
+            possible = score > -float("inf")
+            total = tl.sum(tl.where(possible, tl.exp(score - tl.where(possible, most, 0.0)), 0.0), axis=1)[:, None]
+            log_total = tl.log(tl.where(total > 0, total, 1.0))
+            tl.store(composed.cost + edge, tl.where(possible, score - tl.where(possible, most, 0.0) - log_total, -float("inf")), mask=here)
+            tl.store(own + t * C + at[:, None], most + log_total, mask=here)
+    tl.debug_barrier()
+    if LOCAL:
+        tl.store(log_mass + b, float("nan"))
+    else:
+        tl.store(log_mass + b, tl.load(own))
+
+
+def push(composed: Composition, local: bool) -> tuple[Composition, Tensor]:
+    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if local: one launch."""
+    batch, slots, c, k_pad = composed.cost.shape
+    mass = torch.empty(batch, slots + 1, c, dtype=torch.float64, device=composed.cost.device)
+    log_mass = torch.empty(batch, dtype=torch.float64, device=composed.cost.device)
+    rows = min(c, max(1, MOST_LANES // k_pad))
+    push_weights[(batch,)](composed, mass, log_mass, slots, LOCAL=local, C=c, K_PAD=k_pad, ROWS=power_of_two(rows), num_warps=warps(rows * k_pad), **EXACT)
+    return composed, log_mass

@@ -1,0 +1,31 @@
+"""The kernels of a rescorer in the tests: on a GPU where there is one, else on the CPU through Triton's interpreter."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from rescore.decode.device.rescoring import DeviceRescorer
+from rescore.decode.draft import Rescorer
+from rescore.decode.tensors import TensorSausage
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("a GPU, but PyTorch without CUDA: kernels neither run nor are interpreted", allow_module_level=True)
+
+
+def device_rescorer(rescorer: Rescorer, capacity: int = 512) -> DeviceRescorer:
+    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=capacity, device=DEVICE)
+
+
+def on_device(sausage, histories):
+    return TensorSausage.of(sausage, DEVICE), torch.from_numpy(histories).to(DEVICE)
+
+
+def padded_histories(histories):
+    """int32 [B, 4], padding -1 in front."""
+    rows = np.full((len(histories), 4), -1, np.int32)
+    for row, history in zip(rows, histories):
+        row[4 - len(history) :] = history
+    return rows
