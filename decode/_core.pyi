@@ -11,6 +11,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+native: bool
+"""Whether it was compiled for the processor of this machine alone (CMake's RESCORE_NATIVE)."""
+
 @final
 class Automaton:
     """An n-gram automaton over arrays that the caller keeps, for example maps of a file; docs/ngram-format.md describes them.

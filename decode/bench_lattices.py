@@ -1,4 +1,4 @@
-"""Lattices of any size from a dump, for measuring searches: parts of the dump's own, joined or filled up where they are too small."""
+"""Lattices of any size for measuring searches: parts of a dump's own, joined or filled up where they are too small; or made around a text."""
 
 from __future__ import annotations
 
@@ -11,23 +11,33 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
+RIGHT = 0.4  # of a made-up head's slots
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lattices:
     """B lattices [B, T, K] with their histories int32 [B, N - 1] (padding -1 in front).
 
-    parts  rows of the dump that a lattice is joined of: 1 where the dump's own are long enough
-    drawn  candidates of each slot that were drawn from the model
+    row_slots  slots of a row of the dump; longer lattices are joined of several rows
+    drawn      candidates of each slot that no head gave: drawn from the model, or from a text
     """
 
     sausage: Sausage
     histories: NDArray[np.int32]
-    parts: int
+    row_slots: int
     drawn: int
 
     def cut(self, slots: int, width: int) -> Sausage:
         """Their first slots and candidates."""
         return self.sausage.head(slots).top_k(width)
+
+    def joined(self, slots: int) -> int:
+        """Rows of the dump that their first slots come from."""
+        return -(-slots // self.row_slots)
+
+    def drawn_of(self, width: int) -> int:
+        """How many of their first candidates were drawn."""
+        return max(0, width - (self.sausage.width - self.drawn))
 
 
 def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
@@ -60,7 +70,37 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     missing = width - sausage.width
     if missing > 0:
         sausage = widened(sausage, histories, model, missing, seed)
-    return Lattices(sausage=sausage, histories=histories, parts=parts, drawn=max(0, missing))
+    return Lattices(sausage=sausage, histories=histories, row_slots=own, drawn=max(0, missing))
+
+
+def lattices_of_text(tokens: NDArray[np.int32], model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
+    """Lattices around places of a text, where no dump has the model's tokens: as a head might give them that is right in 40% of all slots.
+
+    The true token is at rank r with probability 0.4 * 0.6^r, the others are drawn from the text by frequency, and costs are -ln of
+    that probability. ValueError if the text is too short or has too few distinct tokens.
+    """
+    draw, context = np.random.default_rng(seed), model.order - 1
+    distinct = np.unique(tokens)
+    if len(tokens) < context + slots + 1 or len(distinct) < width:
+        raise ValueError(f"expected a text of at least {context + slots + 1} tokens, {width} of them distinct, got {len(tokens)} and {len(distinct)}")
+    at = draw.integers(context, len(tokens) - slots, count)
+    truth = tokens[at[:, None] + np.arange(slots)]
+    rank = np.minimum(draw.geometric(RIGHT, truth.shape) - 1, width - 1)
+    ids = np.array([[_others(draw, tokens, distinct, int(true), width - 1) for true in row] for row in truth], np.int32).reshape(count, slots, width - 1)
+    place = np.arange(width)
+    behind = np.clip(place - (place > rank[..., None]), 0, max(0, width - 2))
+    chosen = np.where(place == rank[..., None], truth[..., None], np.take_along_axis(ids, behind, axis=2) if width > 1 else 0).astype(np.int32)
+    cost = np.broadcast_to((-np.log(RIGHT) - place * np.log(1 - RIGHT)).astype(np.float32), chosen.shape)
+    sausage = Sausage(ids=np.ascontiguousarray(chosen), cost=np.ascontiguousarray(cost))
+    return Lattices(sausage=sausage, histories=tokens[at[:, None] + np.arange(-context, 0)].astype(np.int32), row_slots=slots, drawn=width)
+
+
+def _others(draw: np.random.Generator, tokens: NDArray[np.int32], distinct: NDArray[np.int32], true: int, number: int) -> list[int]:
+    """So many distinct tokens of the text other than the true one, the frequent more likely."""
+    found = dict.fromkeys(token for token in tokens[draw.integers(0, len(tokens), 4 * number + 4)].tolist() if token != true)
+    if len(found) < number:
+        found |= dict.fromkeys(token for token in draw.permutation(distinct).tolist() if token != true)
+    return list(found)[:number]
 
 
 def widened(sausage: Sausage, histories: NDArray[np.int32], model: NGram, missing: int, seed: int) -> Sausage:

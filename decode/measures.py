@@ -11,58 +11,62 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tally:
-    """Counts of one drafter on one task, for each of its S sequences; the measures are of all of them together.
+    """Counts of one drafter on one task: of each of its S sequences what resampling needs, of all together the rest.
 
-    tokens    int64 [S], the sequence's tokens
-    passes    int64 [S], target passes: the prompt's, and one for each row visited
-    accepted  int64 [S], draft tokens accepted
-    verified  int64 [S], draft tokens verified
+    What grows with a dump is this, so it is narrow.
+
+    tokens    int32 [S], the sequence's tokens
+    passes    int32 [S], target passes: the prompt's, and one for each row visited
+    accepted  draft tokens accepted
+    verified  draft tokens verified
     """
 
-    tokens: NDArray[np.int64]
-    passes: NDArray[np.int64]
-    accepted: NDArray[np.int64]
-    verified: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    passes: NDArray[np.int32]
+    accepted: int
+    verified: int
 
     @classmethod
     def of_replay(cls, accepted: NDArray[np.int32], verified: NDArray[np.int32], visited: NDArray[np.int64], offsets: NDArray[np.int64]) -> Tally:
         """One block's replay: worth of its rows [n], the rows visited, ascending, and where its sequences begin [S + 1]."""
-        edges = np.searchsorted(visited, offsets)
-
-        def of_sequences(values: NDArray[np.int32]) -> NDArray[np.int64]:
-            return np.diff(np.append(0, np.cumsum(values[visited], dtype=np.int64))[edges])
-
-        return cls(tokens=np.diff(offsets), passes=1 + np.diff(edges), accepted=of_sequences(accepted), verified=of_sequences(verified))
+        steps = np.diff(np.searchsorted(visited, offsets))
+        return cls(
+            tokens=np.diff(offsets).astype(np.int32), passes=(1 + steps).astype(np.int32),
+            accepted=int(accepted[visited].sum(dtype=np.int64)), verified=int(verified[visited].sum(dtype=np.int64)),
+        )  # fmt: skip
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
         """The sequences of several blocks, one after the other."""
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
+        return cls(
+            tokens=np.concatenate([part.tokens for part in parts]), passes=np.concatenate([part.passes for part in parts]),
+            accepted=sum(part.accepted for part in parts), verified=sum(part.verified for part in parts),
+        )  # fmt: skip
 
     @property
     def steps(self) -> int:
         """Passes that verify a draft: all but the prompts'."""
-        return int(self.passes.sum()) - len(self.passes)
+        return int(self.passes.sum(dtype=np.int64)) - len(self.passes)
 
     @property
     def block_efficiency(self) -> float:
         """Generated tokens per target pass, between 1 and h."""
-        return int(self.tokens.sum()) / int(self.passes.sum())
+        return int(self.tokens.sum(dtype=np.int64)) / int(self.passes.sum(dtype=np.int64))
 
     @property
     def verified_per_pass(self) -> float:
         """Draft tokens verified per pass that verifies any."""
-        return int(self.verified.sum()) / max(self.steps, 1)
+        return self.verified / max(self.steps, 1)
 
     @property
     def accepted_per_verified(self) -> float:
         """Draft tokens accepted per draft token verified."""
-        return int(self.accepted.sum()) / max(int(self.verified.sum()), 1)
+        return self.accepted / max(self.verified, 1)
 
     @property
     def acceptance_length(self) -> float:
         """1 + accepted / drafts, as serving engines print it."""
-        return 1 + int(self.accepted.sum()) / max(self.steps, 1)
+        return 1 + self.accepted / max(self.steps, 1)
 
 
 def headroom_recovered(value: float, base: float, oracle: float) -> float | None:

@@ -13,3 +13,5 @@ TABLE_13_MS: dict[Cell, float] = {
     (8, 2, 1): 1.061, (8, 4, 1): 1.144, (8, 8, 1): 1.234, (8, 16, 1): 1.630,
     (16, 2, 1): 1.102, (16, 4, 1): 1.206, (16, 8, 1): 1.558, (16, 16, 1): 2.174,
 }  # fmt: skip
+
+TABLES = "tables 12 and 13"  # the rows of a benchmark that are measured for their cells

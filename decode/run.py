@@ -37,13 +37,13 @@ class TaskResult:
     duel: Duel | None
 
     @property
-    def tokens(self) -> NDArray[np.int64]:
-        """Tokens of each sequence, int64 [S]."""
+    def tokens(self) -> NDArray[np.int32]:
+        """Tokens of each sequence, int32 [S]."""
         return next(iter(self.tallies.values())).tokens
 
     @property
-    def passes(self) -> dict[str, NDArray[np.int64]]:
-        """Target passes that each sequence takes, int64 [S] for each drafter."""
+    def passes(self) -> dict[str, NDArray[np.int32]]:
+        """Target passes that each sequence takes, int32 [S] for each drafter."""
         return {name: tally.passes for name, tally in self.tallies.items()}
 
     def to_json(self) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from .cost_inputs import read_json
-from .paper_latency import TABLE_12_MS, TABLE_13_MS, Cell
+from .paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES, Cell
 
 ENGINES = 16  # at most, and characters of a name
 NAME = 80
 LONGEST_US = 1e12
 FACTS = ("cpu", "cores", "load", "libfst-dev", "pynini")  # of the machine
-SETTINGS = ("dump", "lm", "alpha", "lattices", "rounds", "rows_joined", "candidates_drawn", "left_out")
+SETTINGS = ("dump", "lm", "alpha", "lattices", "rounds", "left_out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def read_search(path: str | Path) -> SearchTimes:
     """The times of a file. ValueError, with the file's name, unless it is a report of all cells of both tables."""
     report = read_json(path)
     try:
-        cells = _cells(report["cells"])
+        cells = _cells([row for row in report["results"] if row["group"] == TABLES and row["run"] == 1])
         facts = {name: str(value)[:NAME] for part, names in (("machine", FACTS), ("settings", SETTINGS)) for name in names if (value := report[part].get(name)) is not None}
         return SearchTimes(cells=cells, facts=facts, ngrams=sum(_whole(number, "ngrams") for number in report["settings"]["ngrams"]))
     except (KeyError, TypeError, AttributeError) as error:
@@ -57,15 +57,16 @@ def _cells(rows: list[dict[str, Any]]) -> dict[Cell, dict[str, Times]]:
     wanted = {**TABLE_12_MS, **TABLE_13_MS}
     found: dict[Cell, dict[str, Times]] = {}
     for row in rows:
-        cell = (_whole(row["slots"], "slots"), _whole(row["candidates"], "candidates"), _whole(row["paths"], "paths"))
+        case = row["case"]
+        cell = (_whole(case["slots"], "slots"), _whole(case["candidates"], "candidates"), _whole(case["paths"], "paths"))
         if cell not in wanted or cell in found:
-            raise ValueError(f"cells: expected each cell of tables 12 and 13 once, got {_named(cell)} {'twice' if cell in found else 'besides'}")
+            raise ValueError(f"results: expected each cell of tables 12 and 13 once, got {_named(cell)} {'twice' if cell in found else 'besides'}")
         found[cell] = {_name(name): _times(times, cell) for name, times in row["engines"].items()}
     if missing := next((cell for cell in wanted if cell not in found), None):
-        raise ValueError(f"cells: expected all of tables 12 and 13, got no {_named(missing)}")
+        raise ValueError(f"results: expected all of tables 12 and 13, got no {_named(missing)}")
     engines = {tuple(own) for own in found.values()}
     if len(engines) > 1 or not 1 <= len(next(iter(engines))) <= ENGINES:
-        raise ValueError(f"cells: expected the same 1 to {ENGINES} engines in each, got {sorted(len(own) for own in engines)}")
+        raise ValueError(f"results: expected the same 1 to {ENGINES} engines in each, got {sorted(len(own) for own in engines)}")
     return found
 
 

@@ -50,3 +50,14 @@ def worked():
 
     model = NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=len(example.WORDS)))
     return model, Sausage(ids=np.array(example.IDS, np.int32), cost=np.array(example.COST, np.float32))
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory) -> Path:
+    """The search by C++ OpenFst; compiling it takes some seconds."""
+    from rescore.decode.openfst.search import Unavailable, compile_search
+
+    try:
+        return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
+    except Unavailable as reason:
+        pytest.skip(str(reason))

@@ -46,8 +46,9 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
     names = ["plain", "base", "rescored", "parallel 3, rows", "parallel 3, tree", "tree 16", "tree 32", "tree 64", "tree auto",
              "open 16", "open 32", "open 64", "open auto", "neural", "draft model, 4", "ngram 16"]  # fmt: skip
     for batch in (1, 4):
-        rows = [row for row in report["results"] if row["batch"] == batch]
-        assert [row["drafter"] for row in rows] == names
+        (by_name,) = [row["engines"] for row in report["results"] if row["case"]["batch"] == batch]
+        assert list(by_name) == names
+        rows = list(by_name.values())
         assert not any(row["different_texts"] for row in rows)
         assert len({row["tokens"] for row in rows}) == 1
         plain, *others = rows
@@ -56,7 +57,6 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
             assert row["tokens_per_pass"] >= 1 and 0 < row["drafting_share"] < 1
             for name in ("tokens_per_s", "times_plain"):
                 assert 0 < row[name]["min"] <= row[name]["median"] <= row[name]["max"]
-        by_name = {row["drafter"]: row for row in rows}
         assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
         assert by_name["parallel 3, rows"]["tokens_per_pass"] == by_name["parallel 3, tree"]["tokens_per_pass"]
 
@@ -65,8 +65,9 @@ def test_settings_add_calibrated_trees(world, capsys):
     write_settings(world / "s.json", world / "lm.ngram")
     report = cli.figures(capsys, *words(world, "--settings", world / "s.json", "--batch", 1, "--limit", 1))
     assert report["settings"]["settings"] == str(world / "s.json")
-    assert [row["drafter"] for row in report["results"]][-8:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64, "auto")]
-    assert not any(row["different_texts"] for row in report["results"])
+    (engines,) = [row["engines"] for row in report["results"]]
+    assert list(engines)[-8:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64, "auto")]
+    assert not any(one["different_texts"] for one in engines.values())
     assert "--settings: not used with --replay" in cli.refusal(capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2)
 
 
@@ -99,7 +100,7 @@ def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
 
 def test_texts_of_drawn_drafts_may_differ(world, capsys):
     result = cli.call(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"))
-    found = {row["drafter"]: row["different_texts"] for row in json.loads(result.out)["results"]}
+    found = {name: one["different_texts"] for row in json.loads(result.out)["results"] for name, one in row["engines"].items()}
     assert result.status == 0 and found["draft model, 4"] is None
     assert all(different == 0 for name, different in found.items() if not name.startswith("draft model"))
 
@@ -108,8 +109,9 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     made = ["dump", "make", "--model", world / "model.safetensors", "--prompts", world / "prompts.jsonl", "--kind", "greedy", "--max-tokens", 4, "-o", tmp_path / "dump"]
     assert cli.call(capsys, *made).status == 0
     call = ["bench", "decode", "--model", world, "--prompts", tmp_path / "dump", "--limit", 1, "--max-tokens", 5, "--repeats", 1, "--batch", 2, "--threads", 1]
-    out = cli.call(capsys, *call, "--json", tmp_path / "b.json").out
-    assert "batch 2" in out and out.count("plain") == 2 and "tree auto" in out
+    out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
+    assert "**batch 2**" in (tmp_path / "b.md").read_text()
+    assert "batch 2" in out and out.count("\nplain ") == 1 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
     assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(capsys, *words(world), "--prompts", world / "dump")
 
@@ -118,12 +120,12 @@ def test_replay_times_random_weights(world, capsys):
     pytest.importorskip("transformers")
     options = ["--shape", "tiny", "--length", 9, "--repeats", 1, "--batch", 2, "--paths", 4, "--threads", 1]
     report = cli.figures(capsys, "bench", "decode", "--replay", world / "dump", "--lm", world / "dump.ngram", *options)
-    assert report["acceptance"].startswith("replayed") and report["settings"]["shape"] == "tiny"
+    assert report["settings"]["acceptance"].startswith("replayed") and report["bench"] == "decode" and report["settings"]["shape"] == "tiny"
     run = cli.figures(capsys, "run", world / "dump", "--lm", world / "dump.ngram", "--paths", 4, "--threads", 1)
     (overall,) = run["overall"]
     replayed = {"plain": 1.0, **{name: overall["block_efficiency"][key] for name, key in (
         ("base", "base"), ("rescored", "rescored"), ("parallel 4, rows", "parallel_rescored"), ("tree 16", "tree_16"), ("ngram 64", "lm_alone_64"))}}  # fmt: skip
-    rows = {row["drafter"]: row for row in report["results"]}
+    (rows,) = [row["engines"] for row in report["results"]]
     for name, value in replayed.items():
         assert rows[name]["tokens_per_pass"] == pytest.approx(value)
     for row in rows.values():

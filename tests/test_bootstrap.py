@@ -16,8 +16,8 @@ def result(**tasks: dict[str, list[int]]) -> DumpResult:
     for task, columns in tasks.items():
         passes = {name: np.array(column, np.int64) for name, column in columns.items() if name != "tokens"}
         size = len(next(iter(passes.values())))
-        tokens, none = np.array(columns.get("tokens", [60] * size), np.int64), np.zeros(size, np.int64)
-        tallies = {name: Tally(tokens=tokens, passes=column, accepted=none, verified=none) for name, column in passes.items()}
+        tokens = np.array(columns.get("tokens", [60] * size), np.int64)
+        tallies = {name: Tally(tokens=tokens, passes=column, accepted=0, verified=0) for name, column in passes.items()}
         out.append(TaskResult(task=task, loop_share=0.0, tallies=tallies, repetition={}, duel=None))
     return DumpResult(kind="forced", tasks=out, lattices=1, seconds={})
 

@@ -40,6 +40,14 @@ def test_imports():
     assert not modules(code + "with suppress(SystemExit): main(['run', '--help'])") & (HEAVY | {"numpy", "rich", "rescore._core"})
 
 
+def test_help_of_every_verb_imports_next_to_nothing():
+    """Start-up is the time of imports; all verbs in one process."""
+    verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
+    code = f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with suppress(SystemExit): main([verb, '--help'])\n"
+    found = modules(code)
+    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"}) and not any(".actions" in name for name in found)
+
+
 def test_imports_of_a_run(world, tmp_path):
     words = [str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")]
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})

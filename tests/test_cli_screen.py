@@ -94,9 +94,10 @@ def test_side_by_side(capsys):
 
 
 def test_on_a_terminal(tmp_path):
-    made = cli.make_dump(tmp_path / "dump")
+    dump = tmp_path / ("a name that leaves no room for the bar beside it " * 2)
+    made = cli.make_dump(dump)
     cli.make_model(tmp_path / "lm.ngram", made)
-    status, text = cli.on_terminal(80, "run", tmp_path / "dump", "--lm", tmp_path / "lm.ngram")
+    status, text = cli.on_terminal(80, "run", dump, "--lm", tmp_path / "lm.ngram")
     assert status == 0 and "\x1b[1m" in text  # bold
     assert "\x1b[?25l" in text and "98/98" in text  # the progress bar, which hides the cursor
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 import draw_curves
-from draw_curves import Line, apart, chart, ticks
+from line_chart import Axis, Line, apart, chart, number, ticks
 
 
 def test_shipped_pictures_are_current():
@@ -20,7 +20,7 @@ def test_shipped_pictures_are_current():
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_lines_lie_where_their_numbers_are(logarithmic):
     lines = [Line(name="a < b", colour="before", points=[(1, 4.0), (10, 2.0), (100, 0.0)]), Line(name="c", colour="after-1", points=[(1, 2.0), (100, 2.0)])]
-    drawing = chart("A & B", "x", lines, logarithmic=logarithmic)
+    drawing = chart("A & B", Axis(title="x", logarithmic=logarithmic), Axis(), lines)
     xml.fromstring(drawing)
     first, second = (
         [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+) ([\d.]+)", path)]
@@ -31,6 +31,16 @@ def test_lines_lie_where_their_numbers_are(logarithmic):
     assert first[1][1] == pytest.approx((first[0][1] + first[2][1]) / 2, abs=0.1)
     assert [y for _, y in second] == [first[1][1]] * 2
     assert "a &lt; b: 0.00" in drawing and "A &amp; B" in drawing
+
+
+def test_a_logarithmic_axis_upwards():
+    """Equal ratios are equal distances, and numbers stand where they belong."""
+    drawing = chart("t", Axis(ticks=[1, 3]), Axis(title="us", logarithmic=True), [Line(name="a", colour="before", points=[(1, 10.0), (2, 100.0), (3, 1000.0)])], form=".0f")
+    (line,) = re.findall(r'<path d="M([\d. L]+)" class="line', drawing)
+    heights = [float(pair.split()[1]) for pair in line.split("L")]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2) and heights[0] > heights[2]
+    assert ">200<" in drawing and ">us<" in drawing and "a: 1000<" in drawing
+    assert [number(value) for value in (0.5, 16, 850_000, 100_000_000)] == ["0.5", "16", "0.85M", "100M"]
 
 
 def test_ticks_are_round_numbers_within():

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import pywrapfst
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import models, padded, sausages
 
 from rescore.decode.draft import Rescorer
-from rescore.decode.openfst.python_search import best_distinct, strings_of_fst
-from rescore.decode.openfst.search import Unavailable, compile_search, disagreement, run_search, scaled, strings_of
+from rescore.decode.openfst.const_fst import write_const
+from rescore.decode.openfst.python_search import best_distinct, read_model, strings_of_fst
+from rescore.decode.openfst.search import SETTINGS, Unavailable, compile_search, disagreement, run_search, strings_of
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
@@ -26,15 +28,6 @@ from rescore.lm.ngram import NGram
 VOCAB = 7
 PATHS = 16
 DEMO_LATTICES = 200
-
-
-@pytest.fixture(scope="session")
-def program(tmp_path_factory) -> Path:
-    """The OpenFst program; compiling it takes some seconds."""
-    try:
-        return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
-    except Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 def katz_lattices(lattices: int, seed: int = 5) -> tuple[NGram, Sausage, np.ndarray]:
@@ -67,7 +60,7 @@ def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray
 
 
 def assert_failure_semantics(model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path) -> None:
-    to_fst(scaled(model, alpha)).write(str(folder / "model.fst"))
+    write_const(folder / "model.fst", model, alpha=alpha)
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths)
     theirs = run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], mode="phi", paths=paths)
@@ -76,11 +69,11 @@ def assert_failure_semantics(model: NGram, alpha: float, sausage: Sausage, histo
         assert not disagreement(strings_of(drafts, lattice), answer)
 
 
-def assert_epsilon_semantics(model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int) -> None:
+def assert_epsilon_semantics(model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, folder: Path) -> None:
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
-    fst = to_fst(scaled(model, alpha))
-    fst.arcsort("ilabel")
+    write_const(folder / "model.fst", model, alpha=alpha)
+    fst = read_model(folder / "model.fst")
     for lattice, start in enumerate(rescorer.states(histories)[0].tolist()):
         single = Sausage(ids=sausage.ids[lattice], cost=sausage.cost[lattice])
         fst.set_start(start)
@@ -117,18 +110,41 @@ def test_failure_semantics_on_the_demo(demo, program, tmp_path):
 
 @settings(max_examples=300)
 @given(problem=problems())
-def test_epsilon_semantics_on_random_models(problem):
-    assert_epsilon_semantics(*problem)
+def test_epsilon_semantics_on_random_models(problem, tmp_path_factory):
+    assert_epsilon_semantics(*problem, tmp_path_factory.getbasetemp())
 
 
-def test_epsilon_semantics_on_a_katz_model():
+def test_epsilon_semantics_on_a_katz_model(tmp_path):
     model, sausage, histories = katz_lattices(50)
-    assert_epsilon_semantics(model, 0.5, sausage, histories, PATHS)
+    assert_epsilon_semantics(model, 0.5, sausage, histories, PATHS, tmp_path)
 
 
-def test_epsilon_semantics_on_the_demo(demo):
+def test_epsilon_semantics_on_the_demo(demo, tmp_path):
     model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
-    assert_epsilon_semantics(model, 0.7, sausage, histories, PATHS)
+    assert_epsilon_semantics(model, 0.7, sausage, histories, PATHS, tmp_path)
+
+
+@settings(max_examples=50)
+@given(model=models(VOCAB))
+def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
+    """Arc by arc the automaton that pywrapfst builds, its arcs sorted; alpha multiplies what it holds."""
+    path, own = tmp_path_factory.getbasetemp() / "const.fst", model.ngram()
+    write_const(path, own)
+    built = to_fst(own)
+    built.arcsort("ilabel")
+    read = pywrapfst.Fst.read(str(path))
+    assert read.fst_type() == "const" and read.verify() and pywrapfst.equal(read, built)
+    write_const(path, own, alpha=0.3)
+    weights = [[np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)] for fst in (pywrapfst.Fst.read(str(path)), built)]
+    assert weights[0] == [weight * np.float32(0.3) for weight in weights[1]]
+
+
+def test_other_settings_give_the_same_answers(program, tmp_path):
+    """All macros of the program changed at once."""
+    macros = {option for options in SETTINGS.values() for option in options if option.startswith("-D")} - {"-DNDEBUG"}
+    program = compile_search(tmp_path / "openfst_search", ["-O0", *sorted(macros)])
+    model, sausage, histories = katz_lattices(10)
+    assert_failure_semantics(model, 0.5, sausage, histories, PATHS, program, tmp_path)
 
 
 def test_disagreement():

@@ -119,7 +119,7 @@ def tallies(dump, blocks, rescorer):
             for name, one in drafter.worth(block).items():
                 parts.setdefault(name, []).append(Tally.of_replay(one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets))
     joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
-    return {name: [getattr(tally, field).tolist() for field in ("tokens", "passes", "accepted", "verified")] for name, tally in joined.items()}
+    return {name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")] for name, tally in joined.items()}
 
 
 def test_names_are_told_apart(dump):
@@ -148,7 +148,7 @@ def test_tally_by_hand():
     tally = Tally.of_replay(np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6]))
     assert tally.tokens.tolist() == [5, 1]
     assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
-    assert (tally.accepted.tolist(), tally.verified.tolist(), tally.steps) == ([2, 0], [16, 0], 2)
+    assert (tally.accepted, tally.verified, tally.steps) == (2, 16, 2)
     assert tally.block_efficiency == 6 / 4
     assert tally.verified_per_pass == 8
     assert tally.accepted_per_verified == 2 / 16

@@ -6,7 +6,7 @@ import json
 import cli
 import pytest
 
-from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS
+from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
 from rescore.decode.report.sections import latency
 from rescore.decode.search_times import read_search
 
@@ -14,8 +14,8 @@ CELLS = list({**TABLE_12_MS, **TABLE_13_MS})
 GOOD = {
     "machine": {"cpu": "a processor", "cores": 2, "load": 0.5, "g++": "12"},
     "settings": {"dump": "a dump", "lm": "a model", "ngrams": [10, 20], "alpha": 0.3, "lattices": 7, "rounds": 2, "left_out": None},
-    "cells": [
-        {"slots": s, "candidates": k, "paths": p, "engines": {
+    "results": [
+        {"group": TABLES, "run": 1, "case": {"slots": s, "candidates": k, "paths": p}, "engines": {
             "ours": {"median_us": 10.0 * place + 1, "p99_us": 10.0 * place + 2, "mean_us": 1.0},
             "<b>OpenFst": {"median_us": 1000.0 * place + 500, "p99_us": 1e6, "mean_us": 1.0, "times_ours": 3.25},
         }}
@@ -27,6 +27,11 @@ GOOD = {
 def written(path, report):
     path.write_text(report if isinstance(report, str) else json.dumps(report))
     return path
+
+
+def test_other_groups_and_runs_are_passed_over(tmp_path):
+    more = [{**GOOD["results"][0], "group": "trees"}, {**GOOD["results"][0], "run": 2}]
+    assert read_search(written(tmp_path / "s.json", {**GOOD, "results": GOOD["results"] + more})) == read_search(written(tmp_path / "s.json", GOOD))
 
 
 def test_tables_hold_ours_theirs_and_the_paper_s(tmp_path):
@@ -66,19 +71,19 @@ def changed(*path, value):
     return report
 
 
-OURS = ("cells", 0, "engines", "ours")
+OURS = ("results", 0, "engines", "ours")
 HOSTILE = {
     "no JSON": ("{", "expected JSON"),
     "a list": ([], "expected a JSON object, got list"),
-    "of run": ({"overall": []}, "expected a report of `rescore bench search --json`, got one without 'cells'"),
+    "of run": ({"overall": []}, "expected a report of `rescore bench search --json`, got one without 'results'"),
     "no machine": (changed("machine", value=None), "got one without 'machine'"),
     "settings of text": (changed("settings", value="x"), "expected a report of `rescore bench search"),
-    "cells of numbers": (changed("cells", value=7), "expected a report of `rescore bench search"),
-    "a cell less": (changed("cells", 3, value=None), "expected all of tables 12 and 13, got no 8 x 16, p = 8"),
-    "a cell more": (changed("cells", 0, "paths", value=3), "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 besides"),
-    "a cell twice": (changed("cells", 1, "paths", value=1), "got 8 x 16, p = 1 twice"),
-    "a size of text": (changed("cells", 0, "slots", value="8"), "slots: expected a whole number, got '8'"),
-    "a truth": (changed("cells", 0, "slots", value=True), "slots: expected a whole number, got True"),
+    "results of numbers": (changed("results", value=7), "expected a report of `rescore bench search"),
+    "a cell less": (changed("results", 3, value=None), "expected all of tables 12 and 13, got no 8 x 16, p = 8"),
+    "a cell more": (changed("results", 0, "case", "paths", value=3), "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 besides"),
+    "a cell twice": (changed("results", 1, "case", "paths", value=1), "got 8 x 16, p = 1 twice"),
+    "a size of text": (changed("results", 0, "case", "slots", value="8"), "slots: expected a whole number, got '8'"),
+    "a truth": (changed("results", 0, "case", "slots", value=True), "slots: expected a whole number, got True"),
     "n-grams": (changed("settings", "ngrams", value=[-1]), "ngrams: expected a whole number, got -1"),
     "no time": (changed(*OURS, "median_us", value=0.0), "median_us of 8 x 16, p = 1: expected a positive number below 1e+12, got 0.0"),
     "NaN": (changed(*OURS, "p99_us", value=float("nan")), "p99_us of 8 x 16, p = 1"),
@@ -86,8 +91,8 @@ HOSTILE = {
     "a time of text": (changed(*OURS, "median_us", value="1"), "got '1'"),
     "a ratio": (changed(*OURS, "times_ours", value=-1), "times_ours of 8 x 16, p = 1"),
     "an engine less": (changed(*OURS, value=None), "expected the same 1 to 16 engines in each"),
-    "no engines": ({**GOOD, "cells": [{**cell, "engines": {}} for cell in GOOD["cells"]]}, "expected the same 1 to 16 engines in each, got [0]"),
-    "a long name": (changed("cells", 0, "engines", "x" * 81, value=GOOD["cells"][0]["engines"]["ours"]), "names of 1 to 80 characters"),
+    "no engines": ({**GOOD, "results": [{**row, "engines": {}} for row in GOOD["results"]]}, "expected the same 1 to 16 engines in each, got [0]"),
+    "a long name": (changed("results", 0, "engines", "x" * 81, value=GOOD["results"][0]["engines"]["ours"]), "names of 1 to 80 characters"),
 }
 
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Chosen on the valid splits of the demo's tasks, docs/benchmarks.md; not on what the demo reports.
+# Chosen on the valid splits of the demo's tasks, docs/results.md; not on what the demo reports.
 DEFAULT_ALPHA = 0.3
 SEMANTICS = ("failure", "epsilon")
 

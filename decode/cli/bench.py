@@ -58,30 +58,84 @@ examples:
 """
 
 SEARCH = """\
-The paper's tables 12 and 13 on this machine: the time of a search for the p
-best drafts with p from 1 to 16, and for the best one in lattices of 4 to 16
-slots of 2 to 16 candidates; ours beside OpenFst, in one run, one thread, on the
-same lattices. Engines that answer one question must agree on every lattice, or
-nothing is printed.
+The time of a search, ours beside OpenFst, in one run, one thread, on the same
+lattices: the p best drafts of 8 x 16 lattices, trees, drafts drawn, and the
+paper's tables 12 and 13 (p from 1 to 16; 4 to 16 slots of 2 to 16 candidates).
+Engines that answer one question must agree on every lattice, cost to 1e-4
+nats, or nothing is printed and the exit status is 1.
 
-columns  ours        exact: failure arcs, a call from arrays to arrays
-         ours, eps   backoff whenever it is cheaper
-         C++ phi     OpenFst, exact: PhiMatcher, lazy composition, n-shortest
-                     paths; without making FSTs of lattices and strings of
-                     paths. Needs g++ and libfst-dev, else left out
-         C++ eps     OpenFst, epsilon backoff: p paths, whose strings repeat
-         pywrapfst   the same from Python, strings that differ
-         of each the median over all lattices, the least of the rounds each
-         p99         the 99th percentile of these
-         x           how many times the median of ours with the same backoff
+columns  ours         exact: failure arcs, a call from arrays to arrays
+         native call  without the Python in front of it: arrays checked, the
+                      state of the history known
+         ours, eps    backoff whenever it is cheaper
+         C++ phi      OpenFst, exact: PhiMatcher, ConstFst, lazy composition,
+                      n-shortest paths; without making FSTs of lattices and
+                      strings of paths. Needs g++ and libfst-dev, else left out
+         C++ eps      OpenFst, epsilon backoff: p paths, whose strings repeat;
+                      distinct: epsilons removed, strings that differ
+         pywrapfst    the latter from Python
+         of each the median over all lattices, the least of the rounds each, in
+                      two turns of all engines
+         p99          the 99th percentile of these
+         x            how many times the median of ours with the same backoff
 Lattices longer than the dump's are those of rows that follow each other, joined;
 candidates that the dump has not are drawn from the model, and that is said.
+C++ OpenFst is compiled with -O3 -march=native, our wheel for any processor of
+its kind; core native says that ours was built with RESCORE_NATIVE=ON, alike.
 """
 
 SEARCH_EXAMPLES = """\
 examples:
   rescore bench search --dump data/demo/sampled --lm data/demo/demo.ngram
-  rescore bench search --dump DUMP --lm LM --lattices 100 --json search.json
+  rescore bench search --dump DUMP --lm LM --headline --repeat 3 --json search.json
+  rescore bench search --dump DUMP --lm LM --headline --every-lattice --peer-settings
+"""
+
+
+BATCH = """\
+Batches of 8 x 16 lattices in one call: the 16 best drafts and trees of 16 and 64
+nodes, for batches of 1, 2, 4 .. lattices on some threads; then what a call costs
+where there is nothing to search, and how often a warm call asks the allocator for
+memory (g++ and glibc; else left out). Every batch must have the answers that its
+lattices have one by one, or nothing is printed and the exit status is 1.
+
+columns  N threads    microseconds of a lattice, mean over all lattices
+         lattices/s   a million by that
+         ours         a call from arrays to arrays; p99 the 99th percentile
+         native call  without the Python in front of it
+         most         over the lattices; before it the least
+"""
+
+BATCH_EXAMPLES = """\
+examples:
+  rescore bench batch --dump data/demo/sampled --lm data/demo/demo.ngram
+  rescore bench batch --dump DUMP --lm LM --threads 1 --threads 8 --json batch.json
+"""
+
+
+LM = """\
+What a model costs to open, to hold in memory and to read: ours, KenLM and OpenFst,
+each in a process of its own, all made of the same n-grams. The costs of the text's
+first 10,000 tokens must agree to 1e-4 nats, or the exit status is 1.
+
+columns  file MiB    that is opened
+         B/n-gram    of the file where it is mapped, else of what opening took
+         open ms     to open it, by the clock on the wall; ours and KenLM's
+                     binary files are mapped, the others read wholly
+         opened MiB  by how much the process grew when the model was open
+         read MiB    and when it had scored the text
+         token us    microseconds to score a token of the text; p99 of calls
+         x           how many times ours
+         n-gram us   for a whole n-gram at a random place, from no context
+         start us    for the state of a history, in a batch
+KenLM's Python package reads ARPA into its probing form; with KenLM's build_binary
+on the path its binary files are measured too. OpenFst's models are only held.
+"""
+
+LM_EXAMPLES = """\
+examples:
+  rescore bench lm --lm data/demo/demo.ngram --text data/demo/forced
+  rescore bench lm --lm LM --text TOKENS.npy --json lm.json --markdown lm.md
 """
 
 
@@ -91,6 +145,13 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     add_decode(actions, common)
     add_passes(actions, common)
     add_search(actions, common)
+    add_batch(actions, common)
+    add_lm(actions, common)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    arguments.add_json(parser)
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
 
 
 def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
@@ -109,14 +170,47 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
     parser = actions.add_parser("search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES)
-    parser.add_argument("--dump", type=Path, required=True, metavar="DUMP", help="whose lattices are searched")
+    add_lattices(parser)
+    parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=100, metavar="N", help="of each size, spread over the dump (default: 100)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="searches of each lattice in each of two turns of all engines, of which the fastest counts (default: 3)")
+    parser.add_argument("--repeat", type=arguments.whole(1, 100), default=1, metavar="N", help="of the whole; prints the ratios of each (default: 1)")
+    parser.add_argument("--headline", action="store_true", help="8 x 16 only: without the paper's tables")
+    parser.add_argument("--sweep", action="store_true", help="also by p, slots, candidates and nodes, each by itself")
+    parser.add_argument("--every-lattice", action="store_true", help="first compare the answers on all lattices of the dump, p = 1, 2, 4, 8, 16")
+    parser.add_argument("--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one changed at a time")
+    parser.add_argument("--without", action="append", default=[], choices=("openfst", "pywrapfst"), help="a peer to leave out; may be given twice")
+    add_output(parser)
+    parser.set_defaults(does="bench_search")
+
+
+def add_lattices(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--dump", type=Path, metavar="DUMP", help="whose lattices are searched")
+    source.add_argument("--text", type=Path, metavar="FILE", help="token ids (.npy, .npz, .bin) around which lattices are made up, for a model that no dump is for")
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
     parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
-    parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=50, metavar="N", help="of each size, spread over the dump (default: 50)")
-    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="searches of each lattice, of which the fastest counts (default: 3)")
     parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")
-    arguments.add_json(parser)
-    parser.set_defaults(does="bench_search")
+
+
+def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("batch", parents=[common], help="batches, threads, calls and allocations", description=BATCH, epilog=BATCH_EXAMPLES)
+    add_lattices(parser)
+    parser.add_argument("--most", type=arguments.whole(1, 2**16), default=256, metavar="B", help="lattices in the largest batch (default: 256)")
+    parser.add_argument("--threads", type=arguments.whole(1, 1024), action="append", metavar="N", help="may be given several times (default: 1 and 2)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="of which the fastest counts (default: 5)")
+    add_output(parser)
+    parser.set_defaults(does="bench_batch")
+
+
+def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser("lm", parents=[common], help="opening, holding and reading a language model", description=LM, epilog=LM_EXAMPLES)
+    parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE|DUMP", help="what is read: token ids (.npy, .npz, .bin), or a dump")
+    parser.add_argument("--most", type=arguments.whole(1, 2**40), default=1_000_000, metavar="N", help="tokens of it (default: a million)")
+    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="of which the fastest counts (default: 3)")
+    parser.add_argument("--without", action="append", default=[], choices=("kenlm", "openfst"), help="a peer to leave out; may be given twice")
+    add_output(parser)
+    parser.set_defaults(does="bench_lm")
 
 
 def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
@@ -133,5 +227,5 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (default: 1.5b)")
     parser.add_argument("--length", type=arguments.whole(1, 2**20), default=512, metavar="N", help="with --replay: tokens in the cache (default: 512)")
     arguments.add_threads(parser)
-    arguments.add_json(parser)
+    add_output(parser)
     parser.set_defaults(does="bench_decode")

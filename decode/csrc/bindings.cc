@@ -78,6 +78,7 @@ Trees open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, 
 
 NB_MODULE(_core, m) {
   m.doc() = "Native core of rescore; the functions are documented in _core.pyi.";
+  m.attr("native") = RESCORE_NATIVE;
   nb::set_leak_warnings(false);
   bind_model(m);
   bind_normalised(m);

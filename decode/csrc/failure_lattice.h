@@ -65,28 +65,38 @@ class Composer {
   struct Place {
     uint32_t length, index;
   };
+  // An arc of the model that lies in the lattice.
+  struct Match {
+    uint64_t arc;
+    uint32_t node;
+    int token;
+  };
+  // A list of arcs to be matched with the slot, of a node.
   struct List {
     uint32_t node;
     Automaton::Arcs arcs;
-    const DenseList* dense;  // or null
   };
 
   void enter(uint32_t state);
   void add(Place place, uint32_t backoff);
-  void match(const Slot& slot);
   void match_root(const Slot& slot);
-  uint32_t match_length(uint32_t length, uint32_t node, const Slot& slot);
-  void read_codes();
-  void weigh(double alpha, const Fixed* head);
-  void lead_on(const Slot& slot);
+  uint32_t match_length(uint32_t length, uint32_t first, const Slot& slot);
+  void find_lists(uint32_t length, uint32_t first, uint32_t end, const Slot& slot);
+  void match_lists(uint32_t length, const Slot& slot);
+  void weigh(uint32_t length, double alpha, const Fixed* head);
+  void weigh_failures(uint32_t length, double alpha);
+  void lead_on(uint32_t length, const Slot& slot);
 
   const Automaton* lm_;
   FailureLattice* out_;
   uint32_t begin_, end_;  // the nodes of the newest layer, shorter states first
-  std::vector<Place> places_;      // beside the nodes
-  std::vector<List> lists_;        // of those of the layer's nodes of one length that may have arcs
-  std::vector<uint64_t> matches_;  // the model's arcs, beside those of the layer; and room
-  std::vector<uint32_t> codes_;    // of the costs of the layer's failure arcs and arcs; and room
+  // Where its nodes, and its arcs, of states of each length begin; the layer's end behind them.
+  std::array<uint32_t, kMaxOrder + 1> nodes_of_, arcs_of_;
+  std::vector<Place> places_;    // beside the nodes
+  std::vector<List> lists_;      // of nodes of one length; and room
+  size_t found_;                 // how many of them there are
+  std::vector<Match> matches_;   // beside the layer's arcs; and room
+  std::vector<uint32_t> codes_;  // of costs
 };
 
 }  // namespace rescore

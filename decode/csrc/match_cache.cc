@@ -36,12 +36,11 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
   while (count--) {
     const auto& [context, key] = unknown[count];
     for (int i = 0; i < slot.count; ++i) cost[i] += context.backoff_cost;
-    std::array<uint64_t, kMaxCandidates> own;
-    const uint64_t* found = own.data();
-    for (uint64_t left = lm.match(context.arcs, slot.tokens, slot.tokens.all(), own.data()); left; left &= left - 1, ++found) {
-      arc[__builtin_ctzll(left)] = *found;
-      cost[__builtin_ctzll(left)] = lm.cost(context.length, *found);
-    }
+    lm.match(context.arcs, slot.tokens, [&lm, arc, cost, length = context.length](bool here, int i, uint64_t at) {
+      if (!here) return;
+      arc[i] = at;
+      cost[i] = lm.cost(length, at);
+    });
     if (context.length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
   }
 }

@@ -13,7 +13,7 @@ SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def markdown(report: Report) -> str:
     """The report's prose and tables; plots and the lattice browser are the page's alone."""
-    lines = [f"# {_plain(report.title)}", "", _plain(report.subtitle), ""]
+    lines = [f"# {plain(report.title)}", "", plain(report.subtitle), ""]
     for section in report.sections:
         parts = [part for part in section.parts if isinstance(part, (Table, Facts))]
         if parts or section.browser is None:
@@ -22,38 +22,38 @@ def markdown(report: Report) -> str:
 
 
 def _section(section: Section, parts: list[Table | Facts]) -> Iterator[str]:
-    cites = f" ({_plain(section.cites)})" if section.cites else ""
-    yield from (f"## {_plain(section.title)}{cites}", "")
+    cites = f" ({plain(section.cites)})" if section.cites else ""
+    yield from (f"## {plain(section.title)}{cites}", "")
     for paragraph in section.prose:
-        yield from (_plain(paragraph), "")
+        yield from (plain(paragraph), "")
     for part in parts:
-        yield from (f"**{_plain(part.title)}**", "")
+        yield from (f"**{plain(part.title)}**", "")
         yield from _table(part) if isinstance(part, Table) else _facts(part)
         yield ""
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield _row(_plain(header) for header in table.headers)
+    yield row_of(plain(header) for header in table.headers)
     yield "|---|" + "---:|" * (len(table.headers) - 1)
     for number, row in enumerate(table.rows):
         mark = "**" if number in table.strong else ""
-        yield _row(mark + _cell(cell) + mark if place == 0 else _cell(cell) for place, cell in enumerate(row))
+        yield row_of(mark + _cell(cell) + mark if place == 0 else _cell(cell) for place, cell in enumerate(row))
 
 
 def _facts(facts: Facts) -> Iterator[str]:
     yield from ("| | |", "|---|---|")
     for name, value in facts.rows:
-        yield _row((_plain(name), _plain(value)))
+        yield row_of((plain(name), plain(value)))
 
 
-def _row(cells) -> str:
+def row_of(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
 def _cell(cell: Cell) -> str:
-    return _plain(cell.text) + (f" ({_plain(cell.note)})" if cell.note else "")
+    return plain(cell.text) + (f" ({plain(cell.note)})" if cell.note else "")
 
 
-def _plain(content: str) -> str:
+def plain(content: str) -> str:
     """One line in which nothing is markup."""
     return SPECIAL.sub(r"\\\1", clean(content))

@@ -137,9 +137,6 @@ class Automaton {
   }
   // Of an arc of a state of length l.
   float cost(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc]; }
-  // The same in two steps, as CostColumn's.
-  uint32_t cost_code(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost.code(arc - levels_[l].first_arc) : static_cast<uint32_t>(arc); }
-  float coded_cost(uint32_t l, uint32_t code) const { return l ? levels_[l].cost.cost(code) : root_cost_[code]; }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
@@ -174,13 +171,15 @@ class Automaton {
     return &dense_->at(index, [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
   }
 
-  // Which of the wanted tokens (a bit each, by their places in the set) have an arc in a list; writes these arcs, in order, to
-  // arc [tokens.size()].
-  uint64_t match(Arcs arcs, const TokenSet& tokens, uint64_t wanted, uint64_t* arc) const {
+  // sink(here, i, arc), as the functions of list_match.h, for a list that is not the root's.
+  template <typename Sink>
+  void match(Arcs arcs, const TokenSet& tokens, Sink sink) const {
     const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
-    const uint64_t found = token16_ ? match_list(token16_, begin, end, tokens, wanted, arc) : match_list(Token24{token24_}, begin, end, tokens, wanted, arc);
-    for (uint64_t left = found; left; left &= left - 1) *arc++ += vocab_size;
-    return found;
+    const auto of_arc = [&](bool here, int i, uint64_t at) { sink(here, i, at + vocab_size); };
+    if (token16_)
+      match_list(token16_, begin, end, tokens, of_arc);
+    else
+      match_list(Token24{token24_}, begin, end, tokens, of_arc);
   }
 
   // To read many states of one length l > 0 so that their memory accesses overlap: each of these for all of them before
@@ -191,10 +190,12 @@ class Automaton {
   }
   void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
   void prefetch_tokens(Arcs arcs) const {
-    const uint64_t begin = arcs.begin - vocab_size, end = std::min(arcs.end, arcs.begin + kPrefetched) - vocab_size;
+    if (arcs.begin == arcs.end) return;
+    const uint64_t begin = arcs.begin - vocab_size, last = std::min(arcs.end, arcs.begin + kPrefetched) - 1 - vocab_size;
+    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3;
     const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
-    const uint64_t wide = token16_ ? 2 : 3;
-    for (const uint8_t* line = bytes + wide * begin; line < bytes + wide * end; line += 64) __builtin_prefetch(line);
+    for (uint64_t at = wide * begin; at < wide * last; at += 64) __builtin_prefetch(bytes + at);
+    __builtin_prefetch(bytes + wide * last);
   }
   void prefetch_arc(uint32_t l, uint64_t arc) const {
     levels_[l].cost.prefetch(arc - levels_[l].first_arc);

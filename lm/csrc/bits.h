@@ -61,16 +61,24 @@ struct SelectTable {
 };
 inline constexpr SelectTable kSelectInByte;
 
-// Where the one of the given rank (from 0) is in the word, `sums` being its ones_by_byte. Precondition: rank < all ones.
-inline uint32_t select_in_word(uint64_t word, [[maybe_unused]] uint64_t sums, uint32_t rank) {
+// Where the one of the given rank (from 0) is in the word; 64, and the rank less the word's ones, if it has not so many.
+inline uint32_t select_in_word(uint64_t word, uint32_t& rank) {
 #ifdef __BMI2__
-  return __builtin_ctzll(_pdep_u64(uint64_t{1} << rank, word));
-#endif
+  const uint64_t one = _pdep_u64(uint64_t{1} << rank, word);
+  if (one) return __builtin_ctzll(one);
+  rank -= __builtin_popcountll(word);
+  return 64;
+#else
+  const uint64_t sums = ones_by_byte(word);
+  if (const uint32_t ones = sums >> 56; rank >= ones) {
+    rank -= ones;
+    return 64;
+  }
   // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
   const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
   const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;
-  rank -= static_cast<uint32_t>((sums << 8 >> byte) & 0xFF);
-  return byte + kSelectInByte.place[word >> byte & 0xFF][rank];
+  return byte + kSelectInByte.place[word >> byte & 0xFF][rank - ((sums << 8 >> byte) & 0xFF)];
+#endif
 }
 
 }  // namespace rescore

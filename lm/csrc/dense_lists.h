@@ -26,16 +26,13 @@ class DenseList {
 
   void prefetch(uint32_t token) const { __builtin_prefetch(&words_[token / 64]); }
   // As the functions of list_match.h; the list begins at `begin`.
-  uint64_t match(const TokenSet& tokens, uint64_t begin, uint64_t* at) const {
-    uint64_t found = 0;
+  template <typename Sink>
+  void match(const TokenSet& tokens, uint64_t begin, Sink sink) const {
     for (int i = 0; i < tokens.size(); ++i) {
       const Word& word = words_[tokens[i] / 64];
-      const uint64_t below = tokens[i] % 64, here = word.bits >> below & 1;
-      found |= here << i;
-      *at = begin + word.before + count_ones(word.bits & ((uint64_t{1} << below) - 1));
-      at += here;
+      const uint64_t below = tokens[i] % 64;
+      sink(word.bits >> below & 1, i, begin + word.before + count_ones(word.bits & ((uint64_t{1} << below) - 1)));
     }
-    return found;
   }
 
  private:

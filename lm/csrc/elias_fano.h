@@ -49,7 +49,19 @@ class EliasFano {
   // Values i and i + 1 < count.
   std::pair<uint64_t, uint64_t> pair(uint64_t i) const {
     const uint64_t position = select(i);
-    return {value(i, position), value(i + 1, next_one(i, position + 1))};
+    uint64_t at = position / 64, word = high_[at] & (~uint64_t{1} << position % 64);
+    if (!word) word = next_word(i, at);
+    const uint64_t next = at * 64 + __builtin_ctzll(word);
+    // The low bits of both lie beside each other.
+    const uint64_t bit = i * low_bits_, shift = bit % 64, mask = (uint64_t{1} << low_bits_) - 1;
+    uint64_t low = 0, low_next = 0;
+    if (low_bits_) {
+      low = (low_[bit / 64] >> shift | (low_[bit / 64 + 1] << 1) << (63 - shift));
+      low_next = 2 * low_bits_ <= 64 ? low >> low_bits_ : this->low(i + 1);
+    }
+    const uint64_t first = ((position - i) << low_bits_) | (low & mask), second = ((next - i - 1) << low_bits_) | (low_next & mask);
+    if (position < i || first > greatest_ || second > greatest_) corrupt(name_, i);
+    return {first, second};
   }
 
   // Whether the words hold `count` values that never descend, and samples that fit them; O(count).
@@ -120,30 +132,18 @@ class EliasFano {
     uint64_t word = high_[at] & (~uint64_t{0} << start % 64);
     uint32_t rank = i % kSampled;
     for (;;) {
-#ifdef __POPCNT__
-      const uint64_t sums = 0;
-      const uint32_t ones = count_ones(word);
-#else
-      const uint64_t sums = ones_by_byte(word);
-      const uint32_t ones = sums >> 56;
-#endif
-      if (rank < ones) return at * 64 + select_in_word(word, sums, rank);
-      rank -= ones;
+      if (const uint32_t place = select_in_word(word, rank); place < 64) return at * 64 + place;
       if (++at >= high_words_) corrupt(name_, i);
       word = high_[at];
     }
   }
 
-  // The position of the first one from `position` on; i is for the message.
-  uint64_t next_one(uint64_t i, uint64_t position) const {
-    uint64_t at = position / 64;
-    if (at >= high_words_) corrupt(name_, i);
-    uint64_t word = high_[at] & (~uint64_t{0} << position % 64);
-    while (!word) {
+  // The first word behind `at` that is not 0, to which `at` moves; i is for the message.
+  uint64_t next_word(uint64_t i, uint64_t& at) const {
+    do
       if (++at >= high_words_) corrupt(name_, i);
-      word = high_[at];
-    }
-    return at * 64 + __builtin_ctzll(word);
+    while (!high_[at]);
+    return high_[at];
   }
 
   const char* name_ = "";

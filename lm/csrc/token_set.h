@@ -32,8 +32,6 @@ class TokenSet {
   uint32_t operator[](int i) const { return tokens_[i]; }
   uint64_t all() const { return size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1; }
 
-  // false: a token is not one of them.
-  bool may_have(uint32_t token) const { return table_[token % kTable]; }
   // Which of them a token is, or kMissing.
   int find(uint32_t token) const {
     for (uint32_t at = token % kTable; table_[at]; at = (at + 1) % kTable)

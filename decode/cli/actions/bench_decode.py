@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import RenderableType
 
 from rescore.decode.bench import Contender, bench
-from rescore.decode.cli.actions import bench_replay, output
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.cli.actions import bench_replay, bench_tables, output
+from rescore.decode.cli.actions.bench_tables import Part
+from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.generate import Options
-from rescore.decode.machine import machine
 from rescore.decode.prompts import read_prompts
 from rescore.decode.sampling import Sampling
 from rescore.decode.shaping import Shaping
@@ -32,8 +32,7 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
 def call(args: argparse.Namespace) -> int:
-    if args.json:
-        output.check_place(args.json)
+    bench_tables.check_places(args)
     torch.set_num_threads(args.threads)
     if args.replay:
         return bench_replay.call(args)
@@ -51,10 +50,12 @@ def call(args: argparse.Namespace) -> int:
     with output.progress_bar() as bar:
         rounds = bar.add_task("rounds", total=len(batches) * args.repeats * (1 + len(contenders)))
         found = bench(decoder.model.target, prompts, contenders, options, batches=batches, repeats=args.repeats, advance=lambda: bar.advance(rounds))
-    rows = [one.to_json(measured[0]) for measured in found for one in measured]
-    report = {
-        "machine": facts_of(decoder.model.target.device),
-        "settings": {
+    rows = bench_tables.of_drafters(one.to_json(measured[0]) for measured in found for one in measured)
+    different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
+    report = BenchReport(
+        bench="decode",
+        machine=facts_of(decoder.model.target.device),
+        settings={
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
             "settings": args.settings and str(args.settings),
@@ -64,10 +65,10 @@ def call(args: argparse.Namespace) -> int:
             "repeats": args.repeats,
             "threads": args.threads,
         },
-        "results": rows,
-    }
-    output.report(args, report, *tables(report, output.width()))
-    different = sum(row["different_texts"] or 0 for row in rows)
+        checked=() if different else ("the texts of all drafters and of plain decoding, but those of drafts that are drawn",),
+        rows=tuple(rows),
+    )
+    bench_tables.finish(args, report, [f"{args.model}: {len(prompts)} prompts, {args.max_tokens} tokens, {args.repeats} rounds, {args.threads} threads"], parts(rows))
     if not different or args.temperature:
         return 0
     print(f"rescore: {different} texts are not those of plain decoding", file=sys.stderr)
@@ -77,7 +78,7 @@ def call(args: argparse.Namespace) -> int:
 def facts_of(device: torch.device) -> dict[str, object]:
     """The machine, and the device that passes ran on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-    return {**machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
+    return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
 
 
 def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Contender]:
@@ -130,25 +131,20 @@ def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
     return [block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32) for s in range(min(limit, block.sequences))]
 
 
-def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
-    facts = report["machine"]
-    settings = report["settings"]
-    parts: list[RenderableType] = [
-        f"{facts['device']}, {facts['cpu']}, {settings['threads']} threads, load {facts['load']}, torch {facts['torch']}",
-        f"{settings['model']}: {settings['prompts']} prompts, {settings['max_tokens']} tokens, {settings['repeats']} rounds",
-    ]
-    for batch in sorted({row["batch"] for row in report["results"]}):
-        rows = [row for row in report["results"] if row["batch"] == batch]
+def parts(rows: list[Row]) -> list[Part]:
+    found = []
+    for row in rows:
+        own = list(row.engines.values())
         columns = [
-            Column("tokens/s", [spread(row["tokens_per_s"], ".1f") for row in rows]),
-            Column("x plain", [spread(row["times_plain"], ".2f") for row in rows]),
-            Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
-            Column("drafted", [f"{row['drafted_per_pass']:.1f}" for row in rows]),
-            Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),
-            Column("differ", ["-" if row["different_texts"] is None else str(row["different_texts"]) for row in rows]),
+            Column("tokens/s", [spread(one["tokens_per_s"], ".1f") for one in own]),
+            Column("x plain", [spread(one["times_plain"], ".2f") for one in own]),
+            Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
+            Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
+            Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
+            Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
         ]
-        parts += ["", f"batch {batch}", *column_tables("drafter", [row["drafter"] for row in rows], columns, width=width)]
-    return parts
+        found.append(Part(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
+    return found
 
 
 def spread(value: dict[str, float], form: str) -> str:

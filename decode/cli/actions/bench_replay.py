@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import torch
-from rich.console import RenderableType
 
 from rescore.decode.bench_replay import Rig, bench_replay, random_target, replayed_efficiency, ways
-from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.cli.actions import bench_tables, models, output
+from rescore.decode.cli.actions.bench_tables import Part
+from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.machine import machine
 from rescore.decode.model_shape import PRESETS
 from rescore.decode.replays.standard import ReplayOptions
 from rescore.lattice.dump import Dump
@@ -39,37 +38,38 @@ def call(args: argparse.Namespace) -> int:
         steps = bar.add_task("passes", total=len(batches) * len(list(ways(dump, rescorer, options))))
         for batch in batches:
             rows += bench_replay(dump, rescorer, rig, options, batch=batch, efficiency=efficiency, advance=lambda: bar.advance(steps))
-    report = {
-        "machine": {**machine(*PACKAGES), "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "torch_threads": torch.get_num_threads()},
-        "settings": {"replay": str(args.replay), "lm": [str(path) for path, _ in args.lm], "shape": name, "dtype": str(dtype).removeprefix("torch."),
-                     "length": args.length, "repeats": args.repeats, "threads": args.threads},
-        "acceptance": "replayed from the dump; all weights are random",
-        "results": rows,
-    }
-    output.report(args, report, *tables(report, output.width()))
+    found = bench_tables.of_drafters(rows)
+    report = BenchReport(
+        bench="decode",
+        machine={**bench_machine(*PACKAGES), "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "torch_threads": torch.get_num_threads()},
+        settings={"replay": str(args.replay), "lm": [str(path) for path, _ in args.lm], "shape": name, "dtype": str(dtype).removeprefix("torch."),
+                  "length": args.length, "repeats": args.repeats, "threads": args.threads, "acceptance": "replayed from the dump; all weights are random"},
+        checked=(),
+        rows=tuple(found),
+    )  # fmt: skip
+    notes = [
+        f"random weights of shape {name} in {report.settings['dtype']}, {args.length} tokens in the cache, {args.threads} threads;",
+        f"tokens per pass are replayed from {args.replay}, not decoded by these weights",
+    ]
+    bench_tables.finish(args, report, notes, parts(found))
     return 0
 
 
-def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
-    facts, settings = report["machine"], report["settings"]
-    parts: list[RenderableType] = [
-        f"{facts['device']}, {facts['cpu']}, {settings['threads']} threads, load {facts['load']}, torch {facts['torch']}",
-        f"random weights of shape {settings['shape']} in {settings['dtype']}, {settings['length']} tokens in the cache;",
-        f"tokens per pass are replayed from {settings['replay']}, not decoded by these weights",
-    ]
-    for batch in sorted({row["batch"] for row in report["results"]}):
-        rows = [row for row in report["results"] if row["batch"] == batch]
-        kinds = sorted({kind for row in rows for kind in row["pass_ms"]})
+def parts(rows: list[Row]) -> list[Part]:
+    found = []
+    for row in rows:
+        own = list(row.engines.values())
+        kinds = sorted({kind for one in own for kind in one["pass_ms"]})
         columns = [
-            Column("verified", [str(row["verified"]) for row in rows]),
-            Column("tokens/pass", [f"{row['tokens_per_pass']:.2f}" for row in rows]),
-            *(Column(f"pass ms, {kind}", [f"{row['pass_ms'][kind]:.2f}" if kind in row["pass_ms"] else "" for row in rows]) for kind in kinds),
-            *(Column(f"with drafting, {kind}", [f"{row['step_ms'][kind]:.2f}" if kind in row["step_ms"] else "" for row in rows]) for kind in kinds),
-            Column("heads ms", [f"{row['lattice_ms']:.2f}" for row in rows]),
-            Column("search ms", [f"{row['search_ms']:.3f}" for row in rows]),
-            Column("drafting", [f"{row['drafting_share']:.0%}" for row in rows]),
-            Column("tokens/s", [f"{row['tokens_per_s']:.1f}" for row in rows]),
-            Column("x plain", [f"{row['times_plain']:.2f}" for row in rows]),
+            Column("verified", [str(one["verified"]) for one in own]),
+            Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
+            *(Column(f"pass ms, {kind}", [f"{one['pass_ms'][kind]:.2f}" if kind in one["pass_ms"] else "" for one in own]) for kind in kinds),
+            *(Column(f"with drafting, {kind}", [f"{one['step_ms'][kind]:.2f}" if kind in one["step_ms"] else "" for one in own]) for kind in kinds if any("step_ms" in one for one in own)),
+            Column("heads ms", [f"{one['lattice_ms']:.2f}" for one in own]),
+            Column("search ms", [f"{one['search_ms']:.3f}" for one in own]),
+            Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
+            Column("tokens/s", [f"{one['tokens_per_s']:.1f}" for one in own]),
+            Column("x plain", [f"{one['times_plain']:.2f}" for one in own]),
         ]
-        parts += ["", f"batch {batch}", *column_tables("drafter", [row["drafter"] for row in rows], columns, width=width)]
-    return parts
+        found.append(Part(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
+    return found

@@ -4,75 +4,138 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from rich.console import RenderableType
-
-from rescore.decode import bench_search
-from rescore.decode.bench_lattices import Lattices, lattices_of
-from rescore.decode.bench_search import ANCHOR, OURS, OURS_EPSILON, PYTHON, REPEATING, TABLE_12, TABLE_13, Engines
-from rescore.decode.cli.actions import models, output
-from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.draft import Rescorer
+from rescore.decode import bench_equality, bench_search
+from rescore.decode.bench_lattices import Lattices
+from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.bench_search import (
+    ANCHOR,
+    DISTINCT,
+    HEADLINE,
+    OURS,
+    OURS_EPSILON,
+    PYTHON,
+    REPEATING,
+    SWEEPS,
+    TABLES,
+    Engines,
+    Question,
+)
+from rescore.decode.cli.actions import bench_tables, output
+from rescore.decode.cli.actions.bench_inputs import Source, made_of, open_inputs
+from rescore.decode.cli.actions.bench_tables import OF_ENGINES, Part, by_engine, of_engines, of_runs
+from rescore.decode.cli.arguments import Misuse
 from rescore.decode.openfst.search import OPTIMISED, Unavailable, compile_search
-from rescore.decode.replays.standard import check_models
+from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS
 from rescore.lattice.dump import Dump
 
-SLOTS = max(slots for slots, _, _ in TABLE_13)
-WIDTH = max(width for _, width, _ in TABLE_13)
-SHORT = {OURS: "ours", OURS_EPSILON: "ours, eps", ANCHOR: "C++ phi", REPEATING: "C++ eps", PYTHON: "pywrapfst"}
+JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text
+PACKAGES = ("rescore", "numpy", "pynini")
+SHORT = {OURS_EPSILON: "ours, eps", ANCHOR: "C++ phi", REPEATING: "C++ eps", DISTINCT: "C++ eps, distinct", PYTHON: "pywrapfst", bench_search.NATIVE: "native call"}
+SETTINGS = "settings of C++ OpenFst, PhiMatcher, 8 x 16, p = 16"
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
-    dump = Dump.open(args.dump, allow_inexact=True)
-    model = models.open_model(args.lm, dump)
-    check_models(dump, Rescorer(model))
-    lattices = lattices_of(dump, model, count=args.lattices, slots=SLOTS, width=WIDTH, seed=args.seed)
-    left_out = None
-    with tempfile.TemporaryDirectory() as folder, output.progress_bar() as bar:
-        cells = bar.add_task("lattice sizes", total=len({*TABLE_12, *TABLE_13}))
-        try:
-            program = compile_search(Path(folder, "openfst_search"), OPTIMISED)
-        except Unavailable as reason:
-            program, left_out = None, str(reason)
-        engines = Engines.of_model(model, args.alpha, Path(folder), program)
-        rows = bench_search.bench_search(engines, lattices, rounds=args.rounds, advance=lambda: bar.advance(cells))
-    report = {
-        "machine": bench_search.settled(),
-        "settings": {
-            "dump": str(args.dump), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "rounds": args.rounds, "seed": args.seed,
-            "lattices": lattices.sausage.batch_size, "rows_joined": lattices.parts, "candidates_drawn": lattices.drawn, "left_out": left_out,
+    bench_tables.check_places(args)
+    model, dump, source = open_inputs(args)
+    if args.every_lattice and dump is None:
+        raise Misuse("--every-lattice: is for the lattices of a dump; give --dump")
+    most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
+    asked = bench_search.questions(tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size)
+    lattices = lattices_for(asked, partial(source, count=args.lattices))
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name, output.progress_bar() as bar:
+        folder = Path(name)
+        program, left_out = compiled(args, folder)
+        engines = Engines.of_model(model, args.alpha, folder, program, python=PYTHON_NAME not in args.without and has_python())
+        checked = [equality(engines, dump)] if args.every_lattice and dump else []
+        task = bar.add_task("searches", total=args.repeat * len(asked))
+        for run in range(1, args.repeat + 1):
+            rows += bench_search.bench_search(engines, asked, lattices, rounds=args.rounds, run=run, advance=lambda: bar.advance(task))
+        if args.peer_settings and program:
+            rows += bench_equality.peer_settings(engines, lattices[HEADLINE], folder, rounds=args.rounds, group=SETTINGS)
+    report = BenchReport(
+        bench="search",
+        machine={**bench_machine(*PACKAGES), **bench_search.peer_versions()},
+        settings={
+            "dump": str(args.dump or args.text), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": args.lattices, "rounds": args.rounds,
+            "repeat": args.repeat, "seed": args.seed, "peer_compiled": " ".join(OPTIMISED), "left_out": left_out or None,
         },
-        "cells": rows,
-    }
-    output.report(args, report, *tables(report, lattices, output.width()))
+        checked=(*checked, f"costs (to 1e-4 nats) and strings of engines of one kind, on every lattice timed{'' if program else '; C++ OpenFst was not there'}"),
+        rows=tuple(rows),
+    )  # fmt: skip
+    bench_tables.finish(args, report, notes(report, lattices), parts(report))
 
 
-def tables(report: dict[str, Any], lattices: Lattices, width: int) -> list[RenderableType]:
-    facts, settings = report["machine"], report["settings"]
-    parts: list[RenderableType] = [f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}, pynini {facts['pynini']}, libfst-dev {facts['libfst-dev']}; one thread"]
-    parts.append(f"{settings['lattices']} lattices of {settings['dump']}, {sum(settings['ngrams']):,} n-grams, alpha {settings['alpha']:g}; microseconds of a lattice")
-    if lattices.parts > 1:
-        parts.append(f"lattices of {SLOTS} slots are {lattices.parts} rows of the dump, joined")
-    if lattices.drawn:
-        parts.append(f"the dump has {WIDTH - lattices.drawn} candidates a slot: the last {lattices.drawn} of {WIDTH} are drawn from the model")
-    if settings["left_out"]:
-        parts.append(f"C++ OpenFst left out: {settings['left_out']}")
-    for title, cells in (("p best of 8 x 16 (table 12)", TABLE_12), ("the best one by slots x candidates (table 13)", TABLE_13)):
-        rows = [next(row for row in report["cells"] if (row["slots"], row["candidates"], row["paths"]) == cell) for cell in cells]
-        labels = [f"p = {row['paths']}" if cells is TABLE_12 else f"{row['slots']} x {row['candidates']}" for row in rows]
-        parts += ["", title, *column_tables("", labels, columns(rows), width=width)]
-    return parts
+CPP_NAME, PYTHON_NAME = "openfst", "pywrapfst"  # of --without
 
 
-def columns(rows: list[dict[str, Any]]) -> list[Column]:
+def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
+    """The C++ program, and which peers are left out and why."""
+    left_out = [f"{name}: as asked" for name in args.without]
+    if PYTHON_NAME not in args.without and not has_python():
+        left_out.append("pywrapfst: not installed (pip install pynini)")
+    program = None
+    if CPP_NAME not in args.without:
+        try:
+            program = compile_search(folder / "openfst_search", OPTIMISED)
+        except Unavailable as reason:
+            left_out.append(f"C++ OpenFst: {reason}")
+    return program, "; ".join(left_out)
+
+
+def has_python() -> bool:
+    return find_spec("pywrapfst") is not None
+
+
+def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, Lattices]:
+    """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up without need."""
+    sizes = {}
+    for group in dict.fromkeys(question.group for question in asked):
+        own = [question for question in asked if question.group == group]
+        sizes[group] = max(one.slots for one in own), max(one.candidates for one in own)
+    made = {(slots, width): source(slots=slots, width=width) for slots, width in set(sizes.values())}
+    return {group: made[size] for group, size in sizes.items()}
+
+
+def equality(engines: Engines, dump: Dump) -> str:
+    with output.stages() as stage:
+        lattices = bench_equality.every_lattice(engines, dump, stage)
+    return f"costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, on all {lattices:,} lattices of {dump.path}, p = {', '.join(map(str, bench_equality.PATHS))}"
+
+
+def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
+    settings = report.settings
+    found = [f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, alpha {settings['alpha']:g}; microseconds of a lattice on one thread's own clock, least of {settings['rounds']} rounds"]
+    for group, own in lattices.items():
+        found.append("; ".join(filter(None, [f"{group}: {own.sausage.batch_size} lattices", made_of(own)])))
+    return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
+
+
+def parts(report: BenchReport) -> list[Part]:
     found = []
-    for name in rows[0]["engines"]:
-        own = [row["engines"][name] for row in rows]
-        found += [Column(SHORT[name], [f"{one['median_us']:.1f}" for one in own]), Column("p99", [f"{one['p99_us']:.1f}" for one in own])]
-        if "times_ours" in own[0]:
-            found.append(Column("x", [f"{one['times_ours']:.1f}" for one in own]))
+    for group in dict.fromkeys(row.group for row in report.rows):
+        runs = [report.group(group, run) for run in range(1, 1 + max(row.run for row in report.rows if row.group == group))]
+        if group == TABLES:
+            for title, cells in (("p best of 8 x 16 (table 12)", TABLE_12_MS), ("the best one by slots x candidates (table 13)", TABLE_13_MS)):
+                rows = [row for cell in cells for row in runs[0] if (row.case["slots"], row.case["candidates"], row.case["paths"]) == cell]
+                found.append(of_engines(title, "", [f"p = {row.case['paths']}" if cells is TABLE_12_MS else f"{row.case['slots']} x {row.case['candidates']}" for row in rows], rows, SHORT))
+            continue
+        labels = [label(row) for row in runs[0]]
+        found.append(by_engine(group, "engine", runs[0][0], OF_ENGINES) if len(labels) == 1 else of_engines(group, "", labels, runs[0], SHORT))
+        if len(runs) > 1 and OURS in runs[0][0].engines and ANCHOR in runs[0][0].engines:
+            found.append(of_runs(f"{group}: x of {len(runs)} runs, of medians (of 99th percentiles)", labels, runs, SHORT))
     return found
+
+
+def label(row: Row) -> str:
+    case = row.case
+    if row.group == SETTINGS:
+        return str(case["setting"])
+    if row.group not in (HEADLINE, *SWEEPS) and "paths" not in case:
+        return f"{case['nodes']} nodes" if "nodes" in case else f"{case['samples']} drafts"
+    return f"{case['slots']} x {case['candidates']}, " + (f"p = {case['paths']}" if "paths" in case else f"{case['nodes']} nodes")

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from rescore.decode.cli.arguments import Misuse, printable
 from rescore.lm.atomic import replacing
@@ -74,8 +74,8 @@ def text(value: Any) -> str:
 def progress_bar() -> Progress:
     """A bar on standard error, only where somebody can see it."""
     screen = Console(stderr=True, markup=False, emoji=False)
-    return Progress(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=screen,
-                    transient=True, disable=not screen.is_terminal)
+    what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))  # gives way to the figures
+    return Progress(what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=screen, expand=True, transient=True, disable=not screen.is_terminal)
 
 
 @contextmanager

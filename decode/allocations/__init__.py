@@ -1,0 +1,1 @@
+"""Calls of the allocator, counted: what a search allocates once it is warm."""

@@ -1,0 +1,54 @@
+// Counts every call that asks glibc's allocator for memory, operator new's among them, in all threads together.
+//
+//   g++ -O2 -shared -fPIC preload.cc -o preload.so;  LD_PRELOAD=./preload.so python ...
+//
+// It stands before the allocator and calls it under the names that glibc keeps for that purpose, so that nothing has to be looked up
+// while the process starts. Read and reset through `rescore_allocations`.
+#include <errno.h>
+#include <stddef.h>
+
+#include <atomic>
+
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+}
+
+namespace {
+std::atomic<long> count{0};
+}
+
+extern "C" {
+
+// How many since the last call of this.
+long rescore_allocations() { return count.exchange(0); }
+
+void* malloc(size_t bytes) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return __libc_malloc(bytes);
+}
+
+void* calloc(size_t items, size_t bytes) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return __libc_calloc(items, bytes);
+}
+
+void* realloc(void* old, size_t bytes) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return __libc_realloc(old, bytes);
+}
+
+void* memalign(size_t alignment, size_t bytes) {
+  count.fetch_add(1, std::memory_order_relaxed);
+  return __libc_memalign(alignment, bytes);
+}
+
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  *out = memalign(alignment, bytes);
+  return *out ? 0 : ENOMEM;
+}
+}

@@ -1,0 +1,59 @@
+"""What the benchmarks of searches are given: a model, and lattices of a dump or around a text."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.bench_lattices import Lattices, lattices_of, lattices_of_text
+from rescore.decode.cli.actions import models
+from rescore.decode.draft import Rescorer
+from rescore.decode.replays.standard import check_models
+from rescore.lattice.dump import Dump
+from rescore.lm.formats import load
+from rescore.lm.ngram import NGram
+from rescore.lm.pieces import plan
+from rescore.lm.tokenize import tokens_of
+
+MOST_TOKENS = 10_000_000  # of a text that lattices are made around
+
+# (count, slots, width) to lattices.
+Source = Callable[..., Lattices]
+
+
+def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
+    """The model, the dump if lattices are a dump's, and what makes lattices: call it with count=, slots=, width=."""
+    if args.text:
+        model = load(args.lm)
+        return model, None, partial(lattices_of_text, text_of(args.text, model, MOST_TOKENS), model, seed=args.seed)
+    dump = Dump.open(args.dump, allow_inexact=True)
+    model = models.open_model(args.lm, dump)
+    check_models(dump, Rescorer(model))
+    return model, dump, partial(lattices_of, dump, model, seed=args.seed)
+
+
+def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
+    """The first tokens of token files or of a dump, int32 [n]."""
+    found, count = [np.zeros(0, np.int32)], 0
+    for piece in plan([path], vocab_size=model.vocab_size):
+        for tokens in tokens_of(piece, vocab_size=model.vocab_size, eot=None if piece.form != "dump" else model.metadata.get("eot", 0)):
+            found.append(tokens.astype(np.int32))
+            count += len(tokens)
+            if count >= most:
+                return np.concatenate(found)[:most]
+    return np.concatenate(found)
+
+
+def made_of(lattices: Lattices) -> str:
+    """What of lattices no head gave, for a note; empty if nothing."""
+    slots, width = lattices.sausage.slots, lattices.sausage.width
+    if lattices.drawn >= width:
+        return "made around places of the text, as of a head that is right in 40% of all slots"
+    parts = [f"those of {slots} slots are {lattices.joined(slots)} rows of the dump, joined"] * (lattices.joined(slots) > 1)
+    parts += [f"the dump has {width - lattices.drawn} candidates a slot: the last {lattices.drawn} of {width} are drawn from the model"] * (lattices.drawn > 0)
+    return "; ".join(parts)

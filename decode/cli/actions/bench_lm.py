@@ -1,0 +1,51 @@
+"""What `rescore bench lm` does."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rescore.decode import bench_lm
+from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.cli.actions import bench_tables, output
+from rescore.decode.cli.actions.bench_inputs import text_of
+from rescore.decode.cli.actions.bench_tables import Figure, by_engine
+from rescore.lm.formats import load
+
+FIGURES = (
+    Figure(name="file_mib", header="file MiB", form=".1f"), Figure(name="bytes_per_ngram", header="B/n-gram", form=".2f"),
+    Figure(name="open_ms", header="open ms", form=".1f"), Figure(name="opened_mib", header="opened MiB", form=".1f"),
+    Figure(name="read_mib", header="read MiB", form=".1f"), Figure(name="walk_us", header="token us", form=".3f"), Figure(name="walk_p99_us", header="p99", form=".3f"),
+    Figure(name="times_ours", header="x", form=".1f"), Figure(name="random_us", header="n-gram us", form=".3f"), Figure(name="random_p99_us", header="p99", form=".3f"),
+    Figure(name="start_us", header="start us", form=".3f"),
+)  # fmt: skip
+
+
+def call(args: argparse.Namespace) -> None:
+    bench_tables.check_places(args)
+    model = load(args.lm)
+    tokens = text_of(args.text, model, args.most)
+    if len(tokens) < bench_lm.LEAST:
+        raise ValueError(f"{args.text}: expected at least {bench_lm.LEAST} tokens to read, got {len(tokens)}")
+    left_out: list[str] = []
+    with tempfile.TemporaryDirectory() as name, output.stages() as stage:
+        found = bench_lm.peers(model, args.lm, Path(name), set(args.without), left_out)
+        row = bench_lm.bench_lm(model, found, tokens, Path(name), rounds=args.rounds, advance=stage)
+    report = BenchReport(
+        bench="lm",
+        machine=bench_machine("rescore", "numpy", "kenlm", "pynini"),
+        settings={"lm": str(args.lm), "ngrams": model.info()["ngrams"], "text": str(args.text), "tokens": len(tokens), "rounds": args.rounds, "left_out": "; ".join(left_out) or None},
+        checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, of all engines that score",),
+        rows=(row,),
+    )
+    bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
+
+
+def notes(report: BenchReport, row: Row) -> list[str]:
+    settings = report.settings
+    found = [
+        f"{settings['lm']}: {row.case['ngrams']:,} n-grams; {settings['tokens']:,} tokens of {settings['text']}",
+        f"microseconds of the thread's own clock, least of {settings['rounds']} rounds, median of calls of 1,000; KenLM's calls are from Python, with words as text",
+    ]
+    return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
