@@ -69,3 +69,15 @@ def test_misuse(worked, p, semantics, message):
     model, sausage = worked
     with pytest.raises(ValueError, match=message):
         device_rescorer(Rescorer(model)).paths(*on_device(sausage, np.zeros(1, np.int32)), p, semantics)
+
+
+def test_models_of_different_orders_together(worked):
+    """Three, an odd number, with weights for each slot."""
+    model, sausage = worked
+    rescorer = Rescorer([model.of_order(1), model, model.of_order(2)], alpha=[[0.5, 0.25, 1.0], [1.0, 0.0, 0.5], [0.1, 0.2, 0.3]])
+    history = np.array([0, 1], np.int32)
+    found = device_rescorer(rescorer).paths(*on_device(sausage, history), 8, "failure")
+    same(found, rescorer.paths(sausage, history, 8))
+    assert found.tokens.shape == (8, 3)
+    trees, wanted = device_rescorer(rescorer).trees(*on_device(sausage, history), 9), rescorer.trees(sausage, history, 9)
+    assert trees.tokens.tolist() == wanted.tokens.tolist() and trees.logq.tolist() == wanted.logq.tolist()
