@@ -69,7 +69,7 @@ class Automaton:
     def start(self, history: NDArray[np.int32]) -> int:
         """The state of the longest suffix of `history` [n] (its last N - 1 tokens) that the model knows."""
 
-    def start_batch(self, histories: NDArray[np.int32], threads: int = 1) -> NDArray[np.uint32]:
+    def start_batch(self, histories: NDArray[np.int32], threads: int = 1, out: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
         """The states [B] of `histories` [B, n]; a shorter history is padded with -1 in front."""
 
     def step(self, state: int, token: int) -> tuple[int, float]:
@@ -129,11 +129,12 @@ def best_paths(
     paths: int,
     epsilon: bool = False,
     threads: int = 1,
+    out: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The p = `paths` best strings of every lattice: tokens [B, p, T], costs [B, p], counts [B].
 
     Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `epsilon`
-    composes with epsilon instead of failure arcs; it takes one model at most.
+    composes with epsilon instead of failure arcs; it takes one model at most. `out`: arrays for the answer.
     """
 
 def best_tree(
@@ -145,6 +146,7 @@ def best_tree(
     *,
     nodes: int,
     threads: int = 1,
+    out: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
 

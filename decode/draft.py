@@ -68,6 +68,7 @@ class Rescorer:
             raise ValueError(f"models: expected one vocabulary size, got {[model.vocab_size for model in self.models]}")
         self.alpha = checked_alpha(alpha, len(self.models))
         self.head = checked_head(head)
+        self._plain_head = bool((self.head == 1).all())
         self.threads = threads
         if not 1 <= capacity <= MOST_CAPACITY:
             raise ValueError(f"capacity: expected 1 to {MOST_CAPACITY}, got {capacity}")
@@ -92,38 +93,50 @@ class Rescorer:
         return self._on_device[device]
 
     @overload
-    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, semantics: str = "failure") -> Drafts: ...
+    def paths(self, sausage: Sausage, history: ArrayLike, p: int = 16, *, semantics: str = "failure", out: Drafts | None = None) -> Drafts: ...
     @overload
     def paths(self, sausage: TensorSausage, history: torch.Tensor, p: int = 16, *, semantics: str = "failure") -> TensorDrafts: ...
 
-    def paths(self, sausage: Sausage | TensorSausage, history: Any, p: int = 16, *, semantics: str = "failure") -> Drafts | TensorDrafts:
+    def paths(
+        self, sausage: Sausage | TensorSausage, history: Any, p: int = 16, *, semantics: str = "failure", out: Drafts | None = None
+    ) -> Drafts | TensorDrafts:
         """The p best distinct strings, exact, ties broken by the ranks of the candidates, first slot first.
 
         history: the tokens decoded so far, head 1's certain token included: [n], or [B, n] with padding -1 in front
         for a batch. `semantics="epsilon"` is what a composition with epsilon backoff arcs gives (one model at most).
+        out: drafts of another call of these sizes, whose arrays are written again and returned.
         """
         if semantics not in SEMANTICS:
             raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
         if not isinstance(sausage, Sausage):
+            _refuse_out(out)
             return self.on(sausage.device).paths(sausage, history, p, semantics)
-        tokens, cost, count = _core.best_paths(*self._call(sausage, history), paths=p, epsilon=semantics == "epsilon", threads=self.threads)
-        if not sausage.is_batch:
-            tokens, cost, count = tokens[0], cost[0], count[0]
-        return Drafts(tokens=tokens, cost=cost, count=count)
+        if out is None:
+            _expect_within("paths p", p, 1024)
+            shape = sausage.ids.shape[:-2]
+            out = Drafts(tokens=np.empty((*shape, p, sausage.slots), np.int32), cost=np.empty((*shape, p), np.float32), count=np.empty(shape, np.int32))
+        answer = (out.tokens, out.cost, out.count) if sausage.is_batch else (out.tokens[None], out.cost[None], out.count[None])
+        _core.best_paths(*self._call(sausage, history), paths=p, epsilon=semantics == "epsilon", threads=self.threads, out=answer)
+        return out
 
     @overload
-    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> Trees: ...
+    def trees(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, out: Trees | None = None) -> Trees: ...
     @overload
     def trees(self, sausage: TensorSausage, history: torch.Tensor, n: int = 64) -> TensorTrees: ...
 
-    def trees(self, sausage: Sausage | TensorSausage, history: Any, n: int = 64) -> Trees | TensorTrees:
-        """The trees of the n most probable prefixes of a batch of lattices; `history` as in `paths`.
+    def trees(self, sausage: Sausage | TensorSausage, history: Any, n: int = 64, *, out: Trees | None = None) -> Trees | TensorTrees:
+        """The trees of the n most probable prefixes of a batch of lattices; `history` and `out` as in `paths`.
 
         q(w | prefix) is the softmax over the slot's candidates of -(head cost + sum_j alpha_j * (-ln p_j)).
         """
         if not isinstance(sausage, Sausage):
+            _refuse_out(out)
             return self.on(sausage.device).trees(sausage, history, n)
-        return Trees.of_core(_core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads))
+        if out is None:
+            _expect_within("nodes", n, 4096)
+            out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)
+        _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads, out=out.columns)
+        return out
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of the n most probable prefixes of a single lattice."""
@@ -154,7 +167,10 @@ class Rescorer:
 
     def states(self, histories: NDArray[np.int32]) -> NDArray[np.uint32]:
         """The start states of every model, uint32 [J, B], for histories [B, n] with padding -1 in front."""
-        return np.array([core.start_batch(histories, self.threads) for core in self._cores], np.uint32).reshape(len(self._cores), len(histories))
+        states = np.empty((len(self._cores), len(histories)), np.uint32)
+        for row, core in zip(states, self._cores):
+            core.start_batch(histories, self.threads, row)
+        return states
 
     def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
         ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
@@ -168,7 +184,7 @@ class Rescorer:
         """The heads' costs [B, T, K] times their weights; padding stays +inf."""
         if self.head.size not in (1, ids.shape[1]):
             raise ValueError(f"head: expected a weight for each of {ids.shape[1]} slots, got {self.head.size}")
-        if (self.head == 1).all():
+        if self._plain_head:
             return cost
         listed = ids >= 0
         return np.where(listed, np.where(listed, cost, 0) * self.head.astype(np.float32)[:, None], np.float32(np.inf))
@@ -177,6 +193,16 @@ class Rescorer:
         if slots not in self._alpha_of_slots:
             self._alpha_of_slots[slots] = alpha_of_slots(self.alpha, slots)
         return self._alpha_of_slots[slots]
+
+
+def _expect_within(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ValueError(f"{name}: expected 1 to {most}, got {value}")
+
+
+def _refuse_out(out: object) -> None:
+    if out is not None:
+        raise TypeError("out: expected none, as lattices are tensors: their answers' memory is kept by torch")
 
 
 def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: int, threads: int = 1) -> Trees:

@@ -29,6 +29,17 @@ class Trees:
         tokens, parents, depths, logq, count = columns
         return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
 
+    @classmethod
+    def empty(cls, lattices: int, n: int) -> Trees:
+        """Arrays for trees of n nodes, as they come."""
+        tokens, parents, depths = (np.empty((lattices, n), np.int32) for _ in range(3))
+        return cls(tokens=tokens, parents=parents, depths=depths, logq=np.empty((lattices, n), np.float32), count=np.empty(lattices, np.int32))
+
+    @property
+    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+        """As the native core takes and returns them."""
+        return self.tokens, self.parents, self.depths, self.logq, self.count
+
     def __len__(self) -> int:
         return len(self.count)
 

@@ -1,5 +1,8 @@
 """p-best strings of the native core against the enumeration of all strings."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +10,9 @@ from hypothesis import strategies as st
 from oracle import FIXED_ONE, best_strings, costs, epsilon_cost, failure_cost, models, padded, sausages, unigrams
 
 from rescore import _core
+from rescore.decode.draft import Drafts, Rescorer
+from rescore.decode.trees import Trees
+from rescore.lattice.sausage import Sausage
 
 VOCAB = 7
 
@@ -132,3 +138,65 @@ def test_misuse(change, error, message):
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
     with pytest.raises(error, match=message.replace("(", r"\(")):
         _core.best_paths([lm], call.pop("states"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
+
+
+def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:
+    draw = np.random.default_rng(lattices)
+    ids = np.argsort(draw.random((lattices, 3, VOCAB)), axis=-1)[:, :, :4].astype(np.int32)
+    return Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), np.zeros((lattices, 1), np.int32)
+
+
+def columns(answer: Drafts | Trees) -> list[np.ndarray]:
+    return [answer.tokens, answer.count, *([answer.cost] if isinstance(answer, Drafts) else [answer.parents, answer.depths, answer.logq])]
+
+
+@pytest.mark.parametrize("name, size", [("paths", 5), ("trees", 9)])
+def test_answers_are_written_where_the_caller_wants_them(name, size):
+    call = getattr(Rescorer(threads=2), name)
+    first, second = batch_of(3), batch_of(3)
+    second[0].ids[:] = second[0].ids[::-1].copy()
+    out = call(*first, size)
+    before = columns(out)
+    assert call(*second, size, out=out) is out
+    assert all(a is b for a, b in zip(columns(out), before))
+    for mine, other in zip(columns(out), columns(call(*second, size))):
+        np.testing.assert_array_equal(mine, other)
+    single = call(second[0][0], second[1][0], size) if name == "paths" else None
+    if single is not None:
+        assert call(second[0][1], second[1][1], size, out=single) is single
+        np.testing.assert_array_equal(single.tokens, out.tokens[1])
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"tokens": np.zeros((3, 5, 2), np.int32)}, ValueError, "out: tokens: expected 3 entries in axis 2, got 2"),
+        ({"tokens": np.zeros((2, 5, 3), np.int32)}, ValueError, "out: tokens: expected 3 entries in axis 0, got 2"),
+        ({"cost": np.zeros((3, 5), np.float64)}, TypeError, "out: cost: expected an array of the answer's dtype, contiguous, that can be written"),
+        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected an array"),
+        ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected an array"),
+    ],
+)
+def test_misuse_of_out(change, error, message):
+    shapes = {"tokens": np.zeros((3, 5, 3), np.int32), "cost": np.zeros((3, 5), np.float32), "count": np.zeros(3, np.int32)}
+    with pytest.raises(error, match=message):
+        Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, **change}))
+    fixed = np.zeros((3, 5), np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(TypeError, match="that can be written"):
+        Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, "cost": fixed}))
+
+
+def test_threads_of_python_share_the_pool():
+    """Calls at the same time, each on several threads, answer as one after the other; so does a forked process."""
+    batches = [batch_of(n) for n in (1, 7, 64, 33)]
+    rescorer = Rescorer(threads=3)
+    expected = [rescorer.paths(*batch, 5).tokens for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            for mine, other in zip(pool.map(lambda batch: rescorer.paths(*batch, 5).tokens, batches), expected):
+                np.testing.assert_array_equal(mine, other)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (rescorer.paths(*batches[2], 5).tokens == expected[2]).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -13,7 +13,7 @@ int PathSearch::run(const Models& models, const Sausage& sausage, const States& 
   semantics_ = semantics;
   read_slots(sausage, slots_);
   if (models.size() == 1)
-    composer_.run(*models.lm[0], sausage, slots_, start[0], {models.alpha.data(), true}, semantics == Semantics::kEpsilon, lattice_);
+    composer_.run(*models.lm[0], sausage, slots_, start[0], {models.weights(0), true}, semantics == Semantics::kEpsilon, lattice_);
   else
     product_.run(models, sausage, slots_, start, lattice_);
   completions_.run(lattice_, slots_, length, semantics);

@@ -63,18 +63,20 @@ void expect_token(const Automaton& lm, int64_t token, const char* name, size_t i
 
 uint32_t start(const Model& model, In<int32_t, 1> history) { return model.lm().start(history.data(), history.shape(0)); }
 
-Out<uint32_t> start_batch(const Model& model, In<int32_t, 2> histories, int threads) {
+nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads, const nb::object& out) {
   const size_t rows = histories.shape(0), width = histories.shape(1);
-  auto out = make<uint32_t>({rows});
+  const Answer<uint32_t, 1> states("states", out.is_none() ? nb::handle() : nb::handle(out), {rows});
   const Automaton& lm = model.lm();
-  nb::gil_scoped_release release;
-  parallel_for(rows, threads, [&](int64_t b) {
-    const int32_t* row = histories.data() + b * width;
-    size_t first = 0;  // padding -1 comes first in a history shorter than the row
-    while (first < width && row[first] == -1) ++first;
-    out.data[b] = lm.start(row + first, width - first);
-  });
-  return out.array;
+  {
+    nb::gil_scoped_release release;
+    parallel_for(rows, threads, [&](int64_t b) {
+      const int32_t* row = histories.data() + b * width;
+      size_t first = 0;  // padding -1 comes first in a history shorter than the row
+      while (first < width && row[first] == -1) ++first;
+      states.data[b] = lm.start(row + first, width - first);
+    });
+  }
+  return states.array;
 }
 
 std::tuple<uint32_t, double> step(const Model& model, uint64_t state, int64_t token) {
@@ -226,7 +228,7 @@ void bind_model(nb::module_& m) {
       .def("check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("plain", &plain)
       .def("start", &start, nb::arg("history").noconvert())
-      .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1)
+      .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1, "out"_a = nb::none())
       .def("step", &step, "state"_a, "token"_a)
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
       .def("walk", &walk_text, nb::arg("tokens").noconvert(), "state"_a)

@@ -1,7 +1,6 @@
 #include "bind_normalised.h"
 
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <atomic>
 
@@ -23,21 +22,23 @@ constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores st
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
 class Normalised {
  public:
-  Normalised(const std::vector<const Model*>& models, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
+  Normalised(const nb::list& models, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
              double temperature, bool local, size_t transitions, int threads)
-      : batch_(models, states, ids, cost, alpha),
+      : batch_(ModelList(models), states, ids, cost, alpha),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
         states_(states.data(), states.data() + states.size()),
+        alpha_(alpha.data(), alpha.data() + alpha.size()),
         temperature_(temperature),
         local_(local) {
     if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
       throw nb::value_error(("temperature: expected 0.000001 to 1000000, got " + std::to_string(temperature)).c_str());
     expect_range("threads", threads, 1, 1024);
-    for (const Model* model : models) kept_.push_back(nb::find(model));
+    for (const nb::handle model : models) kept_.push_back(nb::borrow(model));
     batch_.ids = ids_.data();
     batch_.cost = cost_.data();
     batch_.states = states_.data();
+    batch_.models.alpha = alpha_.data();
     nb::gil_scoped_release release;
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b);  // which checks it
@@ -85,8 +86,8 @@ class Normalised {
     return q.array;
   }
 
-  Trees trees(int nodes, int threads) const {
-    return rescore::trees(batch_.rows, nodes, threads, [&](int64_t b, TreeOutput out) {
+  nb::object trees(int nodes, int threads) const {
+    return rescore::trees(batch_.rows, nodes, threads, nb::none(), [&](int64_t b, TreeOutput out) {
       const Sausage sausage = batch_.sausage(b);
       if (local_) {
         thread_local Caches caches;
@@ -164,6 +165,7 @@ class Normalised {
   const std::vector<int32_t> ids_;
   const std::vector<float> cost_;
   const std::vector<uint32_t> states_;
+  const std::vector<double> alpha_;
   std::vector<nb::object> kept_;  // the models
   const double temperature_;
   const bool local_;
@@ -174,7 +176,7 @@ class Normalised {
 
 void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
-      .def(nb::init<const std::vector<const Model*>&, In<uint32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
+      .def(nb::init<const nb::list&, In<uint32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
            "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
            nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMaxTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)

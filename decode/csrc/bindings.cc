@@ -21,39 +21,40 @@ using namespace nb::literals;
 
 namespace {
 
-std::tuple<Out<int32_t>, Out<float>, Out<int32_t>> best_paths(const std::vector<const Model*>& lms, In<uint32_t, 2> states, In<int32_t, 3> ids,
-                                                              In<float, 3> cost, In<double, 2> alpha, int paths, bool epsilon, int threads) {
-  const Batch batch(lms, states, ids, cost, alpha);
+nb::object best_paths(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int paths, bool epsilon,
+                      int threads, const nb::object& out) {
+  const Batch batch(ModelList(lms), states, ids, cost, alpha);
   expect_range("paths p", paths, 1, 1024);
   expect_range("threads", threads, 1, 1024);
-  if (epsilon && lms.size() > 1) throw nb::value_error("epsilon semantics: expected one model, got several; use failure semantics");
-  auto tokens = make<int32_t>({batch.rows, static_cast<size_t>(paths), batch.slots});
-  auto costs = make<float>({batch.rows, static_cast<size_t>(paths)});
-  auto counts = make<int32_t>({batch.rows});
+  if (epsilon && batch.models.size() > 1) throw nb::value_error("epsilon semantics: expected one model, got several; use failure semantics");
+  const size_t p = paths;
+  const Answer<int32_t, 3> tokens("tokens", given(out, 0, 3), {batch.rows, p, batch.slots});
+  const Answer<float, 2> costs("cost", given(out, 1, 3), {batch.rows, p});
+  const Answer<int32_t, 1> counts("count", given(out, 2, 3), {batch.rows});
   {
     nb::gil_scoped_release release;
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local PathSearch search;
       counts.data[b] = search.run(batch.models, batch.sausage(b), batch.start(b), epsilon ? Semantics::kEpsilon : Semantics::kFailure,
-                                  {tokens.data + b * paths * batch.slots, costs.data + b * paths, paths});
+                                  {tokens.data + b * p * batch.slots, costs.data + b * p, paths});
     });
   }
-  return {tokens.array, costs.array, counts.array};
+  return out.is_none() ? nb::make_tuple(tokens.array, costs.array, counts.array) : out;
 }
 
-Trees best_tree(const std::vector<const Model*>& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes,
-                int threads) {
-  const Batch batch(lms, states, ids, cost, alpha);
-  return trees(batch.rows, nodes, threads, [&](int64_t b, TreeOutput out) {
+nb::object best_tree(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes, int threads,
+                     const nb::object& out) {
+  const Batch batch(ModelList(lms), states, ids, cost, alpha);
+  return trees(batch.rows, nodes, threads, out, [&](int64_t b, TreeOutput tree) {
     thread_local LatticeTreeSearch search;
-    return search.run(batch.models, batch.sausage(b), batch.start(b), out);
+    return search.run(batch.models, batch.sausage(b), batch.start(b), tree);
   });
 }
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice.
-Trees open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
-                const std::vector<const ContextModel*>& texts, In<double, 1> strength, int nodes, int threads) {
-  const Batch batch({&model}, states, ids, cost, alpha);
+nb::object open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
+                     const std::vector<const ContextModel*>& texts, In<double, 1> strength, int nodes, int threads) {
+  const Batch batch(ModelList(model), states, ids, cost, alpha);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, of every slot", weights.shape(1), batch.slots);
@@ -68,9 +69,9 @@ Trees open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, 
   const ContextModel::Reading reading(texts);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
-  return trees(batch.rows, nodes, threads, [&](int64_t b, TreeOutput out) {
+  return trees(batch.rows, nodes, threads, nb::none(), [&](int64_t b, TreeOutput tree) {
     thread_local OpenTreeSearch search;
-    return search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, texts.empty() ? nullptr : texts[b], strength.data(), out);
+    return search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, texts.empty() ? nullptr : texts[b], strength.data(), tree);
   });
 }
 
@@ -86,9 +87,9 @@ NB_MODULE(_core, m) {
   bind_counting(m);
   bind_levels(m);
   m.def("best_paths", &best_paths, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
-        nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false, "threads"_a = 1);
+        nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false, "threads"_a = 1, "out"_a = nb::none());
   m.def("best_tree", &best_tree, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
-        nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1);
+        nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1, "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(), "open"_a, "texts"_a, nb::arg("strength").noconvert(), "nodes"_a, "threads"_a = 1);
 }

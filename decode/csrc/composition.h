@@ -41,12 +41,14 @@ using States = std::array<uint32_t, kMaxModels>;
 using TakenArcs = std::array<uint64_t, kMaxModels>;
 
 struct Models {
-  std::vector<const Automaton*> lm;
-  std::vector<double> alpha;  // [models, slots]
-  int slots;
+  std::array<const Automaton*, kMaxModels> lm;
+  int count = 0;
+  int slots = 0;
+  const double* alpha = nullptr;  // [models, slots]
 
-  int size() const { return static_cast<int>(lm.size()); }
-  double weight(int j, int t) const { return alpha[static_cast<size_t>(j) * slots + t]; }
+  int size() const { return count; }
+  const double* weights(int j) const { return alpha + static_cast<size_t>(j) * slots; }
+  double weight(int j, int t) const { return weights(j)[t]; }
   States next(const TakenArcs& arc, uint32_t token) const {
     States states;
     for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(arc[j], token);

@@ -1,4 +1,4 @@
-// A loop over independent items, on several threads.
+// A loop over independent items, on several threads that are kept from one loop to the next.
 #pragma once
 
 #include <algorithm>
@@ -6,32 +6,45 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace rescore {
+
+// A loop that threads share: each takes the next item until there is none.
+class Loop {
+ public:
+  using Body = void (*)(const void* body, int64_t item);
+  Loop(int64_t count, const void* body, Body call) : count_(count), body_(body), call_(call) {}
+
+  void work();
+  // The first exception of an item, which stopped the loop.
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  const int64_t count_;
+  const void* const body_;
+  const Body call_;
+  std::atomic<int64_t> next_{0};
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
+};
+
+// Works on the loop with up to `helpers` other threads, and returns when all are done with it.
+void share(Loop& loop, int64_t helpers);
 
 // Calls body(i) for i in [0, count) on up to `threads` threads, this one included. The first exception
 // stops the loop and is thrown here.
 template <typename Body>
-void parallel_for(int64_t count, int threads, Body body) {
-  std::atomic<int64_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_mutex;
-  const auto work = [&] {
-    try {
-      for (int64_t i = next++; i < count; i = next++) body(i);
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(failure_mutex);
-      if (!failure) failure = std::current_exception();
-      next = count;
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (int64_t i = 1; i < std::min<int64_t>(threads, count); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  if (failure) std::rethrow_exception(failure);
+void parallel_for(int64_t count, int threads, const Body& body) {
+  const int64_t helpers = std::min<int64_t>(threads, count) - 1;
+  if (helpers < 1) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  Loop loop(count, &body, [](const void* of, int64_t item) { (*static_cast<const Body*>(of))(item); });
+  share(loop, helpers);
+  loop.rethrow();
 }
 
 }  // namespace rescore

@@ -9,7 +9,7 @@ void Product::run(const Models& models, const Sausage& sausage, const Slots& slo
   factors_.resize(models.size());
   States first{};
   for (int j = 0; j < models.size(); ++j) {
-    composer_.run(*models.lm[j], sausage, slots, start[j], {&models.alpha[static_cast<size_t>(j) * models.slots], false}, false, factors_[j]);
+    composer_.run(*models.lm[j], sausage, slots, start[j], {models.weights(j), false}, false, factors_[j]);
     first[j] = factors_[j].start;
   }
   out.nodes.clear();
