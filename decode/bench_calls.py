@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ class Call:
     """One question to a batch of lattices [B, T, K] with histories [B, N - 1].
 
     public  through `Rescorer`, which checks arrays and looks up the histories' states
+    again   the same into the arrays of an earlier answer: gives a call without arguments
     native  to the core alone, with what `native_arguments` gave
-    both return the answer's arrays, in one order
+    public and native return the answer's arrays, in one order
     """
 
     public: Callable[[Rescorer, Sausage, NDArray[np.int32]], NDArrays]
+    again: Callable[[Rescorer, Sausage, NDArray[np.int32]], Callable[[], object]]
     native: Callable[..., NDArrays]
 
 
@@ -41,21 +44,26 @@ def paths_call(p: int) -> Call:
         found = rescorer.paths(batch, histories, p)
         return found.tokens, found.cost, found.count
 
+    def again(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> Callable[[], object]:
+        return partial(rescorer.paths, batch, histories, p, out=rescorer.paths(batch, histories, p))
+
     def native(*arguments: Any, threads: int = 1) -> NDArrays:
         return _core.best_paths(*arguments, paths=p, threads=threads)
 
-    return Call(public=public, native=native)
+    return Call(public=public, again=again, native=native)
 
 
 def tree_call(nodes: int) -> Call:
     def public(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> NDArrays:
-        found = rescorer.trees(batch, histories, nodes)
-        return found.tokens, found.parents, found.depths, found.logq, found.count
+        return rescorer.trees(batch, histories, nodes).columns
+
+    def again(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> Callable[[], object]:
+        return partial(rescorer.trees, batch, histories, nodes, out=rescorer.trees(batch, histories, nodes))
 
     def native(*arguments: Any, threads: int = 1) -> NDArrays:
         return _core.best_tree(*arguments, nodes=nodes, threads=threads)
 
-    return Call(public=public, native=native)
+    return Call(public=public, again=again, native=native)
 
 
 CALLS = {"paths, p = 16": paths_call(16), "tree of 16": tree_call(16), "tree of 64": tree_call(64)}

@@ -1,6 +1,6 @@
 """Damaged arrays through every native function: an error or an answer, never a read outside.
 
-The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=ON to see what a crash hides.
+The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see what a crash hides.
 """
 
 import os

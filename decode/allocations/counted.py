@@ -29,8 +29,9 @@ def main(given: str, lm: str, alpha: str, threads: str) -> None:
     for name, call in CALLS.items():
         found[name] = {
             "public": counted([partial(call.public, rescorer, *one) for one in single]),
+            "again": counted([call.again(rescorer, *one) for one in single]),
             "native": counted([partial(call.native, *native_arguments(rescorer, *one)) for one in single]),
-            "batch": counted([partial(call.public, rescorer, batch, histories)]),
+            "batch": counted([call.again(rescorer, batch, histories)]),
         }
     print(json.dumps(found))
 

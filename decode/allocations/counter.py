@@ -34,9 +34,9 @@ def compile_preload(library: Path) -> Path:
 
 
 def count_allocations(library: Path, lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """How often a call asked for memory: of every call of `bench_calls.CALLS`, public and native, the least and the most over the lattices.
+    """How often a call asked for memory: of every call of `bench_calls.CALLS`, the least and the most over the lattices.
 
-    Lattices are searched one by one, and `batch` in one call; all had been searched before. Keys: `public`, `native`, `batch`.
+    Lattices are searched one by one, and `batch` in one call; all had been searched before. Keys: `public`; `again`, with the answer's memory reused; `native`; `batch`, reused too.
     """
     given = folder / "lattices.npz"
     np.savez(given, ids=batch.ids, cost=batch.cost, histories=histories)

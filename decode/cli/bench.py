@@ -65,6 +65,7 @@ Engines that answer one question must agree on every lattice, cost to 1e-4
 nats, or nothing is printed and the exit status is 1.
 
 columns  ours         exact: failure arcs, a call from arrays to arrays
+         memory reused  the same into the arrays of an earlier answer (out=)
          native call  without the Python in front of it: arrays checked, the
                       state of the history known
          ours, eps    backoff whenever it is cheaper

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rescore.decode import bench_batch
 from rescore.decode.allocations.counter import Unavailable
-from rescore.decode.bench_batch import ALLOCATIONS, OVERHEAD
+from rescore.decode.bench_batch import AGAIN, ALLOCATIONS, OVERHEAD
 from rescore.decode.bench_calls import CALLS
 from rescore.decode.bench_lattices import Lattices
 from rescore.decode.bench_report import BenchReport, Row, bench_machine
@@ -73,7 +73,7 @@ def parts(report: BenchReport) -> list[Part]:
             columns.append(Column(f"{threads} thread{'s' * (threads != 1)}", [f"{row.engines[OURS]['mean_us']:.1f}" for row in own]))
             columns.append(Column("lattices/s", [f"{row.engines[OURS]['lattices_per_s']:,.0f}" for row in own]))
         found.append(Part(title=name, header="batch", labels=[str(size) for size in sizes], columns=columns))
-    short = {NATIVE: "native call"}
+    short = {NATIVE: "native call", AGAIN: "memory reused"}
     overhead = report.group(OVERHEAD)
     found.append(of_engines(OVERHEAD, "", [str(row.case["call"]) for row in overhead], overhead, short))
     if asked := report.group(ALLOCATIONS):
