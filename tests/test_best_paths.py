@@ -7,12 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, best_strings, costs, epsilon_cost, failure_cost, models, padded, sausages, unigrams
+from oracle import (
+    FIXED_ONE,
+    Backoff,
+    best_strings,
+    costs,
+    epsilon_cost,
+    failure_cost,
+    models,
+    padded,
+    sausages,
+    unigrams,
+)
 
 from rescore import _core
 from rescore.decode.draft import Drafts, Rescorer
 from rescore.decode.trees import Trees
 from rescore.lattice.sausage import Sausage
+from rescore.lm.ngram import NGram
 
 VOCAB = 7
 
@@ -187,11 +199,23 @@ def test_misuse_of_out(change, error, message):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, "cost": fixed}))
 
 
+def long_lists() -> NGram:
+    """A bigram model of 120 tokens in which every context has an arc for most of them: lists that are kept as bits."""
+    draw = np.random.default_rng(1)
+    arcs = {(): dict(enumerate(draw.random(120).tolist()))}
+    arcs |= {(t,): {u: float(np.float32(draw.random())) for u in range(120) if u % 7 != t % 7} for t in range(120)}
+    return Backoff(120, 2, arcs, {context: 0.5 for context in arcs}).ngram()
+
+
 def test_threads_of_python_share_the_pool():
     """Calls at the same time, each on several threads, answer as one after the other; so does a forked process."""
-    batches = [batch_of(n) for n in (1, 7, 64, 33)]
-    rescorer = Rescorer(threads=3)
-    expected = [rescorer.paths(*batch, 5).tokens for batch in batches]
+    draw = np.random.default_rng(0)
+    batches = []
+    for lattices in (1, 7, 64, 33):
+        ids = np.argsort(draw.random((lattices, 3, 120)), axis=-1)[:, :, :9].astype(np.int32)
+        batches.append((Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), draw.integers(0, 120, (lattices, 1), np.int32)))
+    alone, rescorer = Rescorer(long_lists()), Rescorer(long_lists(), threads=3)
+    expected = [alone.paths(*batch, 5).tokens for batch in batches]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
             for mine, other in zip(pool.map(lambda batch: rescorer.paths(*batch, 5).tokens, batches), expected):
