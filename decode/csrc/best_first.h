@@ -22,7 +22,7 @@ struct Prefix {
 struct Child {
   Fixed cost;
   uint32_t parent;
-  uint32_t place;  // among the parent's sorted children
+  uint32_t place;  // where a search keeps more about it
   uint32_t rank;
   int depth;
 };

@@ -35,34 +35,44 @@ inline void clear(TreeOutput out) {
   std::fill(out.logq, out.logq + out.nodes, -std::numeric_limits<float>::infinity());
 }
 
-// Takes the best child over and over: `open(prefix, cost, states of child)` sorts a prefix's children,
-// `token(child)` names a child's token. Prefix 0 is empty and already open; prefix i + 1 is node i.
-template <typename Opened, typename Open, typename Token>
-int enumerate(PrefixTree& tree, std::vector<Opened>& opened, const std::vector<Child>& children, int length,
-              TreeOutput out, Open open, Token token) {
-  ChildQueue<LessProbableLater> queue(LessProbableLater{&tree});
-  const auto offer = [&](uint32_t prefix, size_t place) {
-    if (place < opened[prefix].children) queue.push(children[opened[prefix].first_child + place]);
-  };
-  offer(0, 0);
-  int found = 0;
-  while (found < out.nodes && !queue.empty()) {
-    const Child child = queue.pop();
-    offer(child.parent, child.place + 1);
-    const size_t at = opened[child.parent].first_child + child.place;
-    out.tokens[found] = token(child);
-    out.parents[found] = static_cast<int32_t>(child.parent) - 1;
-    out.depths[found] = child.depth;
-    out.logq[found] = -to_cost(child.cost);
-    ++found;
-    const uint32_t prefix = tree.add(child.parent, child.rank, child.depth);
-    opened.push_back({});
-    if (child.depth < length && found < out.nodes) {
-      open(prefix, child.cost, at);
-      offer(prefix, 0);
+// Takes the best child over and over. Prefix 0 is empty; prefix i + 1 is node i.
+class BestPrefixes {
+ public:
+  PrefixTree tree;
+
+  // open(prefix, cost, child): makes a prefix's children known; `child` is the prefix as it was offered.
+  // next(prefix, child): sets `child` to the prefix's best child that it has not been set to before, false if there is none.
+  // token(child): names its token.
+  template <typename Open, typename Next, typename Token>
+  int run(int length, TreeOutput out, Open open, Next next, Token token) {
+    tree.clear();
+    queue_.clear();
+    Child child{0, kNone, 0, 0, 0};
+    const auto offer = [&](uint32_t prefix) {
+      if (Child offered; next(prefix, offered)) queue_.push(offered);
+    };
+    open(tree.add(kNone, 0, 0), child);
+    offer(0);
+    int found = 0;
+    while (found < out.nodes && !queue_.empty()) {
+      child = queue_.pop();
+      offer(child.parent);
+      out.tokens[found] = token(child);
+      out.parents[found] = static_cast<int32_t>(child.parent) - 1;
+      out.depths[found] = child.depth;
+      out.logq[found] = -to_cost(child.cost);
+      ++found;
+      const uint32_t prefix = tree.add(child.parent, child.rank, child.depth);
+      if (child.depth < length && found < out.nodes) {
+        open(prefix, child);
+        offer(prefix);
+      }
     }
+    return found;
   }
-  return found;
-}
+
+ private:
+  ChildQueue<LessProbableLater> queue_{LessProbableLater{&tree}};
+};
 
 }  // namespace rescore

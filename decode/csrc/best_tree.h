@@ -2,6 +2,7 @@
 #pragma once
 
 #include "best_prefixes.h"
+#include "lazy_composition.h"
 
 namespace rescore {
 
@@ -11,18 +12,25 @@ class LatticeTreeSearch {
   int run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
 
  private:
+  using Nodes = std::array<uint32_t, kMaxModels>;
   struct Opened {
-    States states;
-    size_t first_child, children;
+    Fixed cost;
+    int depth;
+    Nodes nodes;
   };
-  void open(uint32_t prefix, Fixed cost, const Models& models, const Sausage& sausage);
+  void open(uint32_t prefix, const Child& child);
+  void weigh(const Opened& prefix, std::array<Fixed, kMaxCandidates>& weight);
+  bool next(uint32_t prefix, Child& child);
 
-  PrefixTree tree_;
-  std::vector<Opened> opened_;
-  std::vector<Child> children_;
-  std::vector<TakenArcs> arcs_;  // beside children_
+  const Models* models_;
+  const Sausage* sausage_;
+  size_t width_;
+  BestPrefixes best_;
+  std::vector<Opened> opened_;  // by prefix
+  // [prefixes, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none any more.
+  std::vector<int64_t> keys_;
   Slots slots_;
-  Caches caches_;
+  std::array<LazyComposition, kMaxModels> compositions_;
 };
 
 }  // namespace rescore

@@ -45,29 +45,34 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
     others_[t] = -weights.head[t] * rest_cost(sausage, t, lm.vocab_size) - weights.floor[t];
   }
   cache_.clear();
-  tree_.clear();
   children_.clear();
   arcs_.clear();
   least_.clear();
-  opened_.assign(1, {start, text ? text->state() : 0, 0, 0});
-  this->open(tree_.add(kNone, 0, 0), 0);
-  return enumerate(
-      tree_, opened_, children_, length, out,
-      [&](uint32_t prefix, Fixed cost, size_t child) {
-        const Prefix& last = tree_.prefixes[prefix];
-        opened_[prefix].state = lm.next(arcs_[child], last.rank);
-        if (text) opened_[prefix].context = text->step(opened_[last.parent].context, last.rank);
-        this->open(prefix, cost);
+  opened_.clear();
+  return best_.run(
+      length, out,
+      [&](uint32_t prefix, const Child& child) {
+        opened_.resize(prefix + 1);
+        Opened& own = opened_[prefix];
+        own.state = prefix ? lm.next(arcs_[child.place], child.rank) : start;
+        if (text) own.context = prefix ? text->step(opened_[child.parent].context, child.rank) : text->state();
+        this->open(prefix, child);
+      },
+      [&](uint32_t prefix, Child& child) {
+        Opened& opened = opened_[prefix];
+        if (opened.next == opened.end) return false;
+        child = children_[opened.next++];
+        return true;
       },
       [](const Child& child) { return static_cast<int32_t>(child.rank); });
 }
 
 // The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children seen
 // so far cannot: long lists are so read in one pass that keeps few of their entries.
-void OpenTreeSearch::open(uint32_t prefix, Fixed cost) {
-  cost_ = cost;
+void OpenTreeSearch::open(uint32_t prefix, const Child& child) {
+  cost_ = child.cost;
   state_ = opened_[prefix].state;
-  slot_ = tree_.prefixes[prefix].depth;
+  slot_ = child.depth;
   proposals_.clear();
   read_text(opened_[prefix].context);
   weigh_candidates();
@@ -223,13 +228,13 @@ void OpenTreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
 void OpenTreeSearch::keep_best(uint32_t prefix) {
   std::sort(proposals_.begin(), proposals_.end(), [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
   Opened& opened = opened_[prefix];
-  opened.first_child = children_.size();
+  opened.next = children_.size();
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
-    children_.push_back({best.cost, prefix, static_cast<uint32_t>(children_.size() - opened.first_child), best.token, slot_ + 1});
+    children_.push_back({best.cost, prefix, static_cast<uint32_t>(children_.size()), best.token, slot_ + 1});
     arcs_.push_back(best.arc);
   }
-  opened.children = children_.size() - opened.first_child;
+  opened.end = children_.size();
 }
 
 bool OpenTreeSearch::is_candidate(uint32_t token) const {

@@ -31,14 +31,14 @@ class OpenTreeSearch {
  private:
   struct Opened {
     uint32_t state, context;
-    size_t first_child, children;
+    size_t next, end;  // children not yet offered
   };
   struct Proposal {
     Fixed cost;  // of the prefix with this token
     uint32_t token;
     uint64_t arc;
   };
-  void open(uint32_t prefix, Fixed cost);
+  void open(uint32_t prefix, const Child& child);
   void read_text(uint32_t context);
   void weigh_candidates();
   void propose_followers();
@@ -72,7 +72,7 @@ class OpenTreeSearch {
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of the text among the proposals
 
-  PrefixTree tree_;
+  BestPrefixes best_;
   std::vector<Opened> opened_;
   std::vector<Child> children_;
   std::vector<uint64_t> arcs_;  // beside children_
