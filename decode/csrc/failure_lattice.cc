@@ -108,7 +108,7 @@ void Composer::match_lists(uint32_t length, const Slot& slot) {
     uint64_t found = 0;
     own.first_arc = match - all;
     const auto sink = [&, node = node](bool is_in, int i, uint64_t arc) {
-      const uint64_t here = is_in & wanted >> (i & 63);
+      const uint64_t here = is_in & (wanted & ~found) >> (i & 63);  // damaged lists may have a token twice
       *match = {arc, node, i};
       match += here;
       found |= here << (i & 63);
