@@ -46,6 +46,4 @@ class Trees:
     def __getitem__(self, lattice: int) -> TokenTree:
         """The tree of one lattice, without padding."""
         n = int(self.count[lattice])
-        return TokenTree(
-            tokens=self.tokens[lattice, :n], parents=self.parents[lattice, :n], depths=self.depths[lattice, :n], logq=self.logq[lattice, :n]
-        )
+        return TokenTree.trusted(self.tokens[lattice, :n], self.parents[lattice, :n], self.depths[lattice, :n], self.logq[lattice, :n])

@@ -8,6 +8,9 @@ from oracle import FIXED_ONE, best_prefixes, unigrams
 from test_best_paths import VOCAB, padded, problems
 
 from rescore import _core
+from rescore.decode.draft import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
 
 
 def prefixes(tokens, parents, depths, logq, count):
@@ -66,3 +69,16 @@ def test_misuse():
         search([lm], [[[(0, 1.0)]]], [[1.0]], [[]], 0)
     with pytest.raises(ValueError, match="slots T: expected 1 to 32, got 33"):
         search([lm], [[[(0, 1.0)]] * 33], [[1.0] * 33], [[]], 1)
+
+
+@settings(max_examples=50)
+@given(problems())
+def test_trees_that_are_trusted_would_pass_the_checks(problem):
+    lms, batch, alphas, histories, nodes = problem
+    ids, cost = padded(batch)
+    rows = np.array([[-1] * (4 - len(history)) + history for history in histories], np.int32)
+    rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas) if lms else 1.0)
+    found = rescorer.trees(Sausage(ids=ids, cost=cost), rows, nodes)
+    for lattice in range(len(batch)):
+        tree = found[lattice]
+        TokenTree(tokens=tree.tokens, parents=tree.parents, depths=tree.depths, logq=tree.logq)
