@@ -91,10 +91,7 @@ void Composer::find_lists(uint32_t length, uint32_t first, uint32_t end, const S
   for (size_t n = 0; n < count; ++n) {
     List& list = lists_[n];
     list.arcs = lm_->arcs(length, places_[list.node].index);
-    if (const DenseList* dense = length == 1 ? lm_->dense(places_[list.node].index, list.arcs) : nullptr)
-      for (const uint32_t token : slot.tokens) dense->prefetch(token);
-    else
-      lm_->prefetch_tokens(list.arcs);
+    lm_->prefetch_list(length, places_[list.node].index, list.arcs, slot.tokens);
   }
 }
 
@@ -113,10 +110,7 @@ void Composer::match_lists(uint32_t length, const Slot& slot) {
       match += here;
       found |= here << (i & 63);
     };
-    if (const DenseList* dense = length == 1 ? lm_->dense(places_[node].index, arcs) : nullptr)
-      dense->match(slot.tokens, arcs.begin, sink);
-    else
-      lm_->match(arcs, slot.tokens, sink);
+    lm_->match(length, places_[node].index, arcs, slot.tokens, sink);
     own.tokens = found;
   }
   arcs_of_[length + 1] = match - all;

@@ -52,8 +52,6 @@ void LazyComposition::read_root(uint32_t at) {
   node.read = true;
 }
 
-const DenseList* LazyComposition::dense(const Node& node) const { return node.length == 1 ? lm_->dense(node.index, node.arcs) : nullptr; }
-
 // Each step is taken for all the contexts that the node backs off to before the next: their reads do not wait for each other.
 void LazyComposition::read(uint32_t at) {
   std::array<uint32_t, kMaxOrder> unread;
@@ -77,10 +75,7 @@ void LazyComposition::read(uint32_t at) {
 
 void LazyComposition::find_list(Node& node) {
   node.arcs = lm_->arcs(node.length, node.index);
-  if (const DenseList* dense = this->dense(node))
-    for (const uint32_t token : (*slots_)[node.slot].tokens) dense->prefetch(token);
-  else
-    lm_->prefetch_tokens(node.arcs);
+  lm_->prefetch_list(node.length, node.index, node.arcs, (*slots_)[node.slot].tokens);
 }
 
 // Appends what a node's list has of the slot's tokens.
@@ -96,10 +91,7 @@ LazyComposition::Match* LazyComposition::match(Node& node, Match* match) {
     match += is_new;
     found |= is_new << (i & 63);
   };
-  if (const DenseList* dense = this->dense(node))
-    dense->match(slot.tokens, node.arcs.begin, sink);
-  else
-    lm_->match(node.arcs, slot.tokens, sink);
+  lm_->match(node.length, node.index, node.arcs, slot.tokens, sink);
   node.tokens = found;
   for (; first < match; ++first) lm_->prefetch_arc(node.length, first->arc);
   return match;

@@ -59,7 +59,6 @@ class LazyComposition {
   void find_list(Node& node);
   Match* match(Node& node, Match* match);
   void weigh(uint32_t node, const Match* first, const Match* end);
-  const DenseList* dense(const Node& node) const;
 
   const Automaton* lm_;
   const Slots* slots_;

@@ -165,12 +165,6 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // The arcs of a context of one token, as bits, where they are many; else null.
-  const DenseList* dense(uint32_t index, Arcs arcs) const {
-    if (!DenseLists::dense(arcs.end - arcs.begin, vocab_size)) return nullptr;
-    return &dense_->at(index, [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
-  }
-
   // sink(here, i, arc), as the functions of list_match.h, for a list that is not the root's.
   template <typename Sink>
   void match(Arcs arcs, const TokenSet& tokens, Sink sink) const {
@@ -182,6 +176,21 @@ class Automaton {
       match_list(Token24{token24_}, begin, end, tokens, of_arc);
   }
 
+  // The same for the list of a state of length l > 0, and what asks for the memory that it reads. index: among the states of that length.
+  template <typename Sink>
+  void match(uint32_t l, uint64_t index, Arcs arcs, const TokenSet& tokens, Sink sink) const {
+    if (const DenseList* bits = dense(l, index, arcs))
+      bits->match(tokens, arcs.begin, sink);
+    else
+      match(arcs, tokens, sink);
+  }
+  void prefetch_list(uint32_t l, uint64_t index, Arcs arcs, const TokenSet& tokens) const {
+    if (const DenseList* bits = dense(l, index, arcs))
+      for (const uint32_t token : tokens) bits->prefetch(token);
+    else
+      prefetch_tokens(arcs);
+  }
+
   // To read many states of one length l > 0 so that their memory accesses overlap: each of these for all of them before
   // the next, then `arcs` and `backoff_cost`. index: among the states of that length.
   void prefetch_state(uint32_t l, uint64_t index) const {
@@ -189,14 +198,6 @@ class Automaton {
     levels_[l].backoff.prefetch(index);
   }
   void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
-  void prefetch_tokens(Arcs arcs) const {
-    if (arcs.begin == arcs.end) return;
-    const uint64_t begin = arcs.begin - vocab_size, last = std::min(arcs.end, arcs.begin + kPrefetched) - 1 - vocab_size;
-    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3;
-    const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
-    for (uint64_t at = wide * begin; at < wide * last; at += 64) __builtin_prefetch(bytes + at);
-    __builtin_prefetch(bytes + wide * last);
-  }
   void prefetch_arc(uint32_t l, uint64_t arc) const {
     levels_[l].cost.prefetch(arc - levels_[l].first_arc);
     const uint64_t at = arc - vocab_size;
@@ -231,6 +232,20 @@ class Automaton {
   };
 
   static constexpr uint64_t kPrefetched = 1024;  // entries of a list
+
+  // The arcs of a context of one token, as bits, where they are many; else null.
+  const DenseList* dense(uint32_t l, uint64_t index, Arcs arcs) const {
+    if (l != 1 || !DenseLists::dense(arcs.end - arcs.begin, vocab_size)) return nullptr;
+    return &dense_->at(static_cast<uint32_t>(index), [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
+  }
+  void prefetch_tokens(Arcs arcs) const {
+    if (arcs.begin == arcs.end) return;
+    const uint64_t begin = arcs.begin - vocab_size, last = std::min(arcs.end, arcs.begin + kPrefetched) - 1 - vocab_size;
+    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3;
+    const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
+    for (uint64_t at = wide * begin; at < wide * last; at += 64) __builtin_prefetch(bytes + at);
+    __builtin_prefetch(bytes + wide * last);
+  }
 
   void lay_out(const Sections& sections);
   void lay_out_columns(const Sections& sections);
