@@ -76,6 +76,26 @@ def test_epsilon_semantics_equals_enumeration(problem):
 
 
 @settings(max_examples=300)
+@given(problems(), st.randoms())
+def test_costs_beyond_what_weights_hold_are_never_paid(problem, random):
+    """A candidate that costs more nats than a weight may have is not taken, whatever failure arcs with negative weights lead there."""
+    lms, batch, alphas, histories, paths = problem
+    beyond = [[(token, 1e7 if random.random() < 0.3 else cost) for token, cost in slot] for sausage in batch for slot in sausage]
+    slots = iter(beyond)
+    dear = [[next(slots) for _ in sausage] for sausage in batch]
+    left = [[[(token, cost) for token, cost in slot if cost < 1e7] for slot in sausage] for sausage in dear]
+    for semantics, string_cost in ((False, failure_cost), (True, epsilon_cost)):
+        if semantics and len(lms) != 1:
+            continue
+        found = search(lms, dear, alphas, histories, paths, epsilon=semantics)
+        for own, sausage, history in zip(found, left, histories):
+            if all(sausage):
+                assert own == expected((lms, [sausage], alphas, [history], paths), string_cost)[0]
+            else:
+                assert own == []
+
+
+@settings(max_examples=300)
 @given(problems(most_models=1))
 def test_laws(problem):
     lms, batch, alphas, histories, paths = problem

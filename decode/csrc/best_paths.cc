@@ -30,25 +30,27 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
   opened_.push_back({0, 1, 0});
   tree_.add(kNone, 0, 0);
   open(0, 0);
-  int found = 0;
-  while (found < out.paths && !queue_.empty()) {
-    const Child child = queue_.pop();
-    offer(child.parent, &child);
+  Child child;
+  if (!next(0, child)) return 0;
+  for (int found = 0;;) {
+    offer(child.parent);
     const uint32_t prefix = tree_.add(child.parent, child.rank, child.depth);
     opened_.push_back({members_.size(), 0, 0});
-    if (child.depth == length) {
-      out.cost[found] = to_cost(child.cost);
-      spell(prefix, sausage, out.tokens + static_cast<size_t>(found) * sausage.slots);
-      ++found;
-    } else {
+    if (child.depth < length) {
+      // As completions are exact, the best child of a prefix costs what the prefix did: nothing queued comes before it.
       follow(child.parent, slots_[child.depth - 1].place(child.rank));
       open(prefix, child.depth);
+      next(prefix, child);
+      continue;
     }
+    out.cost[found] = to_cost(child.cost);
+    spell(prefix, sausage, out.tokens + static_cast<size_t>(found) * sausage.slots);
+    if (++found == out.paths || queue_.empty()) return found;
+    child = queue_.pop();
   }
-  return found;
 }
 
-// Weighs the children of a prefix, and offers the best one.
+// Weighs the children of a prefix.
 void PathSearch::open(uint32_t prefix, int t) {
   Opened& opened = opened_[prefix];
   const Slot& slot = slots_[t];
@@ -59,23 +61,27 @@ void PathSearch::open(uint32_t prefix, int t) {
   for (size_t m = opened.first_member; m < opened.first_member + opened.members; ++m)
     completions_.lower(members_[m].node, members_[m].weight, slot.count, by_token.data());
   for (int i = 0; i < slot.count; ++i) totals_[opened.first_total + slot.rank[i]] = by_token[i];
-  offer(prefix, nullptr);
 }
 
-// Queues the best child of a prefix, or the best behind the last.
-void PathSearch::offer(uint32_t prefix, const Child* last) {
+// The best child of a prefix that has not been taken before; false if there is none.
+bool PathSearch::next(uint32_t prefix, Child& child) {
   const int depth = tree_.prefixes[prefix].depth, count = slots_[depth].count;
-  const Fixed* total = &totals_[opened_[prefix].first_total];
+  Fixed* total = &totals_[opened_[prefix].first_total];
   Fixed least = kImpossible;
   int best = 0;
   for (int rank = 0; rank < count; ++rank) {
-    const bool open = !last || total[rank] > last->cost || (total[rank] == last->cost && rank > static_cast<int>(last->rank));
-    if (open && total[rank] < least) {
-      least = total[rank];
-      best = rank;
-    }
+    best = total[rank] < least ? rank : best;
+    least = std::min(least, total[rank]);
   }
-  if (least < kImpossible) queue_.push({least, prefix, 0, static_cast<uint32_t>(best), depth + 1});
+  if (!possible(least)) return false;
+  total[best] = kImpossible;
+  child = {least, prefix, 0, static_cast<uint32_t>(best), depth + 1};
+  return true;
+}
+
+void PathSearch::offer(uint32_t prefix) {
+  Child child;
+  if (next(prefix, child)) queue_.push(child);
 }
 
 // The members of the newest prefix: where those of `from` go with a token.
@@ -85,7 +91,7 @@ void PathSearch::follow(uint32_t from, int token) {
   for (size_t m = parent.first_member; m < parent.first_member + parent.members; ++m) {
     const Member member = members_[m];
     lattice_.find(member.node, token, semantics_ == Semantics::kFailure, [&](const FailureLattice::Arc& arc, Fixed paid) {
-      if (arc.weight < kImpossible) add_member(newest.first_member, {arc.target, member.weight + paid + arc.weight});
+      if (possible(arc.weight)) add_member(newest.first_member, {arc.target, member.weight + paid + arc.weight});
     });
   }
   newest.members = members_.size() - newest.first_member;

@@ -30,7 +30,7 @@ class PathSearch {
     uint32_t node;
     Fixed weight;
   };
-  struct Opened {  // a prefix's members, and the totals of its children by rank
+  struct Opened {  // a prefix's members, and the totals of its children by rank, kImpossible once taken
     size_t first_member, members;
     size_t first_total;
   };
@@ -41,7 +41,8 @@ class PathSearch {
 
   int search(const Sausage& sausage, PathOutput out);
   void open(uint32_t prefix, int t);
-  void offer(uint32_t prefix, const Child* last);
+  bool next(uint32_t prefix, Child& child);
+  void offer(uint32_t prefix);
   void follow(uint32_t from, int token);
   void add_member(size_t first, Member member);
   void spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const;

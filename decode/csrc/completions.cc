@@ -7,92 +7,59 @@ namespace rescore {
 void Completions::run(const FailureLattice& lattice, const Slots& slots, int length, Semantics semantics) {
   lattice_ = &lattice;
   semantics_ = semantics;
-  of_arc_.resize(lattice.arcs.size());
+  of_arc_.resize(lattice.arcs.size() + kRowStep);
   of_node_.resize(lattice.nodes.size());
-  row_.resize(lattice.nodes.size());
-  rows_.clear();
   last_layer(length);
-  uint32_t arc = lattice.arcs.size();
-  for (int t = length - 1; t >= 0; --t) {
-    const uint32_t first = lattice.nodes[lattice.first[t]].first_arc;
-    while (arc-- > first) {
-      const FailureLattice::Arc& one = lattice.arcs[arc];
-      of_arc_[arc] = one.weight < kImpossible ? one.weight + of_node_[one.target].total : kImpossible;
-    }
-    ++arc;
-    for (uint32_t node = lattice.first[t]; node < lattice.first[t + 1]; ++node) of_node_[node] = best(node, slots[t].count);
-  }
+  for (int t = length - 1; t >= 0; --t) layer(t, slots[t].count);
 }
 
 void Completions::last_layer(int length) {
-  for (uint32_t node = lattice_->first[length]; node < lattice_->first[length + 1]; ++node) {
-    // Under epsilon semantics a negative weight may be had behind the last token too.
-    const FailureLattice::Node& own = lattice_->nodes[node];
-    const bool more = semantics_ == Semantics::kEpsilon && own.backoff != kNone;
-    of_node_[node] = {more ? std::min<Fixed>(0, own.backoff_weight + of_node_[own.backoff].total) : 0, kMaxCandidates};
+  for (uint32_t l = 0; l < lattice_->lengths; ++l)
+    for (uint32_t node = lattice_->begin[l][length].node; node < lattice_->begin[l][length + 1].node; ++node) {
+      // Under epsilon semantics a negative weight may be had behind the last token too.
+      const FailureLattice::Node& own = lattice_->nodes[node];
+      const bool more = semantics_ == Semantics::kEpsilon && own.backoff != kNone;
+      of_node_[node] = more ? std::min<Fixed>(0, own.backoff_weight + of_node_[own.backoff]) : 0;
+    }
+}
+
+void Completions::layer(int t, int width) {
+  const size_t size = row_size(width);
+  size_t shorter = 0, own = 0;  // where the rows of the next shorter contexts begin, and of these
+  for (uint32_t l = 0; l < lattice_->lengths; ++l) {
+    const auto [first, first_arc] = lattice_->begin[l][t];
+    const auto [end, end_arc] = lattice_->begin[l][t + 1];
+    for (uint32_t arc = first_arc; arc < end_arc; ++arc) {
+      const FailureLattice::Arc& one = lattice_->arcs[arc];
+      of_arc_[arc] = possible(one.weight) ? one.weight + of_node_[one.target] : kImpossible;
+    }
+    if (rows_.size() < own + (end - first) * size) rows_.resize(own + (end - first) * size);
+    for (uint32_t node = first; node < end; ++node) {
+      const FailureLattice::Node& one = lattice_->nodes[node];
+      const size_t behind = l ? shorter + (one.backoff - lattice_->begin[l - 1][t].node) * size : 0;
+      const Fixed least = fill(one, &rows_[behind], width, &rows_[own + (node - first) * size]);
+      of_node_[node] = possible(least) ? least : kImpossible;
+    }
+    shorter = own;
+    own += (end - first) * size;
   }
 }
 
-Completions::Best Completions::best(uint32_t node, int width) {
-  const FailureLattice::Node& own = lattice_->nodes[node];
-  row_[node] = kNone;
-  if (own.backoff == kNone || lattice_->nodes[own.backoff].backoff == kNone) return begin_row(node, width);
-  Best best{kImpossible, 0};
-  const Fixed* total = &of_arc_[own.first_arc];
-  for (uint64_t left = own.tokens; left; left &= left - 1, ++total)
-    if (*total < best.total) best = {*total, __builtin_ctzll(left)};
-  if (own.backoff_weight == kImpossible) return best;
-  Best behind = of_node_[own.backoff];
-  if (semantics_ == Semantics::kFailure && own.tokens >> behind.token & 1) behind = visible(own.backoff, own.tokens, width);
-  behind.total += own.backoff_weight;
-  return behind.total < best.total ? behind : best;
-}
-
-Completions::Best Completions::begin_row(uint32_t node, int width) {
-  const uint32_t at = row_[node] = rows_.size();
-  rows_.resize(at + width, kImpossible);
-  row_[node] = kNone;  // until it is whole
-  lower(node, 0, width, &rows_[at]);
-  row_[node] = at;
-  const auto least = std::min_element(rows_.begin() + at, rows_.end());
-  return {*least, static_cast<int>(least - rows_.begin() - at)};
-}
-
-// The best that begins with a token that is not hidden.
-Completions::Best Completions::visible(uint32_t node, uint64_t hidden, int width) const {
-  Best best{kImpossible, 0};
-  Fixed paid = 0;
-  for (; row_[node] == kNone; node = lattice_->nodes[node].backoff) {
-    const FailureLattice::Node& own = lattice_->nodes[node];
-    const Fixed* total = &of_arc_[own.first_arc];
-    for (uint64_t left = own.tokens; left; left &= left - 1, ++total)
-      if (!(hidden & left & -left) && paid + *total < best.total) best = {paid + *total, __builtin_ctzll(left)};
-    hidden |= own.tokens;
-    paid += own.backoff_weight;
-    if (paid >= kImpossible) return best;
-  }
-  const Fixed* row = &rows_[row_[node]];
-  for (int i = 0; i < width; ++i)
-    if (!(hidden >> i & 1) && paid + row[i] < best.total) best = {paid + row[i], i};
-  return best;
+// The row of a node, and the least of it.
+Fixed Completions::fill(const FailureLattice::Node& node, const Fixed* shorter, int width, Fixed* row) const {
+  const Fixed* arc = &of_arc_[node.first_arc];
+  if (node.backoff != kNone) return back_off(shorter, node.backoff_weight, node.tokens, arc, width, semantics_, row);
+  whole_row(arc, width, row);
+  return *std::min_element(row, row + width);
 }
 
 void Completions::lower(uint32_t node, Fixed weight, int width, Fixed* total) const {
-  uint64_t hidden = 0;
-  for (; node != kNone && weight < kImpossible; node = lattice_->nodes[node].backoff) {
-    if (row_[node] != kNone) {
-      const Fixed* row = &rows_[row_[node]];
-      for (int i = 0; i < width; ++i)
-        if (!(hidden >> i & 1)) total[i] = std::min(total[i], weight + row[i]);
-      return;
-    }
-    const FailureLattice::Node& own = lattice_->nodes[node];
-    const Fixed* of_arc = &of_arc_[own.first_arc];
-    for (uint64_t left = own.tokens; left; left &= left - 1, ++of_arc)
-      if (!(hidden & left & -left)) total[__builtin_ctzll(left)] = std::min(total[__builtin_ctzll(left)], weight + *of_arc);
-    if (semantics_ == Semantics::kFailure) hidden |= own.tokens;
-    weight += own.backoff_weight;
-  }
+  std::array<const FailureLattice::Node*, kMaxOrder> chain;
+  int count = 0;
+  for (; node != kNone; node = chain[count - 1]->backoff) chain[count++] = &lattice_->nodes[node];
+  std::array<Fixed, kMaxCandidates> row;
+  while (count--) fill(*chain[count], row.data(), width, row.data());
+  for (int i = 0; i < width; ++i) total[i] = std::min(total[i], weight + row[i]);
 }
 
 }  // namespace rescore

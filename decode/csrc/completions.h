@@ -3,12 +3,10 @@
 
 #include <vector>
 
+#include "backoff_row.h"
 #include "failure_lattice.h"
 
 namespace rescore {
-
-// When arcs are backed off to: with tokens that have no arc, or with any token (whichever is cheaper).
-enum class Semantics { kFailure, kEpsilon };
 
 class Completions {
  public:
@@ -20,22 +18,15 @@ class Completions {
   void lower(uint32_t node, Fixed weight, int width, Fixed* total) const;
 
  private:
-  struct Best {
-    Fixed total;
-    int token;  // that it begins with; beyond the last for the empty one
-  };
   void last_layer(int length);
-  Best best(uint32_t node, int width);
-  Best begin_row(uint32_t node, int width);
-  Best visible(uint32_t node, uint64_t hidden, int width) const;
+  void layer(int t, int width);
+  Fixed fill(const FailureLattice::Node& node, const Fixed* shorter, int width, Fixed* row) const;
 
   const FailureLattice* lattice_;
   Semantics semantics_;
-  std::vector<Fixed> of_arc_;  // its weight and the best completion behind it
-  std::vector<Best> of_node_;
-  // Most failure arcs lead to few nodes, the shortest contexts. Of these, all totals by token are kept.
-  std::vector<uint32_t> row_;  // of each node: where its row begins; or kNone
-  std::vector<Fixed> rows_;
+  std::vector<Fixed> of_arc_;   // its weight and the best completion behind it
+  std::vector<Fixed> of_node_;
+  std::vector<Fixed> rows_;  // of of_arc_, for one layer's nodes of one length after another
 };
 
 }  // namespace rescore

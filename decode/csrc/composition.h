@@ -23,9 +23,14 @@ constexpr size_t kMaxTransitions = size_t{1} << 26;  // of a composition; 1 GB o
 using Fixed = int64_t;
 constexpr double kFixedOne = 4294967296.0;
 constexpr Fixed kImpossible = INT64_MAX / 4;
-constexpr double kMaxWeight = 1 << 20;  // nats; all parts of the weight of a path of 32 slots stay below kImpossible
+// Nats. So the weight of any path, with its failure arcs, is within kImpossible / 4; and a sum with kImpossible in it, whatever
+// else is in it, is told from those by half of kImpossible.
+constexpr double kMaxWeight = 1 << 19;
+inline bool possible(Fixed weight) { return weight < kImpossible / 2; }
 
-inline Fixed to_fixed(double nats) { return std::fabs(nats) <= kMaxWeight ? std::llrint(nats * kFixedOne) : kImpossible; }
+// Of a weight in units of Fixed, which may be any number.
+inline Fixed round_weight(double weight) { return std::fabs(weight) <= kMaxWeight * kFixedOne ? std::llrint(weight) : kImpossible; }
+inline Fixed to_fixed(double nats) { return round_weight(nats * kFixedOne); }
 inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<double>(weight) / kFixedOne); }
 
 inline void expect_transitions(size_t transitions, size_t most, int t) {

@@ -3,161 +3,199 @@
 #include <algorithm>
 
 namespace rescore {
+namespace {
 
-// A layer is read in steps, each for all nodes, or all of a length, before the next one: the memory that a step needs has
-// been asked for by the one before, and the loops are long and simple, which processors foretell well.
+// Nodes that are read together: enough that their reads overlap, and no more, as that takes room.
+constexpr uint32_t kTogether = 384;
+
+}  // namespace
+
 void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, FailureLattice& out) {
   lm_ = &lm;
+  slots_ = &slots;
+  layers_ = sausage.length();
+  width_ = sausage.width;
+  ends_ = ends;
   out_ = &out;
-  out.nodes.clear();
-  out.arcs.clear();
-  places_.clear();
-  const int length = sausage.length();
-  begin_ = 0;
-  enter(start);
-  out.start = out.nodes.size() - 1;
-  for (int t = 0; t < length; ++t) {
-    const Slot& slot = slots[t];
-    end_ = out.nodes.size();
-    out.first[t] = begin_;
-    match_root(slot);
-    nodes_of_[1] = begin_ + 1;
-    for (uint32_t l = 1; l < lm.order; ++l) nodes_of_[l + 1] = match_length(l, nodes_of_[l], slot);
-    expect_transitions(out.arcs.size(), kMaxTransitions, t);
-    std::array<Fixed, kMaxCandidates> head{};
-    if (weighting.heads)
-      for (int i = 0; i < slot.count; ++i) head[i] = to_fixed(sausage.slot_cost(t)[slot.rank[i]]);
-    for (uint32_t l = 0; l < lm.order; ++l) {
-      weigh(l, weighting.alpha[t], head.data());
-      weigh_failures(l, weighting.alpha[t]);
-    }
-    add({0, 0}, kNone);  // the next layer's root, or what stands for all nodes after the last slot
-    if (t + 1 < length || ends)
-      for (uint32_t l = 0; l < lm.order; ++l) lead_on(l, slot);
-    begin_ = end_;
+  for (int t = 0; t < layers_; ++t) {
+    alpha_[t] = weighting.alpha[t] * kFixedOne;
+    for (int i = 0; i < slots[t].count; ++i) head_[t * kMaxCandidates + i] = weighting.heads ? to_fixed(sausage.slot_cost(t)[slots[t].rank[i]]) : 0;
   }
-  end_ = out.nodes.size();
-  out.first[length] = begin_;
-  out.first[length + 1] = end_;
-  if (!ends) return;
-  for (uint32_t node = begin_ + 1; node < end_; ++node)
-    out.nodes[node].backoff_weight = to_fixed(weighting.alpha[length - 1] * static_cast<double>(lm.level(places_[node].length).backoff[places_[node].index]));
+  // A root for each layer; the last one stands for all nodes after the last slot, unless `ends`.
+  out.nodes.assign(layers_ + 1, {0, 0, kNone, kImpossible});
+  states_.assign(layers_ + 1, 0);
+  for (int t = 0; t <= layers_ + 1; ++t) out.begin[0][t].node = t;
+  out.arcs.clear();
+  out.lengths = lm.order;
+  find_suffixes(start);
+  for (uint32_t l = 0; l < lm.order; ++l) read_length(l);
 }
 
-// The first layer: a state and all that it backs off to.
-void Composer::enter(uint32_t state) {
-  if (state != kRoot) enter(lm_->backoff(state));
-  const uint32_t length = lm_->length(state);
-  add({length, static_cast<uint32_t>(state - lm_->level(length).first_state)}, state == kRoot ? kNone : out_->nodes.size() - 1);
+// The start and all that it backs off to: the first layer.
+void Composer::find_suffixes(uint32_t state) {
+  suffix_.fill(kNone);
+  out_->start = 0;
+  for (; state != kRoot; state = lm_->backoff(state)) {
+    const uint32_t length = lm_->length(state);
+    suffix_[length] = static_cast<uint32_t>(state - lm_->level(length).first_state);
+  }
 }
 
-void Composer::add(Place place, uint32_t backoff) {
-  if (place.length) lm_->prefetch_state(place.length, place.index);
-  places_.push_back(place);
-  out_->nodes.push_back({0, 0, backoff, kImpossible});
+// Contexts of one length depend on the slots and on shorter contexts alone. So they are read together, whatever their layer, in
+// steps, each for some hundreds of them before the next one: the memory that a step needs has been asked for by the one
+// before, and the loops are long and simple, which processors foretell well.
+void Composer::read_length(uint32_t length) {
+  begin_length(length);
+  const auto& begin = out_->begin[length];
+  Part part{length, begin[0].node, begin[0].node, begin[0].arc, 0};
+  while ((part.first = part.end) < begin[layers_].node) {
+    part.end = std::min(part.first + kTogether, begin[layers_].node);
+    part.first_arc = out_->arcs.size();
+    part.arcs = 0;
+    expect_room(static_cast<size_t>(part.end - part.first) * width_);
+    if (length) {
+      find_lists(part);
+      match_lists(part);
+    } else {
+      match_roots(part);
+    }
+    out_->arcs.resize(part.first_arc + part.arcs);
+    weigh(part);
+    if (length) weigh_failures(part);
+    lead_back(part);
+    if (length + 1 < lm_->order) lead_on(part);
+  }
+  end_length(length);
 }
 
-void Composer::match_root(const Slot& slot) {
-  nodes_of_[0] = begin_;
-  arcs_of_[0] = out_->arcs.size();
-  arcs_of_[1] = arcs_of_[0] + slot.count;
-  const size_t most = static_cast<size_t>(end_ - begin_) * slot.count + 1;
-  if (matches_.size() < most) matches_.resize(most);
-  out_->nodes[begin_].tokens = slot.tokens.all();
-  out_->nodes[begin_].first_arc = arcs_of_[0];
-  for (int i = 0; i < slot.count; ++i) matches_[i] = {slot.tokens[i], begin_, i};
-  out_->arcs.resize(arcs_of_[1]);
+void Composer::begin_length(uint32_t length) {
+  arc_layer_ = node_layer_ = 0;
+  out_->begin[length][0].arc = out_->arcs.size();
+  if (length + 1 == lm_->order) return;
+  for (int t = 0; t < layers_; ++t)
+    for (int i = 0; i < (*slots_)[t].count; ++i) ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
+  out_->begin[length + 1][0].node = out_->nodes.size();
+  if (suffix_[length + 1] == kNone) return;
+  states_.push_back(suffix_[length + 1]);
+  out_->nodes.push_back({0, 0, out_->start, kImpossible});
+  out_->start = out_->nodes.size() - 1;
 }
 
-// The nodes of one length, from `first` on; returns the first one behind them.
-uint32_t Composer::match_length(uint32_t length, uint32_t first, const Slot& slot) {
-  uint32_t end = first;
-  while (end < end_ && places_[end].length == length) ++end;
-  find_lists(length, first, end, slot);
-  match_lists(length, slot);
-  return end;
+void Composer::end_length(uint32_t length) {
+  auto& begin = out_->begin[length];
+  while (arc_layer_ <= layers_) begin[++arc_layer_].arc = out_->arcs.size();
+  if (length + 1 < lm_->order)
+    while (node_layer_ <= layers_) out_->begin[length + 1][++node_layer_].node = out_->nodes.size();
+  if (!length) return;
+  // Nodes after the last slot: `ends`.
+  const CostColumn& backoff = lm_->level(length).backoff;
+  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node) out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * backoff[states_[node]]);
 }
 
-// A context has arcs only for tokens for which the next shorter one has arcs: where that has none, nothing is read.
-void Composer::find_lists(uint32_t length, uint32_t first, uint32_t end, const Slot& slot) {
-  if (lists_.size() < end - first + 1) lists_.resize(end - first + 1);
+void Composer::expect_room(size_t arcs) {
+  for (auto* room : {&arc_, &place_, &node_, &code_, &longer_})
+    if (room->size() < arcs + kMatchRoom) room->resize(arcs + kMatchRoom);
+}
+
+// A context has arcs only for tokens for which the next shorter context has arcs: where that has none, nothing is read.
+void Composer::find_lists(const Part& part) {
+  if (lists_.size() < kTogether + 1) lists_.resize(kTogether + 1);
+  for (uint32_t node = part.first; node < part.end; ++node) lm_->prefetch_state(part.length, states_[node]);
   size_t count = 0;
-  for (uint32_t node = first; node < end; ++node) {
+  for (uint32_t node = part.first; node < part.end; ++node) {
     lists_[count].node = node;
     count += out_->nodes[out_->nodes[node].backoff].tokens != 0;
-    lm_->prefetch_begin(length, places_[node].index);
+    lm_->prefetch_begin(part.length, states_[node]);
   }
-  found_ = count;
+  lists_[count].node = kNone;
+  const auto& begin = out_->begin[part.length];
+  int t = arc_layer_;
   for (size_t n = 0; n < count; ++n) {
-    List& list = lists_[n];
-    list.arcs = lm_->arcs(length, places_[list.node].index);
-    lm_->prefetch_list(length, places_[list.node].index, list.arcs, slot.tokens);
+    auto& [node, list] = lists_[n];
+    while (node >= begin[t + 1].node) ++t;
+    list = lm_->list(part.length, states_[node]);
+    lm_->prefetch_list(part.length, list, (*slots_)[t].tokens);
   }
 }
 
-void Composer::match_lists(uint32_t length, const Slot& slot) {
-  Match* const all = matches_.data() - arcs_of_[0];  // by number of arc
-  Match* match = all + arcs_of_[length];
-  for (size_t n = 0; n < found_; ++n) {
-    const auto& [node, arcs] = lists_[n];
-    FailureLattice::Node& own = out_->nodes[node];
-    const uint64_t wanted = out_->nodes[own.backoff].tokens;
-    uint64_t found = 0;
-    own.first_arc = match - all;
-    const auto sink = [&, node = node](bool is_in, int i, uint64_t arc) {
-      const uint64_t here = is_in & (wanted & ~found) >> (i & 63);  // damaged lists may have a token twice
-      *match = {arc, node, i};
-      match += here;
-      found |= here << (i & 63);
-    };
-    lm_->match(length, places_[node].index, arcs, slot.tokens, sink);
-    own.tokens = found;
+void Composer::match_lists(Part& part) {
+  auto& begin = out_->begin[part.length];
+  for (const NodeList* one = lists_.data(); one->node < part.end; ++one) {
+    while (one->node >= begin[arc_layer_ + 1].node) begin[++arc_layer_].arc = part.first_arc + part.arcs;
+    const Slot& slot = (*slots_)[arc_layer_];
+    FailureLattice::Node& own = out_->nodes[one->node];
+    own.first_arc = part.first_arc + part.arcs;
+    own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, {&arc_[part.arcs], &place_[part.arcs], static_cast<uint32_t>(arc_layer_ * kMaxCandidates)});
+    std::fill_n(&node_[part.arcs], slot.count, one->node);  // as many as there may be: not how many there are
+    part.arcs += count_ones(own.tokens);
   }
-  arcs_of_[length + 1] = match - all;
-  out_->arcs.resize(arcs_of_[length + 1]);
-  for (Match* one = all + arcs_of_[length]; one < match; ++one) lm_->prefetch_arc(length, one->arc);
+  for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);
+  expect_transitions(part.first_arc + part.arcs, kMaxTransitions, arc_layer_);
 }
 
-void Composer::weigh(uint32_t length, double alpha, const Fixed* head) {
-  const uint32_t first = arcs_of_[length], count = arcs_of_[length + 1] - first;
-  const Match* match = &matches_[first - arcs_of_[0]];
-  FailureLattice::Arc* arc = out_->arcs.data() + first;
-  const auto take = [&](uint32_t n, float cost) {
-    const Fixed weight = head[match[n].token] + to_fixed(alpha * static_cast<double>(cost));
-    arc[n] = {std::min(weight, kImpossible), end_};
-  };
-  if (!length) {
-    for (uint32_t n = 0; n < count; ++n) take(n, lm_->cost(match[n].arc));
-    return;
-  }
-  const Level& level = lm_->level(length);
-  if (codes_.size() < count) codes_.resize(count);
-  for (uint32_t n = 0; n < count; ++n) codes_[n] = level.cost.code(match[n].arc - level.first_arc);
-  for (uint32_t n = 0; n < count; ++n) take(n, level.cost.cost(codes_[n]));
-}
-
-void Composer::weigh_failures(uint32_t length, double alpha) {
-  if (!length) return;
-  const uint32_t first = nodes_of_[length], count = nodes_of_[length + 1] - first;
-  const CostColumn& backoff = lm_->level(length).backoff;
-  if (codes_.size() < count) codes_.resize(count);
-  for (uint32_t n = 0; n < count; ++n) codes_[n] = backoff.code(places_[first + n].index);
-  for (uint32_t n = 0; n < count; ++n) out_->nodes[first + n].backoff_weight = to_fixed(alpha * static_cast<double>(backoff.cost(codes_[n])));
-}
-
-// Where the arcs lead. If context and token are a state together, the arc is the only one to it, and the state backs
-// off to where the arc of the next shorter context leads; else the arc itself leads there.
-void Composer::lead_on(uint32_t length, const Slot& slot) {
-  for (uint32_t arc = arcs_of_[length]; arc < arcs_of_[length + 1]; ++arc) {
-    const Match& match = matches_[arc - arcs_of_[0]];
-    uint32_t target = end_;
-    if (length) target = out_->arcs[out_->arc(out_->nodes[out_->nodes[match.node].backoff], match.token)].target;
-    const uint32_t extension = lm_->extension(length, match.arc, slot.tokens[match.token]);
-    if (extension != Automaton::kNoState) {
-      add({length + 1, extension}, target);
-      target = out_->nodes.size() - 1;
+void Composer::match_roots(Part& part) {
+  for (uint32_t t = part.first; t < part.end; ++t) {
+    const Slot& slot = (*slots_)[t];
+    out_->begin[0][t].arc = out_->nodes[t].first_arc = part.first_arc + part.arcs;
+    out_->nodes[t].tokens = slot.tokens.all();
+    for (int i = 0; i < slot.count; ++i, ++part.arcs) {
+      arc_[part.arcs] = slot.tokens[i];
+      place_[part.arcs] = t * kMaxCandidates + i;
+      node_[part.arcs] = t;
     }
-    out_->arcs[arc].target = target;
+  }
+  arc_layer_ = part.end - 1;
+}
+
+void Composer::weigh(const Part& part) {
+  const CostColumn& cost = lm_->level(part.length).cost;
+  for (uint32_t n = 0; n < part.arcs; ++n) code_[n] = cost.code(arc_[n]);
+  FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
+  for (uint32_t n = 0; n < part.arcs; ++n)
+    arc[n].weight = head_[place_[n]] + round_weight(alpha_[place_[n] / kMaxCandidates] * cost.cost(code_[n]));
+}
+
+void Composer::weigh_failures(const Part& part) {
+  const CostColumn& backoff = lm_->level(part.length).backoff;
+  for (uint32_t node = part.first; node < part.end; ++node) code_[node - part.first] = backoff.code(states_[node]);
+  int t = 0;
+  for (uint32_t node = part.first; node < part.end; ++node) {
+    while (node >= out_->begin[part.length][t + 1].node) ++t;
+    out_->nodes[node].backoff_weight = round_weight(alpha_[t] * backoff.cost(code_[node - part.first]));
+  }
+}
+
+// Where the arc of the next shorter context leads.
+void Composer::lead_back(const Part& part) {
+  FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
+  for (uint32_t n = 0; n < part.arcs; ++n) {
+    const uint32_t t = place_[n] / kMaxCandidates, i = place_[n] % kMaxCandidates;
+    arc[n].target = part.length ? out_->arcs[out_->arc(out_->nodes[out_->nodes[node_[n]].backoff], i)].target : t + 1;
+  }
+}
+
+// Where else: if context and token are a state together, the arc is the only one to it, and the state backs off to where the
+// arc of the next shorter context leads.
+void Composer::lead_on(const Part& part) {
+  const uint32_t end = ends_ ? kNone : (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
+  uint32_t count = 0;
+  for (uint32_t n = 0; n < part.arcs; ++n) {
+    longer_[count] = n;
+    count += place_[n] < end && lm_->extends(part.length, arc_[n], ending_[place_[n]]);
+  }
+  auto& begin = out_->begin[part.length + 1];
+  uint32_t node = out_->nodes.size();
+  out_->nodes.resize(node + count);
+  states_.resize(node + count);
+  for (uint32_t i = 0; i < count; ++i, ++node) {
+    const uint32_t n = longer_[i];
+    const int layer = place_[n] / kMaxCandidates + 1;
+    while (node_layer_ < layer) begin[++node_layer_].node = node;
+    uint32_t& target = out_->arcs[part.first_arc + n].target;
+    if (target < first) lm_->corrupt_arc(part.length, arc_[n]);  // the state without its first token is none
+    states_[node] = lm_->extension(part.length, arc_[n], ending_[place_[n]]);
+    out_->nodes[node] = {0, 0, target, kImpossible};
+    target = node;
   }
 }
 

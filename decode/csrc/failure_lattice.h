@@ -18,17 +18,23 @@ struct FailureLattice {
   struct Node {
     uint64_t tokens;    // those with an arc, a bit each, by their places in the slot's ascending order
     uint32_t first_arc;  // of theirs, in that order
-    uint32_t backoff;   // a node of the same layer and before this one; kNone: every token has an arc
+    uint32_t backoff;   // a node of the same layer, one token shorter; kNone: every token has an arc
     Fixed backoff_weight;
   };
   struct Arc {
-    Fixed weight;  // kImpossible: it cannot be taken; it hides those behind failure arcs nevertheless
+    Fixed weight;  // unless it is possible, it cannot be taken; it hides those behind failure arcs nevertheless
     uint32_t target;
   };
 
-  std::vector<Node> nodes;  // layer by layer
+  // Nodes by the length of their states, then by layer, and their arcs in the same order. Those of length l in layer t begin
+  // at begin[l][t] and end before begin[l][t + 1].
+  struct Mark {
+    uint32_t node, arc;
+  };
+  std::vector<Node> nodes;
   std::vector<Arc> arcs;
-  std::array<uint32_t, kMaxSlots + 2> first;  // layer t: nodes first[t] to first[t + 1] - 1
+  std::array<std::array<Mark, kMaxSlots + 2>, kMaxOrder> begin;
+  uint32_t lengths;  // of states: 0 to lengths - 1
   uint32_t start;
 
   // The arc of a token that has one.
@@ -40,7 +46,7 @@ struct FailureLattice {
   // `hide`, for the first alone.
   template <typename Visit>
   void find(uint32_t at, int token, bool hide, Visit visit) const {
-    for (Fixed paid = 0; at != kNone && paid < kImpossible; paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
+    for (Fixed paid = 0; at != kNone && possible(paid); paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
       if (!(nodes[at].tokens >> token & 1)) continue;
       visit(arcs[arc(nodes[at], token)], paid);
       if (hide) return;
@@ -61,42 +67,47 @@ class Composer {
   void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, FailureLattice& out);
 
  private:
-  // What a node's state is: of which length, and which of its level.
-  struct Place {
-    uint32_t length, index;
+  // Nodes of one length that are read together, and the arcs that they have.
+  struct Part {
+    uint32_t length, first, end, first_arc, arcs;
   };
-  // An arc of the model that lies in the lattice.
-  struct Match {
-    uint64_t arc;
+  // A list of arcs to be matched with a slot, of a node.
+  struct NodeList {
     uint32_t node;
-    int token;
-  };
-  // A list of arcs to be matched with the slot, of a node.
-  struct List {
-    uint32_t node;
-    Automaton::Arcs arcs;
+    Automaton::List list;
   };
 
-  void enter(uint32_t state);
-  void add(Place place, uint32_t backoff);
-  void match_root(const Slot& slot);
-  uint32_t match_length(uint32_t length, uint32_t first, const Slot& slot);
-  void find_lists(uint32_t length, uint32_t first, uint32_t end, const Slot& slot);
-  void match_lists(uint32_t length, const Slot& slot);
-  void weigh(uint32_t length, double alpha, const Fixed* head);
-  void weigh_failures(uint32_t length, double alpha);
-  void lead_on(uint32_t length, const Slot& slot);
+  void find_suffixes(uint32_t state);
+  void read_length(uint32_t length);
+  void begin_length(uint32_t length);
+  void end_length(uint32_t length);
+  void expect_room(size_t arcs);
+  void find_lists(const Part& part);
+  void match_lists(Part& part);
+  void match_roots(Part& part);
+  void weigh(const Part& part);
+  void weigh_failures(const Part& part);
+  void lead_back(const Part& part);
+  void lead_on(const Part& part);
 
   const Automaton* lm_;
+  const Slots* slots_;
+  int layers_;  // that have arcs
+  size_t width_;
+  bool ends_;
   FailureLattice* out_;
-  uint32_t begin_, end_;  // the nodes of the newest layer, shorter states first
-  // Where its nodes, and its arcs, of states of each length begin; the layer's end behind them.
-  std::array<uint32_t, kMaxOrder + 1> nodes_of_, arcs_of_;
-  std::vector<Place> places_;    // beside the nodes
-  std::vector<List> lists_;      // of nodes of one length; and room
-  size_t found_;                 // how many of them there are
-  std::vector<Match> matches_;   // beside the layer's arcs; and room
-  std::vector<uint32_t> codes_;  // of costs
+  std::array<double, kMaxSlots> alpha_;  // in units of Fixed
+  // Of candidates, by slot and ascending token: their own weights, and the states of the next length whose contexts end in them.
+  std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
+  std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
+  std::array<uint32_t, kMaxOrder> suffix_;  // of the start: its state of each length, among those of the length
+  std::vector<uint32_t> states_;  // beside all nodes: which of their length's
+  int arc_layer_, node_layer_;    // of the newest arc, and of the newest node of the next length
+  // Of a part; and room.
+  std::vector<NodeList> lists_;
+  std::vector<uint32_t> arc_, place_, node_;  // of each arc: which of the level's, of which candidate, and of which node
+  std::vector<uint32_t> code_;    // of its cost
+  std::vector<uint32_t> longer_;  // those that lead to a longer context
 };
 
 }  // namespace rescore

@@ -8,7 +8,7 @@ uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, size_t 
   lm_ = &lm;
   slots_ = &slots;
   width_ = width;
-  matches_.resize(kMaxOrder * width + 1);
+  for (auto* room : {&arc_, &place_, &code_}) room->resize(kMaxOrder * width + kMatchRoom);
   nodes_.clear();
   roots_.fill(kNoNode);
   return enter(state);
@@ -61,44 +61,36 @@ void LazyComposition::read(uint32_t at) {
     unread[count++] = node;
   }
   for (int n = count; n--;) find_list(nodes_[unread[n]]);
-  std::array<Match*, kMaxOrder> end;
-  Match* match = matches_.data();
-  for (int n = count; n--; end[n] = match) match = this->match(nodes_[unread[n]], match);
-  Match* one = matches_.data();
+  std::array<size_t, kMaxOrder> end;
+  size_t found = 0;
+  for (int n = count; n--; end[n] = found) found = match(nodes_[unread[n]], found);
+  size_t one = 0;
   for (int n = count; n--;) {
-    const Level& level = lm_->level(nodes_[unread[n]].length);
-    for (; one < end[n]; ++one) one->code = level.cost.code(one->arc - level.first_arc);
+    const CostColumn& cost = lm_->level(nodes_[unread[n]].length).cost;
+    for (; one < end[n]; ++one) code_[one] = cost.code(arc_[one]);
   }
-  one = matches_.data();
+  one = 0;
   for (int n = count; n--; one = end[n]) weigh(unread[n], one, end[n]);
 }
 
 void LazyComposition::find_list(Node& node) {
-  node.arcs = lm_->arcs(node.length, node.index);
-  lm_->prefetch_list(node.length, node.index, node.arcs, (*slots_)[node.slot].tokens);
+  node.list = lm_->list(node.length, node.index);
+  lm_->prefetch_list(node.length, node.list, (*slots_)[node.slot].tokens);
 }
 
-// Appends what a node's list has of the slot's tokens.
-LazyComposition::Match* LazyComposition::match(Node& node, Match* match) {
+// Appends what a node's list has of the slot's tokens to the `found` before.
+size_t LazyComposition::match(Node& node, size_t found) {
   // A context has arcs only for tokens for which the next shorter one has arcs.
-  if (!nodes_[node.backoff].tokens) return match;
-  const Slot& slot = (*slots_)[node.slot];
-  Match* first = match;
-  uint64_t found = 0;
-  const auto sink = [&](bool here, int i, uint64_t arc) {
-    const uint64_t is_new = here & ~(found >> (i & 63));  // twice in the list of a damaged model
-    *match = {arc, i, 0};
-    match += is_new;
-    found |= is_new << (i & 63);
-  };
-  lm_->match(node.length, node.index, node.arcs, slot.tokens, sink);
-  node.tokens = found;
-  for (; first < match; ++first) lm_->prefetch_arc(node.length, first->arc);
-  return match;
+  const uint64_t wanted = nodes_[node.backoff].tokens;
+  if (!wanted) return found;
+  node.tokens = lm_->match(node.length, node.list, (*slots_)[node.slot].tokens, wanted, {&arc_[found], &place_[found]});
+  const size_t end = found + count_ones(node.tokens);
+  for (; found < end; ++found) lm_->prefetch_arc(node.length, arc_[found]);
+  return end;
 }
 
 // The row of a node: that of the shorter context at the backoff cost, with its own arcs in their places.
-void LazyComposition::weigh(uint32_t at, const Match* first, const Match* end) {
+void LazyComposition::weigh(uint32_t at, size_t first, size_t end) {
   Node& node = nodes_[at];
   const Level& level = lm_->level(node.length);
   const double backoff = level.backoff[node.index];
@@ -107,8 +99,8 @@ void LazyComposition::weigh(uint32_t at, const Match* first, const Match* end) {
   Arc* arcs = &arcs_[at * width_];
   for (int i = 0, size = (*slots_)[node.slot].count; i < size; ++i) cost[i] = shorter[i] + backoff;
   for (; first < end; ++first) {
-    cost[first->i] = level.cost.cost(first->code);
-    arcs[first->i] = {first->arc, kNoNode};
+    cost[place_[first]] = level.cost.cost(code_[first]);
+    arcs[place_[first]] = {arc_[first], kNoNode};
   }
   node.read = true;
 }
@@ -121,8 +113,11 @@ uint32_t LazyComposition::next(uint32_t at, int i) {
   if (arcs_[place].target != kNoNode) return arcs_[place].target;
   const Node node = nodes_[at];
   uint32_t target = node.backoff == kNoNode ? root(node.slot + 1) : next(node.backoff, i);
-  const uint32_t extension = lm_->extension(node.length, arcs_[place].arc, (*slots_)[node.slot].tokens[i]);
-  if (extension != Automaton::kNoState) target = add(node.length + 1, extension, target, node.slot + 1);
+  if (node.length + 1 < lm_->order) {
+    const uint32_t arc = arcs_[place].arc;
+    const Automaton::Ending ending = lm_->ending(node.length + 1, (*slots_)[node.slot].tokens[i]);
+    if (lm_->extends(node.length, arc, ending)) target = add(node.length + 1, lm_->extension(node.length, arc, ending), target, node.slot + 1);
+  }
   arcs_[place].target = target;
   return target;
 }

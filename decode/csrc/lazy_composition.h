@@ -34,7 +34,7 @@ class LazyComposition {
   static constexpr uint32_t kNoNode = UINT32_MAX;
 
   struct Node {
-    Automaton::Arcs arcs;  // once found
+    Automaton::List list;  // once found
     uint64_t tokens;   // those with an arc, a bit each, by their places in the slot
     uint32_t length, index;  // of the state, and which of its length
     uint32_t backoff;  // before this one; kNoNode: a root
@@ -42,13 +42,8 @@ class LazyComposition {
     bool read;
   };
   struct Arc {
-    uint64_t arc;
+    uint32_t arc;  // among those of its length
     uint32_t target;  // kNoNode: not yet looked for
-  };
-  struct Match {
-    uint64_t arc;
-    int i;
-    uint32_t code;  // of its cost
   };
 
   uint32_t enter(uint32_t state);
@@ -57,8 +52,8 @@ class LazyComposition {
   void read_root(uint32_t node);
   void read(uint32_t node);
   void find_list(Node& node);
-  Match* match(Node& node, Match* match);
-  void weigh(uint32_t node, const Match* first, const Match* end);
+  size_t match(Node& node, size_t found);
+  void weigh(uint32_t node, size_t first, size_t end);
 
   const Automaton* lm_;
   const Slots* slots_;
@@ -67,7 +62,9 @@ class LazyComposition {
   std::vector<Node> nodes_;
   std::vector<double> cost_;  // [nodes, width]
   std::vector<Arc> arcs_;     // [nodes, width], of those with a bit
-  std::vector<Match> matches_;  // room
+  // Room for the arcs of the slot's tokens in all the contexts that are read together: which ones, the places of their
+  // tokens, and the codes of their costs.
+  std::vector<uint32_t> arc_, place_, code_;
 };
 
 }  // namespace rescore

@@ -11,7 +11,9 @@ void MatchCache::clear() {
 
 void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, int t, uint64_t* arc, double* cost) {
   struct Unknown {
-    Automaton::Context context;
+    uint32_t length;
+    Automaton::List list;
+    float backoff_cost;
     uint64_t key;
   };
   std::array<Unknown, kMaxOrder> unknown;  // from the longest context on
@@ -30,18 +32,22 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
       std::copy_n(row_[at].cost.data(), slot.count, cost);
       break;
     }
-    unknown[count] = {lm.context(state), key};
-    state = unknown[count].context.backoff;
+    const uint32_t length = lm.length(state);
+    const uint64_t index = state - lm.level(length).first_state;
+    unknown[count] = {length, lm.list(length, index), lm.level(length).backoff[index], key};
+    state = lm.backoff(state);
   }
   while (count--) {
-    const auto& [context, key] = unknown[count];
-    for (int i = 0; i < slot.count; ++i) cost[i] += context.backoff_cost;
-    lm.match(context.arcs, slot.tokens, [&lm, arc, cost, length = context.length](bool here, int i, uint64_t at) {
-      if (!here) return;
-      arc[i] = at;
-      cost[i] = lm.cost(length, at);
-    });
-    if (context.length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
+    const auto& [length, list, backoff_cost, key] = unknown[count];
+    const uint64_t first = lm.level(length).first_arc;
+    for (int i = 0; i < slot.count; ++i) cost[i] += backoff_cost;
+    std::array<uint32_t, kMaxCandidates + kMatchRoom> found, place;
+    const uint64_t tokens = lm.match(length, list, slot.tokens, slot.tokens.all(), {found.data(), place.data()});
+    for (uint32_t n = 0; n < count_ones(tokens); ++n) {
+      arc[place[n]] = first + found[n];
+      cost[place[n]] = lm.cost(length, arc[place[n]]);
+    }
+    if (length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
   }
 }
 

@@ -15,26 +15,27 @@ void Product::run(const Models& models, const Sausage& sausage, const Slots& slo
   out.nodes.clear();
   out.arcs.clear();
   out.start = 0;
+  out.lengths = 1;
   layers_.clear(models.size());
   layers_.begin();
   layers_.add(first);
   for (int t = 0; t < length; ++t) {
     const uint32_t end = layers_.size();
-    out.first[t] = out.nodes.size();
+    out.begin[0][t] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
     layers_.begin();
-    for (uint32_t node = out.first[t]; node < end; ++node) {
+    for (uint32_t node = out.begin[0][t].node; node < end; ++node) {
       expand(sausage, slots[t], t, layers_.states(node));
       out.nodes.push_back({slots[t].tokens.all(), static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});
       for (int i = 0; i < slots[t].count; ++i) {
-        const bool possible = row_.weight[i] < kImpossible;
-        out.arcs.push_back({row_.weight[i], possible ? layers_.intern(row_.target[i]) : kNone});
+        const bool can = possible(row_.weight[i]);
+        out.arcs.push_back({row_.weight[i], can ? layers_.intern(row_.target[i]) : kNone});
       }
     }
     expect_transitions(out.arcs.size(), kMaxTransitions, t);
   }
-  out.first[length] = out.nodes.size();
+  out.begin[0][length] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
   out.nodes.push_back({0, static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});
-  out.first[length + 1] = out.nodes.size();
+  out.begin[0][length + 1] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
 }
 
 // The sums of what the factors say.
@@ -45,7 +46,7 @@ void Product::expand(const Sausage& sausage, const Slot& slot, int t, const Stat
     for (size_t j = 0; j < factors_.size(); ++j) {
       Fixed own = kImpossible;
       factors_[j].find(states[j], i, true, [&](const FailureLattice::Arc& arc, Fixed paid) {
-        own = paid + arc.weight;
+        own = std::min(paid + arc.weight, kImpossible);
         row_.target[i][j] = arc.target;
       });
       weight = std::min(weight + own, kImpossible);

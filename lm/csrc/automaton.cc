@@ -39,43 +39,30 @@ uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
 // (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has first[w] < k 2^b <
 // first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k, or are UINT32_MAX
 // where no arc leads that far.
-uint64_t Automaton::resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const {
-  if (length > from + 1 || length >= order) corrupt("arc_next", arc);
-  const Level& to = levels_[length];
-  const uint64_t begin = to.first[token], end = to.first[token + 1];
-  if (begin >= end || end > to.states) corrupt("first_state", token);
+uint32_t Automaton::resolve(uint32_t from, uint32_t arc, Ending ending, uint32_t code, uint32_t length) const {
+  if (ending.begin == ending.end) corrupt_arc(from, arc);
   const uint32_t* jumps = levels_[from].jumps[length];
-  const uint64_t position = arc - levels_[from].first_arc;
-  uint64_t k = begin >> next_bits_, last = (end - 1) >> next_bits_;
-  while (k < last) {
-    const uint64_t middle = k + (last - k + 1) / 2;
-    if (jumps[middle] <= position) {
-      k = middle;
-    } else {
-      last = middle - 1;
-    }
+  uint32_t k = ending.begin >> next_bits_;
+  // The last k whose jump is not behind the arc, without branches on what is read.
+  for (uint32_t left = ((ending.end - 1) >> next_bits_) - k, half; left; left -= half) {
+    half = (left + 1) / 2;
+    k = jumps[k + half] <= arc ? k + half : k;
   }
-  const uint64_t index = k << next_bits_ | (code & ((uint32_t{1} << next_bits_) - 1));
-  if (index >= to.states) corrupt("arc_next", arc);
-  return index;
+  const uint64_t index = static_cast<uint64_t>(k) << next_bits_ | (code & ((uint32_t{1} << next_bits_) - 1));
+  if (index >= levels_[length].states) corrupt_arc(from, arc);
+  return static_cast<uint32_t>(index);
 }
 
 uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
   if (arc < vocab_size) {
-    const uint32_t index = extension(0, arc, token);
-    return index == kNoState ? kRoot : static_cast<uint32_t>(levels_[1].first_state + index);
+    if (order == 1) return kRoot;
+    const Ending own = ending(1, token);
+    return own.begin < own.end ? static_cast<uint32_t>(levels_[1].first_state + own.begin) : kRoot;
   }
-  const uint32_t code = this->code(arc), length = code >> next_bits_;
+  const uint32_t code = this->code(arc), length = code >> next_bits_, from = arc_level(arc), number = static_cast<uint32_t>(arc - levels_[from].first_arc);
   if (!length) return kRoot;
-  const uint64_t index = resolve(arc_level(arc), arc, token, code, length);  // which checks the length
-  return static_cast<uint32_t>(levels_[length].first_state + index);
-}
-
-uint32_t Automaton::first_extension(uint32_t token) const {
-  if (levels_[1].first[token] >= levels_[1].first[token + 1]) return kNoState;
-  const uint32_t index = levels_[1].first[token];
-  if (index >= levels_[1].states) corrupt("first_state", token);
-  return index;
+  if (length > from + 1 || length >= order) corrupt_arc(from, number);
+  return static_cast<uint32_t>(levels_[length].first_state + resolve(from, number, ending(length, token), code, length));
 }
 
 uint64_t Automaton::find(Arcs arcs, uint32_t token) const {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "bits.h"
@@ -110,6 +111,10 @@ class Automaton {
     const uint32_t l = length(state);
     return l ? arcs(l, state - levels_[l].first_state) : Arcs{0, vocab_size};
   }
+  Arcs arcs(uint32_t l, uint64_t index) const {
+    const auto [begin, end] = bounds(l, index);
+    return {levels_[l].first_arc + begin, levels_[l].first_arc + end};
+  }
   // What is stored of a state other than the root.
   struct Context {
     Arcs arcs;
@@ -136,7 +141,7 @@ class Automaton {
     return cost(arc_level(arc), arc);
   }
   // Of an arc of a state of length l.
-  float cost(uint32_t l, uint64_t arc) const { return l ? levels_[l].cost[arc - levels_[l].first_arc] : root_cost_[arc]; }
+  float cost(uint32_t l, uint64_t arc) const { return levels_[l].cost[arc - levels_[l].first_arc]; }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
@@ -165,59 +170,65 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // sink(here, i, arc), as the functions of list_match.h, for a list that is not the root's.
-  template <typename Sink>
-  void match(Arcs arcs, const TokenSet& tokens, Sink sink) const {
-    const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
-    const auto of_arc = [&](bool here, int i, uint64_t at) { sink(here, i, at + vocab_size); };
-    if (token16_)
-      match_list(token16_, begin, end, tokens, of_arc);
-    else
-      match_list(Token24{token24_}, begin, end, tokens, of_arc);
-  }
-
-  // The same for the list of a state of length l > 0, and what asks for the memory that it reads. index: among the states of that length.
-  template <typename Sink>
-  void match(uint32_t l, uint64_t index, Arcs arcs, const TokenSet& tokens, Sink sink) const {
-    if (const DenseList* bits = dense(l, index, arcs))
-      bits->match(tokens, arcs.begin, sink);
-    else
-      match(arcs, tokens, sink);
-  }
-  void prefetch_list(uint32_t l, uint64_t index, Arcs arcs, const TokenSet& tokens) const {
-    if (const DenseList* bits = dense(l, index, arcs))
-      for (const uint32_t token : tokens) bits->prefetch(token);
-    else
-      prefetch_tokens(arcs);
-  }
-
-  // To read many states of one length l > 0 so that their memory accesses overlap: each of these for all of them before
-  // the next, then `arcs` and `backoff_cost`. index: among the states of that length.
+  // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before the
+  // next: prefetch_state, prefetch_begin, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of
+  // that length. Lists, and arcs, are numbered among the arcs of these states.
+  struct List {
+    uint32_t begin, end;
+    const DenseList* dense;  // or null
+  };
   void prefetch_state(uint32_t l, uint64_t index) const {
     levels_[l].begin.prefetch(index);
     levels_[l].backoff.prefetch(index);
   }
   void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
-  void prefetch_arc(uint32_t l, uint64_t arc) const {
-    levels_[l].cost.prefetch(arc - levels_[l].first_arc);
-    const uint64_t at = arc - vocab_size;
-    __builtin_prefetch(next16_ ? static_cast<const void*>(next16_ + at) : next8_ + at);
+  List list(uint32_t l, uint64_t index) const {
+    const auto [begin, end] = bounds(l, index);
+    List list{static_cast<uint32_t>(begin), static_cast<uint32_t>(end), nullptr};
+    if (dense_[l]->dense(end - begin)) list.dense = dense(l, index, list);
+    return list;
   }
-  Arcs arcs(uint32_t length, uint64_t index) const {
-    const Level& own = levels_[length];
-    const auto [begin, end] = own.begin.pair(index);
-    if (begin > end) corrupt("arc_begin", own.first_state + index);
-    return {own.first_arc + begin, own.first_arc + end};
+  void prefetch_list(uint32_t l, const List& list, const TokenSet& tokens) const {
+    if (list.dense)
+      list.dense->prefetch(tokens);
+    else
+      prefetch_tokens(inner(l, list.begin), list.end - list.begin);
+  }
+  // Appends the arcs that a list has for wanted tokens, as the functions of list_match.h.
+  uint64_t match(uint32_t l, const List& list, const TokenSet& tokens, uint64_t wanted, Found out) const {
+    out.first = list.begin;
+    if (list.dense) return list.dense->match(tokens, wanted, out);
+    const uint64_t begin = inner(l, list.begin);
+    const uint32_t size = list.end - list.begin;
+    if (token16_) return match_list(token16_ + begin, size, tokens, wanted, out);
+    return match_list(Token24{token24_ + 3 * begin}, size, tokens, wanted, out);
+  }
+  void prefetch_arc(uint32_t l, uint32_t arc) const {
+    levels_[l].cost.prefetch(arc);
+    const uint64_t at = inner(l, arc);
+    ask_for(next16_ ? static_cast<const void*>(next16_ + at) : next8_ + at);
   }
 
-  // Which state of length l + 1 an arc of a state of length l leads to, among those of that length; kNoState: a shorter one.
-  static constexpr uint32_t kNoState = UINT32_MAX;
-  uint32_t extension(uint32_t l, uint64_t arc, uint32_t token) const {
-    if (l + 1 == order) return kNoState;
-    if (!l) return first_extension(token);
-    const uint32_t code = this->code(arc), length = code >> next_bits_;
-    return length == l + 1 ? static_cast<uint32_t>(resolve(l, arc, token, code, length)) : kNoState;
+  // The states of length l > 0 whose context ends in a token: those from `begin` to end - 1.
+  struct Ending {
+    uint32_t begin, end;
+  };
+  Ending ending(uint32_t l, uint32_t token) const {
+    const Ending found{levels_[l].first[token], levels_[l].first[token + 1]};
+    if (found.begin > found.end || found.end > levels_[l].states) corrupt("first_state", token);
+    return found;
   }
+  // Whether an arc of a state of length l < order - 1 leads to a state of length l + 1, and to which of those whose context
+  // ends in its token. Precondition of `extension`: extends.
+  bool extends(uint32_t l, uint32_t arc, Ending ending) const {
+    return l ? code_at(inner(l, arc)) >> next_bits_ == l + 1 : ending.begin < ending.end;
+  }
+  uint32_t extension(uint32_t l, uint32_t arc, Ending ending) const {
+    return l ? resolve(l, arc, ending, code_at(inner(l, arc)), l + 1) : ending.begin;
+  }
+
+  // For what an arc of a state of length l > 0 contradicts.
+  [[noreturn]] void corrupt_arc(uint32_t l, uint32_t arc) const { corrupt("arc_next", levels_[l].first_arc + arc); }
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -233,18 +244,27 @@ class Automaton {
 
   static constexpr uint64_t kPrefetched = 1024;  // entries of a list
 
-  // The arcs of a context of one token, as bits, where they are many; else null.
-  const DenseList* dense(uint32_t l, uint64_t index, Arcs arcs) const {
-    if (l != 1 || !DenseLists::dense(arcs.end - arcs.begin, vocab_size)) return nullptr;
-    return &dense_->at(static_cast<uint32_t>(index), [&] { return DenseList(vocab_size, arcs.end - arcs.begin, [&](uint64_t i) { return checked_token(arcs.begin + i); }); });
+  // Where the arcs of a state of length l > 0 are, among those of all these states.
+  std::pair<uint64_t, uint64_t> bounds(uint32_t l, uint64_t index) const {
+    const auto found = levels_[l].begin.pair(index);
+    if (found.first > found.second) corrupt("arc_begin", levels_[l].first_state + index);
+    return found;
   }
-  void prefetch_tokens(Arcs arcs) const {
-    if (arcs.begin == arcs.end) return;
-    const uint64_t begin = arcs.begin - vocab_size, last = std::min(arcs.end, arcs.begin + kPrefetched) - 1 - vocab_size;
-    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3;
+  // The number that an arc of a state of length l > 0 has in arrays without the root's.
+  uint64_t inner(uint32_t l, uint32_t arc) const { return levels_[l].first_arc - vocab_size + arc; }
+  // The list as bits; as a rule not null.
+  const DenseList* dense(uint32_t l, uint64_t index, List list) const {
+    const uint64_t first = levels_[l].first_arc + list.begin;
+    return dense_[l]->at(static_cast<uint32_t>(index), [&] { return DenseList(vocab_size, list.end - list.begin, [&](uint64_t i) { return checked_token(first + i); }); });
+  }
+  void prefetch_tokens(uint64_t begin, uint64_t size) const {
+    if (!size) return;
+    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3, last = begin + std::min(size, kPrefetched) - 1;
     const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
-    for (uint64_t at = wide * begin; at < wide * last; at += 64) __builtin_prefetch(bytes + at);
-    __builtin_prefetch(bytes + wide * last);
+    // Most lists are shorter than a line.
+    ask_for(bytes + wide * begin);
+    ask_for(bytes + wide * last);
+    for (uint64_t at = wide * begin + 64; at < wide * last; at += 64) ask_for(bytes + at);
   }
 
   void lay_out(const Sections& sections);
@@ -260,11 +280,11 @@ class Automaton {
   // Among the states of length - 1; 0 for length 1.
   uint64_t shorter(uint32_t length, uint64_t index) const { return length > 1 ? levels_[length].shorter[index] : 0; }
   // The code in arc_next, of an arc that is not the root's.
-  uint32_t code(uint64_t arc) const { return next16_ ? next16_[arc - vocab_size] : next8_[arc - vocab_size]; }
+  uint32_t code(uint64_t arc) const { return code_at(arc - vocab_size); }
+  uint32_t code_at(uint64_t at) const { return next16_ ? next16_[at] : next8_[at]; }
   uint64_t find(Arcs arcs, uint32_t token) const;
-  uint32_t first_extension(uint32_t token) const;
   // The number, among the states of `length`, of the one that an arc of a state of length `from` leads to by `code`.
-  uint64_t resolve(uint32_t from, uint64_t arc, uint32_t token, uint32_t code, uint32_t length) const;
+  uint32_t resolve(uint32_t from, uint32_t arc, Ending ending, uint32_t code, uint32_t length) const;
 
   friend class Check;
 
@@ -275,7 +295,7 @@ class Automaton {
   const uint16_t* next16_ = nullptr;  // or null: then next8_ has them
   const uint8_t* next8_ = nullptr;
   uint32_t next_bits_ = 0;
-  std::unique_ptr<DenseLists> dense_;  // of the contexts of one token
+  std::array<std::unique_ptr<DenseLists>, kMaxOrder> dense_;  // by length
   mutable std::once_flag unigram_once_;
   mutable std::vector<uint32_t> unigram_order_;
 };

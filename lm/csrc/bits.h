@@ -34,6 +34,13 @@ inline uint64_t load64(const uint8_t* bytes) {
   return word;
 }
 
+// Asks for the memory at an address, which may be anywhere. GCC takes a function that does nothing but __builtin_prefetch for one
+// without effect and leaves out its calls; the empty statement keeps them.
+inline void ask_for(const void* address) {
+  __builtin_prefetch(address);
+  asm volatile("");
+}
+
 // The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
 // portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, those are used.
 inline uint64_t ones_by_byte(uint64_t word) {
@@ -61,24 +68,25 @@ struct SelectTable {
 };
 inline constexpr SelectTable kSelectInByte;
 
-// Where the one of the given rank (from 0) is in the word; 64, and the rank less the word's ones, if it has not so many.
-inline uint32_t select_in_word(uint64_t word, uint32_t& rank) {
+// Where the one of the given rank (from 0) is in a word that has so many.
+inline uint32_t place_of_one(uint64_t word, uint32_t rank) {
 #ifdef __BMI2__
-  const uint64_t one = _pdep_u64(uint64_t{1} << rank, word);
-  if (one) return __builtin_ctzll(one);
-  rank -= __builtin_popcountll(word);
-  return 64;
+  return __builtin_ctzll(_pdep_u64(uint64_t{1} << rank, word));
 #else
   const uint64_t sums = ones_by_byte(word);
-  if (const uint32_t ones = sums >> 56; rank >= ones) {
-    rank -= ones;
-    return 64;
-  }
   // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
   const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
   const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;
   return byte + kSelectInByte.place[word >> byte & 0xFF][rank - ((sums << 8 >> byte) & 0xFF)];
 #endif
+}
+
+// The same in any word; 64, and the rank less the word's ones, if it has not so many.
+inline uint32_t select_in_word(uint64_t word, uint32_t& rank) {
+  const uint32_t ones = count_ones(word);
+  if (rank < ones) return place_of_one(word, rank);
+  rank -= ones;
+  return 64;
 }
 
 }  // namespace rescore

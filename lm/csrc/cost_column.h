@@ -42,7 +42,7 @@ class CostColumn {
     const uint64_t at = i * bits_;
     code = load64(data_ + at / 8) >> at % 8 & mask_;
     if (code >= entries_) corrupt(name_, i);
-    __builtin_prefetch(book_ + code);
+    ask_for(book_ + code);
     return code;
   }
   float cost(uint32_t code) const {
@@ -52,7 +52,7 @@ class CostColumn {
     return cost;
   }
 
-  void prefetch(uint64_t i) const { __builtin_prefetch(data_ + i * bits_ / 8); }
+  void prefetch(uint64_t i) const { ask_for(data_ + i * bits_ / 8); }
 
   // A limit of costs, and how many costs of the book it allows: as books ascend, their numbers can be compared.
   struct Limit {

@@ -1,72 +1,120 @@
-// The long lists of arcs of single-token contexts as bits: whether a token is in the list, and where, is one read away
-// where a search would take a dozen. Made when a list is first looked at, and kept: at most 8 bytes for each of its arcs.
+// Long lists of arcs as bits: whether a token is in the list, and where, is one read away where a search would take a dozen.
+// Made when a list is first looked at, and kept: at most 4 bytes for each of its arcs.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 #include "bits.h"
-#include "token_set.h"
+#include "list_match.h"
 
 namespace rescore {
 
-// A set of tokens below some size: a bit for each, and how many there are before every 64.
+// A set of tokens below some size: of every 32 a bit each, and how many there are before these.
 class DenseList {
  public:
   // list(i) for i < size: ascending tokens below `vocab_size`.
   template <typename List>
-  DenseList(uint32_t vocab_size, uint64_t size, List list) : words_(new Word[vocab_size / 64 + 1]()) {
-    for (uint64_t i = 0; i < size; ++i) {
+  DenseList(uint32_t vocab_size, uint32_t size, List list) : words_(new Word[vocab_size / 32 + 1]()) {
+    for (uint32_t i = 0; i < size; ++i) {
       const uint32_t token = list(i);
-      words_[token / 64].bits |= uint64_t{1} << token % 64;
+      words_[token / 32] |= uint64_t{1} << token % 32;
     }
-    for (uint32_t i = 1; i <= vocab_size / 64; ++i) words_[i].before = words_[i - 1].before + count_ones(words_[i - 1].bits);
+    uint64_t before = 0;
+    for (uint32_t i = 0; i <= vocab_size / 32; ++i) {
+      const uint32_t ones = count_ones(words_[i]);
+      words_[i] |= before << 32;
+      before += ones;
+    }
   }
 
-  void prefetch(uint32_t token) const { __builtin_prefetch(&words_[token / 64]); }
-  // As the functions of list_match.h; the list begins at `begin`.
-  template <typename Sink>
-  void match(const TokenSet& tokens, uint64_t begin, Sink sink) const {
-    for (int i = 0; i < tokens.size(); ++i) {
-      const Word& word = words_[tokens[i] / 64];
-      const uint64_t below = tokens[i] % 64;
-      sink(word.bits >> below & 1, i, begin + word.before + count_ones(word.bits & ((uint64_t{1} << below) - 1)));
+  void prefetch(const TokenSet& tokens) const {
+    for (const uint32_t token : tokens) ask_for(&words_[token / 32]);
+  }
+
+  // As the functions of list_match.h.
+  uint64_t match(const TokenSet& tokens, uint64_t wanted, Found out) const {
+#ifdef __AVX512VPOPCNTDQ__
+    uint64_t found = 0;
+    for (int first = 0; first < tokens.size(); first += 8) {
+      const __mmask8 here = static_cast<__mmask8>(wanted >> first);
+      const __m512i token = _mm512_maskz_cvtepu32_epi64(here, _mm256_maskz_loadu_epi32(here, tokens.begin() + first));
+      const __m512i word = _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), here, _mm512_srli_epi64(token, 5), words_.get(), 8);
+      const __m512i bit = _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_and_si512(token, _mm512_set1_epi64(31)));
+      const __m512i before = _mm512_popcnt_epi64(_mm512_and_si512(word, _mm512_sub_epi64(bit, _mm512_set1_epi64(1))));
+      const __mmask8 in = _mm512_mask_test_epi64_mask(here, word, bit);
+      const __m256i at = _mm512_cvtepi64_epi32(_mm512_add_epi64(before, _mm512_srli_epi64(word, 32)));
+      out.append(in, at, first);
+      found |= static_cast<uint64_t>(in) << first;
     }
+    return found;
+#else
+    uint64_t found = 0;
+    for (int i = 0; i < tokens.size(); ++i) {
+      const Word word = words_[tokens[i] / 32], bit = uint64_t{1} << tokens[i] % 32, here = ((word & bit) != 0) & (wanted >> i);
+      out.add(here, static_cast<uint32_t>(word >> 32) + count_ones(word & (bit - 1)), i);
+      found |= here << i;
+    }
+    return found;
+#endif
   }
 
  private:
-  struct Word {
-    uint64_t bits, before;
-  };
+  using Word = uint64_t;  // bits below, their number before above
   std::unique_ptr<Word[]> words_;
 };
 
-// Those of some contexts; threads may ask for the same one at the same time.
+// Those of the contexts of one length: a hash table, to which threads may add at the same time.
 class DenseLists {
  public:
-  explicit DenseLists(uint32_t contexts) : lists_(new std::atomic<const DenseList*>[contexts]()), contexts_(contexts) {}
+  DenseLists(uint64_t arcs, uint32_t vocab_size) : least_(std::max<uint64_t>(vocab_size / 16, 512)) {
+    while (uint64_t{1} << bits_ < 2 * (arcs / least_)) ++bits_;
+    // Large blocks of zeros are not there before something is written.
+    entries_.reset(static_cast<Entry*>(std::calloc(size_t{1} << bits_, sizeof(Entry))));
+    if (!entries_) throw std::bad_alloc();
+  }
   ~DenseLists() {
-    for (uint32_t i = 0; i < contexts_; ++i) delete lists_[i].load();
+    for (uint64_t i = 0; i < uint64_t{1} << bits_; ++i) delete entries_[i].list.load();
   }
   DenseLists(const DenseLists&) = delete;
   DenseLists& operator=(const DenseLists&) = delete;
 
-  static bool dense(uint64_t size, uint32_t vocab_size) { return size >= vocab_size / 32 + 64; }
+  bool dense(uint64_t size) const { return size >= least_; }
 
-  // That of a context, of make() when it is asked for first.
+  // That of a context, of make() when it is asked for first; null where there are more long lists than the arcs allow for,
+  // in a damaged model.
   template <typename Make>
-  const DenseList& at(uint32_t context, Make make) {
-    const DenseList* known = lists_[context].load(std::memory_order_acquire);
-    if (known) return *known;
-    auto made = std::make_unique<DenseList>(make());
-    if (lists_[context].compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) known = made.release();
-    return *known;
+  const DenseList* at(uint32_t context, Make make) const {
+    const uint64_t first = (context * 0x9E3779B97F4A7C15ull) >> (64 - bits_);
+    for (uint64_t probe = 0; probe < kProbes; ++probe) {
+      Entry& entry = entries_[(first + probe) & ((uint64_t{1} << bits_) - 1)];
+      uint64_t key = entry.key.load(std::memory_order_relaxed);
+      if (!key && entry.key.compare_exchange_strong(key, context + uint64_t{1}, std::memory_order_relaxed)) key = context + uint64_t{1};
+      if (key != context + uint64_t{1}) continue;
+      const DenseList* known = entry.list.load(std::memory_order_acquire);
+      if (known) return known;
+      auto made = std::make_unique<DenseList>(make());
+      if (entry.list.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) known = made.release();
+      return known;
+    }
+    return nullptr;
   }
 
  private:
-  std::unique_ptr<std::atomic<const DenseList*>[]> lists_;
-  const uint32_t contexts_;
+  static constexpr uint64_t kProbes = 64;
+  struct Entry {
+    std::atomic<uint64_t> key;  // 1 + the context; 0: free
+    std::atomic<const DenseList*> list;
+  };
+  struct Free {
+    void operator()(Entry* entries) const { std::free(entries); }
+  };
+  uint64_t least_;
+  int bits_ = 4;
+  std::unique_ptr<Entry[], Free> entries_;
 };
 
 }  // namespace rescore

@@ -41,17 +41,14 @@ class EliasFano {
 
   // Asks for the memory that value i < count is read from: first what says where its high bits lie, then these.
   void prefetch(uint64_t i) const {
-    __builtin_prefetch(samples_ + i / kSampled / 2);
-    __builtin_prefetch(low_ + i * low_bits_ / 64);
+    ask_for(samples_ + i / kSampled / 2);
+    ask_for(low_ + i * low_bits_ / 64);
   }
-  void prefetch_high(uint64_t i) const { __builtin_prefetch(high_ + std::min(sample(i) / 64, high_words_ - 1)); }
+  void prefetch_high(uint64_t i) const { ask_for(high_ + std::min(sample(i) / 64, high_words_ - 1)); }
 
   // Values i and i + 1 < count.
   std::pair<uint64_t, uint64_t> pair(uint64_t i) const {
-    const uint64_t position = select(i);
-    uint64_t at = position / 64, word = high_[at] & (~uint64_t{1} << position % 64);
-    if (!word) word = next_word(i, at);
-    const uint64_t next = at * 64 + __builtin_ctzll(word);
+    const auto [position, next] = select_pair(i);
     // The low bits of both lie beside each other.
     const uint64_t bit = i * low_bits_, shift = bit % 64, mask = (uint64_t{1} << low_bits_) - 1;
     uint64_t low = 0, low_next = 0;
@@ -121,7 +118,9 @@ class EliasFano {
   // The position of one number i - i % kSampled.
   uint64_t sample(uint64_t i) const {
     const uint64_t number = i / kSampled;
-    return (samples_[number / 2] >> number % 2 * 32 & UINT32_MAX) + number * kSampled;
+    uint32_t high;
+    std::memcpy(&high, reinterpret_cast<const uint8_t*>(samples_) + 4 * number, 4);
+    return high + number * kSampled;
   }
 
   // The position of one number i.
@@ -138,12 +137,21 @@ class EliasFano {
     }
   }
 
-  // The first word behind `at` that is not 0, to which `at` moves; i is for the message.
-  uint64_t next_word(uint64_t i, uint64_t& at) const {
-    do
-      if (++at >= high_words_) corrupt(name_, i);
-    while (!high_[at]);
-    return high_[at];
+  // The positions of ones number i and i + 1. As a rule both are in the 15 bytes behind a sample, and then nothing branches
+  // on the bits.
+  std::pair<uint64_t, uint64_t> select_pair(uint64_t i) const {
+    const uint64_t start = sample(i), byte = start / 8;
+    if (byte + 16 <= 8 * high_words_) {
+      const uint8_t* bytes = reinterpret_cast<const uint8_t*>(high_) + byte;
+      const uint64_t word = load64(bytes) & (~uint64_t{0} << start % 8), next = load64(bytes + 8);
+      const uint32_t rank = i % kSampled, ones = count_ones(word);
+      if (rank + 1 < ones + count_ones(next)) return {8 * byte + select_in_two(word, next, ones, rank), 8 * byte + select_in_two(word, next, ones, rank + 1)};
+    }
+    return {select(i), select(i + 1)};
+  }
+  static uint64_t select_in_two(uint64_t word, uint64_t next, uint32_t ones, uint32_t rank) {
+    const uint64_t beyond = -static_cast<uint64_t>(rank >= ones);  // all bits; compilers make branches of a choice
+    return (64 & beyond) + place_of_one(word ^ ((word ^ next) & beyond), rank - static_cast<uint32_t>(ones & beyond));
   }
 
   const char* name_ = "";

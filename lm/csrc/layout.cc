@@ -74,13 +74,14 @@ Automaton::Automaton(const Sections& sections, uint32_t model_order, uint32_t to
   lay_out(sections);
   lay_out_columns(sections);
   lay_out_jumps(sections);
-  if (order > 1) dense_ = std::make_unique<DenseLists>(static_cast<uint32_t>(levels_[1].states));
+  for (uint32_t l = 1; l < order; ++l) dense_[l] = std::make_unique<DenseLists>(levels_[l].arcs, vocab_size);
 }
 
 void Automaton::lay_out(const Sections& sections) {
   Cut root_cost("root_cost", sections.root_cost);
   root_cost_ = root_cost.take(vocab_size);
   root_cost.end();
+  levels_[0].cost = CostColumn("root_cost", reinterpret_cast<const uint8_t*>(root_cost_), 32, nullptr, 0);
   const uint64_t token_bytes = vocab_size <= 1 << 16 ? 2 : 3, inner = num_arcs - vocab_size;
   Cut arc_token("arc_token", sections.arc_token);
   token24_ = arc_token.take(token_bytes * inner);
