@@ -62,7 +62,6 @@ void Composer::read_length(uint32_t length) {
     out_->arcs.resize(part.first_arc + part.arcs);
     weigh(part);
     if (length) weigh_failures(part);
-    lead_back(part);
     if (length + 1 < lm_->order) lead_on(part);
   }
   end_length(length);
@@ -126,7 +125,9 @@ void Composer::match_lists(Part& part) {
     FailureLattice::Node& own = out_->nodes[one->node];
     own.first_arc = part.first_arc + part.arcs;
     own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, {&arc_[part.arcs], &place_[part.arcs], static_cast<uint32_t>(arc_layer_ * kMaxCandidates)});
-    std::fill_n(&node_[part.arcs], slot.count, one->node);  // as many as there may be: not how many there are
+    // As many as there may be: no loop depends on how many there are.
+    std::fill_n(&node_[part.arcs], kMatchRoom, one->node);
+    if (slot.count > static_cast<int>(kMatchRoom)) std::fill_n(&node_[part.arcs + kMatchRoom], slot.count - kMatchRoom, one->node);
     part.arcs += count_ones(own.tokens);
   }
   for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);
@@ -151,8 +152,10 @@ void Composer::weigh(const Part& part) {
   const CostColumn& cost = lm_->level(part.length).cost;
   for (uint32_t n = 0; n < part.arcs; ++n) code_[n] = cost.code(arc_[n]);
   FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
-  for (uint32_t n = 0; n < part.arcs; ++n)
-    arc[n].weight = head_[place_[n]] + round_weight(alpha_[place_[n] / kMaxCandidates] * cost.cost(code_[n]));
+  for (uint32_t n = 0; n < part.arcs; ++n) {
+    const uint32_t t = place_[n] / kMaxCandidates, i = place_[n] % kMaxCandidates;
+    arc[n] = {head_[place_[n]] + round_weight(alpha_[t] * cost.cost(code_[n])), part.length ? behind(node_[n], i) : t + 1};
+  }
 }
 
 void Composer::weigh_failures(const Part& part) {
@@ -162,15 +165,6 @@ void Composer::weigh_failures(const Part& part) {
   for (uint32_t node = part.first; node < part.end; ++node) {
     while (node >= out_->begin[part.length][t + 1].node) ++t;
     out_->nodes[node].backoff_weight = round_weight(alpha_[t] * backoff.cost(code_[node - part.first]));
-  }
-}
-
-// Where the arc of the next shorter context leads.
-void Composer::lead_back(const Part& part) {
-  FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
-  for (uint32_t n = 0; n < part.arcs; ++n) {
-    const uint32_t t = place_[n] / kMaxCandidates, i = place_[n] % kMaxCandidates;
-    arc[n].target = part.length ? out_->arcs[out_->arc(out_->nodes[out_->nodes[node_[n]].backoff], i)].target : t + 1;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "composition.h"
+#include "room.h"
 
 namespace rescore {
 
@@ -31,8 +32,8 @@ struct FailureLattice {
   struct Mark {
     uint32_t node, arc;
   };
-  std::vector<Node> nodes;
-  std::vector<Arc> arcs;
+  Room<Node> nodes;
+  Room<Arc> arcs;
   std::array<std::array<Mark, kMaxSlots + 2>, kMaxOrder> begin;
   uint32_t lengths;  // of states: 0 to lengths - 1
   uint32_t start;
@@ -77,6 +78,8 @@ class Composer {
     Automaton::List list;
   };
 
+  // Where the arc of a token leads in what a node backs off to.
+  uint32_t behind(uint32_t node, int token) const { return out_->arcs[out_->arc(out_->nodes[out_->nodes[node].backoff], token)].target; }
   void find_suffixes(uint32_t state);
   void read_length(uint32_t length);
   void begin_length(uint32_t length);
@@ -87,7 +90,6 @@ class Composer {
   void match_roots(Part& part);
   void weigh(const Part& part);
   void weigh_failures(const Part& part);
-  void lead_back(const Part& part);
   void lead_on(const Part& part);
 
   const Automaton* lm_;
@@ -101,7 +103,7 @@ class Composer {
   std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
   std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
   std::array<uint32_t, kMaxOrder> suffix_;  // of the start: its state of each length, among those of the length
-  std::vector<uint32_t> states_;  // beside all nodes: which of their length's
+  Room<uint32_t> states_;  // beside all nodes: which of their length's
   int arc_layer_, node_layer_;    // of the newest arc, and of the newest node of the next length
   // Of a part; and room.
   std::vector<NodeList> lists_;

@@ -92,7 +92,7 @@ size_t LazyComposition::match(Node& node, size_t found) {
 // The row of a node: that of the shorter context at the backoff cost, with its own arcs in their places.
 void LazyComposition::weigh(uint32_t at, size_t first, size_t end) {
   Node& node = nodes_[at];
-  const Level& level = lm_->level(node.length);
+  const StateLevel& level = lm_->level(node.length);
   const double backoff = level.backoff[node.index];
   const double* shorter = &cost_[node.backoff * width_];
   double* cost = &cost_[at * width_];

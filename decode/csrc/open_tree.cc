@@ -174,7 +174,7 @@ void OpenTreeSearch::propose_arcs() {
   uint32_t state = state_;
   for (; state != kRoot; state = lm_->backoff(state)) {
     const Automaton::Arcs arcs = lm_->arcs(state);
-    const Level& level = lm_->level(lm_->length(state));
+    const StateLevel& level = lm_->level(lm_->length(state));
     for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
       const CostColumn::Limit now = level.cost.limit(static_cast<float>(limit - paid + kSlack));
       for (uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now); cheap; cheap &= cheap - 1) {

@@ -61,7 +61,7 @@ struct Sections {
 };
 
 // What is known of the states of one length l, and of their arcs, which are those of order l + 1.
-struct Level {
+struct StateLevel {
   uint64_t first_state = 0, states = 0;
   uint64_t first_arc = 0, arcs = 0;
   const uint32_t* first = nullptr;  // [vocab_size + 1]: where the states begin whose context ends in each token
@@ -96,7 +96,7 @@ class Automaton {
   // Every array, wholly: what is not the automaton of a closed model in canonical order is std::invalid_argument.
   void check() const;
 
-  const Level& level(uint32_t length) const { return levels_[length]; }
+  const StateLevel& level(uint32_t length) const { return levels_[length]; }
   uint32_t length(uint32_t state) const {
     uint32_t found = 0;
     for (uint32_t l = 1; l < order; ++l) found += state >= levels_[l].first_state;
@@ -259,12 +259,12 @@ class Automaton {
   }
   void prefetch_tokens(uint64_t begin, uint64_t size) const {
     if (!size) return;
-    const uint64_t wide = token16_ ? sizeof(uint16_t) : 3, last = begin + std::min(size, kPrefetched) - 1;
-    const uint8_t* bytes = token16_ ? reinterpret_cast<const uint8_t*>(token16_) : token24_;
+    const auto address = [this](uint64_t at) { return token16_ ? reinterpret_cast<const uint8_t*>(token16_ + at) : token24_ + 3 * at; };
+    const uint8_t* last = address(begin + std::min(size, kPrefetched) - 1);
     // Most lists are shorter than a line.
-    ask_for(bytes + wide * begin);
-    ask_for(bytes + wide * last);
-    for (uint64_t at = wide * begin + 64; at < wide * last; at += 64) ask_for(bytes + at);
+    ask_for(address(begin));
+    ask_for(last);
+    for (const uint8_t* at = address(begin) + 64; at < last; at += 64) ask_for(at);
   }
 
   void lay_out(const Sections& sections);
@@ -288,7 +288,7 @@ class Automaton {
 
   friend class Check;
 
-  std::array<Level, kMaxOrder> levels_;
+  std::array<StateLevel, kMaxOrder> levels_;
   const float* root_cost_ = nullptr;
   const uint16_t* token16_ = nullptr;  // or null: then token24_ has them
   const uint8_t* token24_ = nullptr;

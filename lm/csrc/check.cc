@@ -36,7 +36,7 @@ class Check {
  private:
   // The sequences of one length, on which every look-up relies.
   void sequences(uint32_t l) const {
-    const Level& own = lm_.levels_[l];
+    const StateLevel& own = lm_.levels_[l];
     const std::string length = " of length " + std::to_string(l);
     if (!own.begin.well_formed() || (own.states && (own.begin[0] != 0 || own.begin[own.states] != own.arcs)))
       fail("arc_begin", own.first_state, "expected the states" + length + " to have arcs 0.." + std::to_string(own.arcs) + " in Elias-Fano form");
@@ -49,7 +49,7 @@ class Check {
   }
 
   void tokens(uint32_t l) const {
-    const Level& own = lm_.levels_[l];
+    const StateLevel& own = lm_.levels_[l];
     for (uint64_t index = 0; index < own.states; ++index) {
       const Automaton::Arcs list = lm_.arcs(l, index);
       int64_t before = -1;
@@ -63,7 +63,7 @@ class Check {
   }
 
   void costs(uint32_t l) const {
-    const Level& own = lm_.levels_[l];
+    const StateLevel& own = lm_.levels_[l];
     if (!own.cost.book_ascends()) fail("arc_book", l, "expected costs that ascend");
     if (!own.backoff.book_ascends()) fail("backoff_book", l, "expected costs that ascend");
     for (uint64_t i = 0; i < own.arcs; ++i)
@@ -76,7 +76,7 @@ class Check {
   // failure arc leads where h'w leads, or if hw is no state where h'w leads. All states of length l + 1 are entered
   // so, each by one arc, and are in order: by h'w, their failure arc, then by the first token of h.
   void targets(uint32_t l) {
-    const Level& own = lm_.levels_[l];
+    const StateLevel& own = lm_.levels_[l];
     const bool extends = l + 1 < lm_.order;
     const uint64_t states = extends ? lm_.levels_[l + 1].states : 0;
     std::vector<uint32_t> first_tokens(states, UINT32_MAX);
@@ -116,7 +116,7 @@ class Check {
 
   uint32_t resolved(uint64_t arc, uint32_t token) const {
     const uint32_t state = lm_.next(arc, token);
-    const Level& to = lm_.levels_[lm_.length(state)];
+    const StateLevel& to = lm_.levels_[lm_.length(state)];
     const uint64_t x = state - to.first_state;
     if (state != kRoot && (x < to.first[token] || x >= to.first[token + 1]))
       fail("arc_next", arc, "expected a state whose context ends in token " + std::to_string(token) + ", got " + std::to_string(state));

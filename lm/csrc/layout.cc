@@ -91,7 +91,7 @@ void Automaton::lay_out(const Sections& sections) {
   Cut begin("arc_begin", sections.arc_begin);
   Cut shorter("backoff_state", sections.backoff_state);
   for (uint32_t l = 1; l < order; ++l) {
-    Level& own = levels_[l];
+    StateLevel& own = levels_[l];
     own.first = first.take(uint64_t{vocab_size} + 1);
     if (!own.states) continue;
     own.begin = EliasFano("arc_begin", begin.take(EliasFano::words(own.states + 1, own.arcs)), own.states + 1, own.arcs);
@@ -110,7 +110,7 @@ void Automaton::lay_out_columns(const Sections& sections) {
   Cut backoff_cost("backoff_cost", sections.backoff_cost);
   Cut backoff_book("backoff_book", sections.backoff_book);
   for (uint32_t l = 1; l < order; ++l) {
-    Level& own = levels_[l];
+    StateLevel& own = levels_[l];
     const Sizes& sizes = sections.sizes.data[l];
     own.cost = CostColumn("arc_cost", arc_cost.take(CostColumn::bytes(own.arcs, sizes.arc_bits)), sizes.arc_bits,
                           arc_book.take(sizes.arc_entries), sizes.arc_entries);

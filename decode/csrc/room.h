@@ -1,0 +1,27 @@
+// A vector whose new elements are left as they are: for what is written over at once.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace rescore {
+
+template <typename T>
+struct LeaveAsIs : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = LeaveAsIs<U>;
+  };
+  template <typename U>
+  void construct(U*) noexcept {}
+  template <typename U, typename... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U{std::forward<Args>(args)...};
+  }
+};
+
+template <typename T>
+using Room = std::vector<T, LeaveAsIs<T>>;
+
+}  // namespace rescore
