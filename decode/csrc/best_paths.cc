@@ -33,7 +33,7 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
   Child child;
   if (!next(0, child)) return 0;
   for (int found = 0;;) {
-    offer(child.parent);
+    if (found + 1 < out.paths) offer(child.parent);
     const uint32_t prefix = tree_.add(child.parent, child.rank, child.depth);
     opened_.push_back({members_.size(), 0, 0});
     if (child.depth < length) {

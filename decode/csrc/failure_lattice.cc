@@ -71,7 +71,7 @@ void Composer::begin_length(uint32_t length) {
   arc_layer_ = node_layer_ = 0;
   out_->begin[length][0].arc = out_->arcs.size();
   if (length + 1 == lm_->order) return;
-  for (int t = 0; t < layers_; ++t)
+  for (int t = 0, end = ends_ ? layers_ : layers_ - 1; t < end; ++t)
     for (int i = 0; i < (*slots_)[t].count; ++i) ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
   out_->begin[length + 1][0].node = out_->nodes.size();
   if (suffix_[length + 1] == kNone) return;
