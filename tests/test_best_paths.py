@@ -220,11 +220,11 @@ def test_misuse_of_out(change, error, message):
 
 
 def long_lists() -> NGram:
-    """A bigram model of 120 tokens in which every context has an arc for most of them: lists that are kept as bits."""
+    """A bigram model of 640 tokens, of which 24 are contexts with arcs for 548 or 549 of them: lists that are kept as bits."""
     draw = np.random.default_rng(1)
-    arcs = {(): dict(enumerate(draw.random(120).tolist()))}
-    arcs |= {(t,): {u: float(np.float32(draw.random())) for u in range(120) if u % 7 != t % 7} for t in range(120)}
-    return Backoff(120, 2, arcs, {context: 0.5 for context in arcs}).ngram()
+    arcs = {(): dict(enumerate(draw.random(640).tolist()))}
+    arcs |= {(t,): {u: float(np.float32(draw.random())) for u in range(640) if u % 7 != t % 7} for t in range(24)}
+    return Backoff(640, 2, arcs, {context: 0.5 for context in arcs}).ngram()
 
 
 def test_threads_of_python_share_the_pool():
@@ -232,10 +232,18 @@ def test_threads_of_python_share_the_pool():
     draw = np.random.default_rng(0)
     batches = []
     for lattices in (1, 7, 64, 33):
-        ids = np.argsort(draw.random((lattices, 3, 120)), axis=-1)[:, :, :9].astype(np.int32)
-        batches.append((Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), draw.integers(0, 120, (lattices, 1), np.int32)))
-    alone, rescorer = Rescorer(long_lists()), Rescorer(long_lists(), threads=3)
+        ids = np.argsort(draw.random((lattices, 3, 48)), axis=-1)[:, :, :9].astype(np.int32)
+        batches.append((Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), draw.integers(0, 24, (lattices, 1), np.int32)))
+    model = long_lists()
+    alone, rescorer = Rescorer(model), Rescorer(long_lists(), threads=3)
     expected = [alone.paths(*batch, 5).tokens for batch in batches]
+    # Scoring a text finds its arcs by another way than bits.
+    for (sausage, rows), strings in zip(batches, expected):
+        found = alone.paths(sausage, rows, 5).cost
+        head = np.where(strings[:, :, :, None] == sausage.ids[:, None], sausage.cost[:, None], 0).sum((-1, -2))
+        states = np.repeat(model.core.start_batch(rows), 5)
+        score, _ = model.core.score(strings.ravel(), np.arange(0, strings.size + 1, 3), states)
+        assert found.ravel() == pytest.approx(head.ravel() + alone.alpha.ravel()[0] * score.reshape(-1, 3).sum(1), abs=1e-4)
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
             for mine, other in zip(pool.map(lambda batch: rescorer.paths(*batch, 5).tokens, batches), expected):

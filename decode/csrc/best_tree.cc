@@ -6,7 +6,7 @@ namespace rescore {
 namespace {
 
 constexpr int64_t kTaken = INT64_MAX;
-constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 53 bits
+constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 52 bits
 
 }  // namespace
 

@@ -168,8 +168,8 @@ void Composer::weigh_failures(const Part& part) {
   }
 }
 
-// Where else: if context and token are a state together, the arc is the only one to it, and the state backs off to where the
-// arc of the next shorter context leads.
+// Where arcs lead that do not lead where that of the next shorter context does: if context and token are a state together, the
+// arc is the only one to it, and the state backs off to there.
 void Composer::lead_on(const Part& part) {
   const uint32_t end = ends_ ? kNone : (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
   uint32_t count = 0;
