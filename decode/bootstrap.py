@@ -18,7 +18,7 @@ from rescore.decode.run import BASE, ORACLE, DumpResult
 
 RESAMPLES = 2000
 LEVEL = 0.95
-CELLS = 1 << 18  # draws held at once, in some 8 MB
+CELLS = 1 << 16  # draws held at once, in some 2 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

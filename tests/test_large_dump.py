@@ -90,14 +90,14 @@ peaks = []
 for path in sys.argv[1:]:
     assert main(["run", path, "--threads", "1", "--json", "/dev/null"]) == 0
     peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
-print(peaks[1] - peaks[0], file=sys.stderr)
+print(peaks[-1] - peaks[-2], file=sys.stderr)
 """
 
 
 @needs_proc
 def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
-    """The whole verb, intervals and all, on 8,000 and on 32,000 positions."""
-    for rows in (8_000, 32_000):
+    """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run takes room beside what the first left in the heap."""
+    for rows in (32_000, 128_000):
         large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
-    done = subprocess.run([sys.executable, "-c", RUN, str(tmp_path / "8000"), str(tmp_path / "32000")], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", RUN, *(str(tmp_path / rows) for rows in ("32000", "32000", "128000"))], capture_output=True, text=True, check=True)
     assert float(done.stderr.split()[-1]) < BOUND_MB
