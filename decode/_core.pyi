@@ -121,7 +121,7 @@ def encode_costs(cost: NDArray[np.float32], book: NDArray[np.float32]) -> tuple[
 
 def best_paths(
     models: Sequence[Automaton],
-    states: NDArray[np.uint32],  # [J, B]
+    histories: NDArray[np.int32],  # [B, n], padding -1 in front
     ids: NDArray[np.int32],  # [B, T, K], padding -1
     cost: NDArray[np.float32],  # [B, T, K]
     alpha: NDArray[np.float64],  # [J, T]
@@ -139,7 +139,7 @@ def best_paths(
 
 def best_tree(
     models: Sequence[Automaton],
-    states: NDArray[np.uint32],  # [J, B]
+    histories: NDArray[np.int32],  # [B, n], padding -1 in front
     ids: NDArray[np.int32],  # [B, T, K], padding -1
     cost: NDArray[np.float32],  # [B, T, K]
     alpha: NDArray[np.float64],  # [J, T]
@@ -177,7 +177,7 @@ class ContextModel:
 
 def open_tree(
     model: Automaton,
-    states: NDArray[np.uint32],  # [1, B]
+    histories: NDArray[np.int32],  # [B, n], padding -1 in front
     ids: NDArray[np.int32],  # [B, T, K], padding -1
     cost: NDArray[np.float32],  # [B, T, K]
     alpha: NDArray[np.float64],  # [1, T]
@@ -204,7 +204,7 @@ class Normalised:
     def __init__(
         self,
         models: Sequence[Automaton],
-        states: NDArray[np.uint32],  # [J, B]
+        histories: NDArray[np.int32],  # [B, n], padding -1 in front
         ids: NDArray[np.int32],  # [B, T, K], padding -1
         cost: NDArray[np.float32],  # [B, T, K]
         alpha: NDArray[np.float64],  # [J, T]

@@ -22,7 +22,7 @@ NDArrays = tuple[NDArray[Any], ...]
 class Call:
     """One question to a batch of lattices [B, T, K] with histories [B, N - 1].
 
-    public  through `Rescorer`, which checks arrays and looks up the histories' states
+    public  through `Rescorer`, which checks arrays
     again   the same into the arrays of an earlier answer: gives a call without arguments
     native  to the core alone, with what `native_arguments` gave
     public and native return the answer's arrays, in one order
@@ -34,9 +34,9 @@ class Call:
 
 
 def native_arguments(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> tuple[Any, ...]:
-    """What the core is called with: what a caller has whose arrays are right and whose states are known."""
+    """What the core is called with."""
     cores = [model.core for model in rescorer.models]
-    return cores, rescorer.states(histories), batch.ids, batch.cost, alpha_of_slots(rescorer.alpha, batch.slots)
+    return cores, histories, batch.ids, batch.cost, alpha_of_slots(rescorer.alpha, batch.slots)
 
 
 def paths_call(p: int) -> Call:

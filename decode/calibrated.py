@@ -55,9 +55,8 @@ class CalibratedRescorer:
         if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
             why = f"those of {expected} lattices" if self.reads_text else "none: the calibration does not use the running text"
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
-        states = self.model.core.start_batch(np.ascontiguousarray(histories, np.int32), self.threads)
         alpha, weights = self.calibration.weights(sausages.slots)
-        return Trees.of_core(_core.open_tree(self.model.core, states[None], sausages.ids, sausages.cost, alpha, weights, open=self.calibration.open,
+        return Trees.of_core(_core.open_tree(self.model.core, np.ascontiguousarray(histories, np.int32), sausages.ids, sausages.cost, alpha, weights, open=self.calibration.open,
                                              texts=list(texts), strength=self._strength, nodes=n, threads=self.threads))
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:

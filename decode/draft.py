@@ -178,7 +178,7 @@ class Rescorer:
         histories = histories if histories.ndim == 2 else histories[None]
         if histories.ndim != 2 or len(histories) != len(ids):
             raise ValueError(f"history: expected one row for each of {len(ids)} lattices, got shape {list(np.shape(history))}")
-        return self._cores, self.states(histories), ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
+        return self._cores, histories, ids, self._weighed(ids, cost), self._alpha(ids.shape[1])
 
     def _weighed(self, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.float32]:
         """The heads' costs [B, T, K] times their weights; padding stays +inf."""
@@ -210,10 +210,9 @@ def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: 
 
     histories: int32 [B, m], padding -1 in front. The control against which heads are to be measured.
     """
-    states = model.core.start_batch(histories, threads)[None]
     ids, cost = np.full((len(histories), slots, 1), -1, np.int32), np.full((len(histories), slots, 1), np.inf, np.float32)  # no candidates
     none = np.zeros((3, slots))
-    return Trees.of_core(_core.open_tree(model.core, states, ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=n, threads=threads))
+    return Trees.of_core(_core.open_tree(model.core, histories, ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=n, threads=threads))
 
 
 def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64]:

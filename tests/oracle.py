@@ -117,6 +117,12 @@ def padded(batch: list[list[list[tuple[int, float]]]]) -> tuple[np.ndarray, np.n
     return ids, cost
 
 
+def padded_histories(histories: list[list[int]]) -> np.ndarray:
+    """[B, n], padding in front."""
+    most = max(map(len, histories), default=0)
+    return np.array([[-1] * (most - len(history)) + list(history) for history in histories], np.int32).reshape(len(histories), most)
+
+
 def step_weight(head_cost: float, lms: list[Backoff], alphas: list[float], contexts, token: int) -> int:
     total = head_cost
     for lm, alpha, context in zip(lms, alphas, contexts):

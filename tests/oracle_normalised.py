@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from oracle import Backoff, padded
+from oracle import Backoff, padded, padded_histories
 
 from rescore import _core
 
@@ -14,8 +14,7 @@ from rescore import _core
 def normalise(lms, batch, alphas, histories, **options) -> _core.Normalised:
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
-    return _core.Normalised(automata, states, ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]), **options)
+    return _core.Normalised(automata, padded_histories(histories), ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]), **options)
 
 
 def strings(batch) -> tuple[list[list[tuple[int, ...]]], np.ndarray]:

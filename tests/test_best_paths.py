@@ -16,6 +16,7 @@ from oracle import (
     failure_cost,
     models,
     padded,
+    padded_histories,
     sausages,
     unigrams,
 )
@@ -45,9 +46,8 @@ def search(lms, batch, alphas, histories, paths, **options):
     """The core's answer as a list of (cost, tokens) for each lattice."""
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
     alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
-    tokens, path_cost, count = _core.best_paths(automata, states, ids, cost, alpha, paths=paths, **options)
+    tokens, path_cost, count = _core.best_paths(automata, padded_histories(histories), ids, cost, alpha, paths=paths, **options)
     for b, n in enumerate(count):
         assert (tokens[b, n:] == -1).all() and np.isposinf(path_cost[b, n:]).all()
         assert (tokens[b, :n, len(batch[b]) :] == -1).all()
@@ -141,7 +141,7 @@ def test_largest_sizes(data):
     cost = np.sort(draw.exponential(2, (1, 32, 64)), axis=-1).astype(np.float32)
     unigram = data.draw(st.lists(costs, min_size=vocab, max_size=vocab))
     lm = unigrams(unigram).automaton()
-    tokens, path_cost, count = _core.best_paths([lm], np.zeros((1, 1), np.uint32), ids, cost, np.ones((1, 32)), paths=1024)
+    tokens, path_cost, count = _core.best_paths([lm], np.zeros((1, 0), np.int32), ids, cost, np.ones((1, 32)), paths=1024)
     assert count[0] == 1024
     assert len(np.unique(tokens[0], axis=0)) == 1024
     assert (np.diff(path_cost[0]) >= 0).all()
@@ -160,16 +160,16 @@ def test_largest_sizes(data):
         ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, "incompatible function arguments"),
         ({"ids": np.full((1, 1, 1), 99, np.int32)}, IndexError, "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99"),
         ({"ids": np.full((1, 1, 1), -2, np.int32)}, IndexError, "got -2"),
-        ({"states": np.array([[999]], np.uint32)}, ValueError, "state: expected a state below"),
+        ({"histories": np.zeros((2, 1), np.int32)}, ValueError, "histories, one of every lattice: expected 1 entries, got 2"),
         ({"alpha": np.zeros((1, 3))}, ValueError, "alpha, of every slot: expected 1 entries, got 3"),
     ],
 )
 def test_misuse(change, error, message):
     lm = unigrams([1.0] * VOCAB).automaton()
-    call = {"states": np.zeros((1, 1), np.uint32), "ids": np.zeros((1, 1, 1), np.int32), "alpha": np.ones((1, 1)), "paths": 1, **change}
+    call = {"histories": np.zeros((1, 1), np.int32), "ids": np.zeros((1, 1, 1), np.int32), "alpha": np.ones((1, 1)), "paths": 1, **change}
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
     with pytest.raises(error, match=message.replace("(", r"\(")):
-        _core.best_paths([lm], call.pop("states"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
+        _core.best_paths([lm], call.pop("histories"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
 
 
 def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:

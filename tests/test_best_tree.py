@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, best_prefixes, unigrams
+from oracle import FIXED_ONE, best_prefixes, padded_histories, unigrams
 from test_best_paths import VOCAB, padded, problems
 
 from rescore import _core
@@ -31,9 +31,8 @@ def prefixes(tokens, parents, depths, logq, count):
 def search(lms, batch, alphas, histories, nodes, **options):
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
     alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
-    out = _core.best_tree(automata, states, ids, cost, alpha, nodes=nodes, **options)
+    out = _core.best_tree(automata, padded_histories(histories), ids, cost, alpha, nodes=nodes, **options)
     return [prefixes(*(column[b] for column in out)) for b in range(len(batch))]
 
 

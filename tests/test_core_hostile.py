@@ -68,19 +68,20 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
     lattices = 2
     ids = np.argsort(draw.random((lattices, 4, VOCAB)), axis=-1)[:, :, :5].astype(np.int32)
     cost = np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32)
-    states = draw.integers(0, lm.num_states, (1, lattices)).astype(np.uint32)
+    states = draw.integers(0, lm.num_states, lattices).astype(np.uint32)
+    histories = draw.integers(0, VOCAB, (lattices, 2)).astype(np.int32)
     calls = [
         lambda: lm.start(np.array([0, 3, 2], np.int32)),
-        lambda: lm.start_batch(draw.integers(0, VOCAB, (3, 2)).astype(np.int32)),
-        lambda: lm.score(draw.integers(0, VOCAB, 6).astype(np.int32), np.array([0, 2, 6], np.int64), states[0]),
-        lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0, 0])),
-        lambda: lm.distribution(int(states[0, 0])),
-        lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, threads=2),
-        lambda: _core.best_paths([lm], states, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
-        lambda: _core.best_tree([lm], states, ids, cost, np.ones((1, 4)), nodes=40),
-        lambda: _core.open_tree(lm, states, ids, cost, np.ones((1, 4)), np.zeros((3, 4)), open=True, texts=[running_text()] * 2, strength=np.ones(3), nodes=40),
-        lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), threads=2), draw),
-        lambda: walk_normalised(_core.Normalised([lm], states, ids, cost, np.ones((1, 4)), local=True), draw),
+        lambda: lm.start_batch(histories),
+        lambda: lm.score(draw.integers(0, VOCAB, 6).astype(np.int32), np.array([0, 2, 6], np.int64), states),
+        lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
+        lambda: lm.distribution(int(states[0])),
+        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, threads=2),
+        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
+        lambda: _core.best_tree([lm], histories, ids, cost, np.ones((1, 4)), nodes=40),
+        lambda: _core.open_tree(lm, histories, ids, cost, np.ones((1, 4)), np.zeros((3, 4)), open=True, texts=[running_text()] * 2, strength=np.ones(3), nodes=40),
+        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), threads=2), draw),
+        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), local=True), draw),
     ]
     for call in calls:
         try:

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import padded
+from oracle import padded, padded_histories
 from oracle_normalised import Enumerated, normalise, strings
 from test_best_paths import problems
 
@@ -108,8 +108,7 @@ def test_agrees_with_the_searches(problem):
     lms, batch, alphas, histories, _ = problem
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    states = np.array([[a.start(np.array(h, np.int32)) for h in histories] for a in automata], np.uint32).reshape(len(lms), len(batch))
-    call = automata, states, ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    call = automata, padded_histories(histories), ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
     pushed, local = _core.Normalised(*call), _core.Normalised(*call, local=True)
     tokens, path_cost, count = _core.best_paths(*call, paths=256)
     logq = pushed.logq(tokens)

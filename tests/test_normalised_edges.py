@@ -76,11 +76,11 @@ def test_the_largest_uniform_draws_a_candidate_with_mass():
 def test_the_arrays_are_copied_and_the_models_kept():
     lm = unigrams([1.0, 2.0]).automaton()
     ids, cost = np.array([[[0, 1]]], np.int32), np.zeros((1, 1, 2), np.float32)
-    states, alpha = np.zeros((1, 1), np.uint32), np.ones((1, 1))
+    histories, alpha = np.zeros((1, 0), np.int32), np.ones((1, 1))
     for local in (False, True):
-        lattice = _core.Normalised([lm], states, ids.copy(), cost, alpha, local=local)
+        lattice = _core.Normalised([lm], histories, ids.copy(), cost, alpha, local=local)
         other = ids.copy()
-        changed = _core.Normalised([unigrams([1.0, 2.0]).automaton()], states, other, cost, alpha, local=local)
+        changed = _core.Normalised([unigrams([1.0, 2.0]).automaton()], histories, other, cost, alpha, local=local)
         other[:] = 10**6
         draft = np.array([[[1]]], np.int32)
         assert np.array_equal(changed.rows(draft), lattice.rows(draft))
@@ -129,7 +129,7 @@ def test_misuse(worked, call, error, message):
 
 def test_misuse_of_the_core():
     lm = unigrams([1.0] * VOCAB).automaton()
-    arrays = {"states": np.zeros((1, 2), np.uint32), "ids": np.zeros((2, 3, 1), np.int32), "cost": np.zeros((2, 3, 1), np.float32), "alpha": np.ones((1, 3))}
+    arrays = {"histories": np.zeros((2, 0), np.int32), "ids": np.zeros((2, 3, 1), np.int32), "cost": np.zeros((2, 3, 1), np.float32), "alpha": np.ones((1, 3))}
     for local in (False, True):
         with pytest.raises(IndexError, match="lattice 1, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99"):
             _core.Normalised([lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local)
@@ -154,5 +154,5 @@ def test_no_paths_and_no_lattices():
     lm = unigrams([1.0] * VOCAB)
     lattice = normalise([lm], [[[(0, 1.0)]]], [[1.0]], [[]])
     assert lattice.sample(np.zeros((1, 0, 1)))[1].shape == (1, 0, 1, 1)
-    empty = _core.Normalised([lm.automaton()], np.zeros((1, 0), np.uint32), np.zeros((0, 2, 3), np.int32), np.zeros((0, 2, 3), np.float32), np.ones((1, 2)))
+    empty = _core.Normalised([lm.automaton()], np.zeros((0, 0), np.int32), np.zeros((0, 2, 3), np.int32), np.zeros((0, 2, 3), np.float32), np.ones((1, 2)))
     assert empty.log_mass.shape == (0,) and empty.rows(np.zeros((0, 4, 2), np.int32)).shape == (0, 4, 2, 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import FIXED_ONE, model_prefixes, models, padded, sausages, unigrams
+from oracle import FIXED_ONE, model_prefixes, models, padded, padded_histories, sausages, unigrams
 from running_text import Text
 from test_best_tree import prefixes
 
@@ -63,10 +63,10 @@ def search(problem, nodes, threads=1, copies=1):
     lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
     ids, cost = padded([sausage] * copies)
     automaton = lm.automaton()
-    states = np.full((1, copies), automaton.start(np.array(history, np.int32)), np.uint32)
+    histories = padded_histories([history] * copies)
     text = _core.ContextModel(order=len(strength or [1]))
     text.extend(np.array(history, np.int32))
-    return _core.open_tree(automaton, states, ids, cost, np.array([alpha]), np.array([head, prior, floor]), open=opened,
+    return _core.open_tree(automaton, histories, ids, cost, np.array([alpha]), np.array([head, prior, floor]), open=opened,
                            texts=[text] * copies if strength else [], strength=np.array(strength or [1.0]), nodes=nodes, threads=threads)
 
 
@@ -114,7 +114,7 @@ def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
 
 def test_a_text_does_not_grow_while_it_is_searched():
     text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
-    rows = {"states": np.zeros((1, 64), np.uint32), "ids": np.zeros((64, 8, 1), np.int32), "cost": np.ones((64, 8, 1), np.float32)}
+    rows = {"histories": np.zeros((64, 0), np.int32), "ids": np.zeros((64, 8, 1), np.int32), "cost": np.ones((64, 8, 1), np.float32)}
     search = threading.Thread(target=lambda: [call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)])
     search.start()
     refused = ""
@@ -133,10 +133,9 @@ def test_a_text_does_not_grow_while_it_is_searched():
 @given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
 def test_model_alone_equals_enumeration(lm, history, slots, nodes):
     automaton = lm.automaton()
-    states = np.full((1, 2), automaton.start(np.array(history, np.int32)), np.uint32)
     ids, cost = np.full((2, slots, 1), -1, np.int32), np.full((2, slots, 1), np.inf, np.float32)
     none = np.zeros((3, slots))
-    out = _core.open_tree(automaton, states, ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=nodes, threads=2)
+    out = _core.open_tree(automaton, padded_histories([history] * 2), ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=nodes, threads=2)
     wanted = model_prefixes(lm, tuple(history), slots, nodes)
     for b in range(2):
         found = prefixes(*(column[b] for column in out))
@@ -145,9 +144,9 @@ def test_model_alone_equals_enumeration(lm, history, slots, nodes):
 
 def call(**changes):
     lm = unigrams([1.0] * VOCAB)
-    values = {"model": lm.automaton(), "states": np.zeros((1, 1), np.uint32), "ids": np.zeros((1, 2, 1), np.int32), "cost": np.ones((1, 2, 1), np.float32),
+    values = {"model": lm.automaton(), "histories": np.zeros((1, 0), np.int32), "ids": np.zeros((1, 2, 1), np.int32), "cost": np.ones((1, 2, 1), np.float32),
               "alpha": np.ones((1, 2)), "weights": np.ones((3, 2)), "open": True, "texts": [], "strength": np.ones(2), "nodes": 4} | changes  # fmt: skip
-    first = [values.pop(name) for name in ("model", "states", "ids", "cost", "alpha", "weights")]
+    first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
     return _core.open_tree(*first, **values)
 
 
@@ -161,7 +160,7 @@ def text_of(*tokens):
     "changes, error, message",
     [
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
-        ({"states": np.full((1, 1), 5, np.uint32)}, ValueError, "state: expected a state below 1, got 5"),
+        ({"histories": np.zeros((2, 0), np.int32)}, ValueError, "histories, one of every lattice: expected 1 entries, got 2"),
         ({"ids": np.full((1, 2, 1), VOCAB, np.int32)}, IndexError, "expected a token id below the model's vocabulary size 5, got 5"),
         ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
         ({"weights": np.ones((3, 3))}, ValueError, "weights, of every slot: expected 2 entries, got 3"),

@@ -30,25 +30,26 @@ struct Batch {
   Models models;
   const int32_t* ids;
   const float* cost;
-  const uint32_t* states;
-  size_t rows, slots, width;
+  const int32_t* histories;
+  size_t rows, slots, width, context;
 
-  Batch(const ModelList& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha)
-      : ids(ids.data()), cost(cost.data()), states(states.data()), rows(ids.shape(0)), slots(ids.shape(1)), width(ids.shape(2)) {
+  Batch(const ModelList& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha)
+      : ids(ids.data()),
+        cost(cost.data()),
+        histories(histories.data()),
+        rows(ids.shape(0)),
+        slots(ids.shape(1)),
+        width(ids.shape(2)),
+        context(histories.shape(1)) {
     expect_range("slots T", slots, 1, kMaxSlots);
     expect_range("candidates K", width, 1, kMaxCandidates);
     expect_size("cost", cost.size(), ids.size());
-    expect_size("states, of every model", states.shape(0), lms.count);
-    if (lms.count) expect_size("states, of every lattice", states.shape(1), rows);
+    expect_size("histories, one of every lattice", histories.shape(0), rows);
     expect_size("alpha, of every model", alpha.shape(0), lms.count);
     if (lms.count) expect_size("alpha, of every slot", alpha.shape(1), slots);
     models.slots = static_cast<int>(slots);
     models.alpha = alpha.data();
-    for (; models.count < static_cast<int>(lms.count); ++models.count) {
-      const Automaton& lm = lms.model[models.count]->lm();
-      models.lm[models.count] = &lm;
-      for (size_t b = 0; b < rows; ++b) expect_state(lm, states.data()[models.count * rows + b]);
-    }
+    for (; models.count < static_cast<int>(lms.count); ++models.count) models.lm[models.count] = &lms.model[models.count]->lm();
   }
 
   Sausage sausage(int64_t b) const {
@@ -63,7 +64,7 @@ struct Batch {
 
   States start(int64_t b) const {
     States start{};
-    for (int j = 0; j < models.size(); ++j) start[j] = states[j * rows + b];
+    for (int j = 0; j < models.size(); ++j) start[j] = start_of_row(*models.lm[j], histories + b * context, context);
     return start;
   }
 };

@@ -69,12 +69,7 @@ nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads
   const Automaton& lm = model.lm();
   {
     nb::gil_scoped_release release;
-    parallel_for(rows, threads, [&](int64_t b) {
-      const int32_t* row = histories.data() + b * width;
-      size_t first = 0;  // padding -1 comes first in a history shorter than the row
-      while (first < width && row[first] == -1) ++first;
-      states.data[b] = lm.start(row + first, width - first);
-    });
+    parallel_for(rows, threads, [&](int64_t b) { states.data[b] = start_of_row(lm, histories.data() + b * width, width); });
   }
   return states.array;
 }

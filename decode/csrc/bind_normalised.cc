@@ -22,12 +22,12 @@ constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores st
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
 class Normalised {
  public:
-  Normalised(const nb::list& models, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
+  Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
              double temperature, bool local, size_t transitions, int threads)
-      : batch_(ModelList(models), states, ids, cost, alpha),
+      : batch_(ModelList(models), histories, ids, cost, alpha),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
-        states_(states.data(), states.data() + states.size()),
+        histories_(histories.data(), histories.data() + histories.size()),
         alpha_(alpha.data(), alpha.data() + alpha.size()),
         temperature_(temperature),
         local_(local) {
@@ -37,11 +37,11 @@ class Normalised {
     for (const nb::handle model : models) kept_.push_back(nb::borrow(model));
     batch_.ids = ids_.data();
     batch_.cost = cost_.data();
-    batch_.states = states_.data();
+    batch_.histories = histories_.data();
     batch_.models.alpha = alpha_.data();
     nb::gil_scoped_release release;
     if (local) {
-      for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b);  // which checks it
+      for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b), batch_.start(b);  // which check them
     } else {
       push_all(transitions, threads);
     }
@@ -164,7 +164,7 @@ class Normalised {
   Batch batch_;
   const std::vector<int32_t> ids_;
   const std::vector<float> cost_;
-  const std::vector<uint32_t> states_;
+  const std::vector<int32_t> histories_;
   const std::vector<double> alpha_;
   std::vector<nb::object> kept_;  // the models
   const double temperature_;
@@ -176,8 +176,8 @@ class Normalised {
 
 void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
-      .def(nb::init<const nb::list&, In<uint32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
-           "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
+      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
+           "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
            nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMaxTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)

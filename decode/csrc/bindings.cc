@@ -21,9 +21,9 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object best_paths(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int paths, bool epsilon,
+nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int paths, bool epsilon,
                       int threads, const nb::object& out) {
-  const Batch batch(ModelList(lms), states, ids, cost, alpha);
+  const Batch batch(ModelList(lms), histories, ids, cost, alpha);
   expect_range("paths p", paths, 1, 1024);
   expect_range("threads", threads, 1, 1024);
   if (epsilon && batch.models.size() > 1) throw nb::value_error("epsilon semantics: expected one model, got several; use failure semantics");
@@ -42,9 +42,9 @@ nb::object best_paths(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3
   return out.is_none() ? nb::make_tuple(tokens.array, costs.array, counts.array) : out;
 }
 
-nb::object best_tree(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes, int threads,
+nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes, int threads,
                      const nb::object& out) {
-  const Batch batch(ModelList(lms), states, ids, cost, alpha);
+  const Batch batch(ModelList(lms), histories, ids, cost, alpha);
   return trees(batch.rows, nodes, threads, out, [&](int64_t b, TreeOutput tree) {
     thread_local LatticeTreeSearch search;
     return search.run(batch.models, batch.sausage(b), batch.start(b), tree);
@@ -52,9 +52,9 @@ nb::object best_tree(const nb::list& lms, In<uint32_t, 2> states, In<int32_t, 3>
 }
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice.
-nb::object open_tree(const Model& model, In<uint32_t, 2> states, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
+nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, In<double, 2> weights, bool open,
                      const std::vector<const ContextModel*>& texts, In<double, 1> strength, int nodes, int threads) {
-  const Batch batch(ModelList(model), states, ids, cost, alpha);
+  const Batch batch(ModelList(model), histories, ids, cost, alpha);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, of every slot", weights.shape(1), batch.slots);
@@ -86,10 +86,10 @@ NB_MODULE(_core, m) {
   bind_context_model(m);
   bind_counting(m);
   bind_levels(m);
-  m.def("best_paths", &best_paths, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
+  m.def("best_paths", &best_paths, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::kw_only(), "paths"_a, "epsilon"_a = false, "threads"_a = 1, "out"_a = nb::none());
-  m.def("best_tree", &best_tree, "models"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
+  m.def("best_tree", &best_tree, "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::kw_only(), "nodes"_a, "threads"_a = 1, "out"_a = nb::none());
-  m.def("open_tree", &open_tree, "model"_a, nb::arg("states").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
+  m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
         nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(), "open"_a, "texts"_a, nb::arg("strength").noconvert(), "nodes"_a, "threads"_a = 1);
 }

@@ -29,6 +29,12 @@ inline void expect_state(const Automaton& lm, uint64_t state) {
     throw nb::value_error(("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
 }
 
+// The state of a history of at most `size` tokens; padding -1 comes first in a shorter one.
+inline uint32_t start_of_row(const Automaton& lm, const int32_t* row, size_t size) {
+  while (size && *row == -1) ++row, --size;
+  return lm.start(row, size);
+}
+
 // Automaton, and the functions that make its arrays.
 void bind_model(nb::module_& m);
 
