@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from oracle import Backoff, padded, padded_histories
+from oracle import FIXED_ONE, Backoff, padded, padded_histories, path_weight
 
 from rescore import _core
 
@@ -32,13 +32,17 @@ def log_sum(scores) -> float:
     return most + math.log(math.fsum(math.exp(score - most) for score in scores))
 
 
-def step_costs(sausage, ranks, lms: list[Backoff], alphas, history) -> list[float]:
-    """Rescored cost of every token of a string, in nats; alphas [J][T]."""
+def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
+    """Rescored cost of every token of a string, in nats; alphas [J][T]. Unless local, a path's weights, as the best paths are searched by."""
     contexts = [lm.context(tuple(history)) for lm in lms]
     costs = []
     for t, rank in enumerate(ranks):
         token, cost = sausage[t][rank]
-        costs.append(cost + sum(alpha[t] * lm.cost(context, token) for alpha, lm, context in zip(alphas, lms, contexts)))
+        own = [alpha[t] for alpha in alphas]
+        if local:
+            costs.append(cost + sum(weight * lm.cost(context, token) for weight, lm, context in zip(own, lms, contexts)))
+        else:
+            costs.append(path_weight(cost, lms, own, contexts, token) / FIXED_ONE)
         contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
     return costs
 
@@ -49,7 +53,7 @@ class Enumerated:
     def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
         self.widths = [len(slot) for slot in sausage]
         every = itertools.product(*map(range, self.widths))
-        steps = {ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history)] for ranks in every}
+        steps = {ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history, local=local)] for ranks in every}
         if local:  # a step's weight is divided by those of its slot
             steps = {ranks: [s - self._of_slot(steps, ranks, t) for t, s in enumerate(own)] for ranks, own in steps.items()}
         score = {ranks: math.fsum(own) for ranks, own in steps.items()}

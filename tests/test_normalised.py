@@ -88,7 +88,7 @@ def test_worked_example(worked):
     after_cristiano = 0.5 * 0.8 * after_ronaldo + 0.4 * (2 / 9 * 0.1) * after_messi
     mass = 0.5 * 0.1 * after_lionel + 0.4 * 0.1 * after_cristiano
     assert float(lattice.log_mass) == pytest.approx(math.log(mass), abs=1e-6)
-    assert int(lattice.states) == 6  # the start; Lionel, Cristiano; Lionel Messi, Messi, the root
+    assert int(lattice.states) == 7  # the start; Lionel, Cristiano, the root; Lionel Messi, Messi, the root
     draft = np.array([[example.LIONEL, example.MESSI, example.SCORED]], np.int32)
     rows = lattice.rows(draft)[0]
     assert rows[0] == pytest.approx([0.05 * after_lionel / mass, 0.04 * after_cristiano / mass], abs=1e-6)

@@ -12,10 +12,7 @@ int PathSearch::run(const Models& models, const Sausage& sausage, const States& 
   if (length == 0) return 0;
   semantics_ = semantics;
   read_slots(sausage, slots_);
-  if (models.size() == 1)
-    composer_.run(*models.lm[0], sausage, slots_, start[0], {models.weights(0), true}, semantics == Semantics::kEpsilon, lattice_);
-  else
-    product_.run(models, sausage, slots_, start, lattice_);
+  product_.run(models, sausage, slots_, start, semantics == Semantics::kEpsilon, lattice_);
   completions_.run(lattice_, slots_, length, semantics);
   return search(sausage, out);
 }

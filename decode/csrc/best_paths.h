@@ -49,7 +49,6 @@ class PathSearch {
 
   Semantics semantics_;
   Slots slots_;
-  Composer composer_;
   Product product_;
   FailureLattice lattice_;
   Completions completions_;

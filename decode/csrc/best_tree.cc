@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "log_sum.h"
+
 namespace rescore {
 namespace {
 
@@ -41,14 +43,15 @@ void LatticeTreeSearch::open(uint32_t prefix, const Child& child) {
   std::fill_n(keys, width_, kTaken);
   // The softmax over the slot's candidates, in nats.
   const int count = slots_[own.depth].count;
-  const Fixed least = *std::min_element(weight.begin(), weight.begin() + count);
-  if (least >= kImpossible) return;
-  double total = 0;
+  std::array<double, kMaxCandidates> nats;
+  nats.fill(INFINITY);
   for (int rank = 0; rank < count; ++rank)
-    if (weight[rank] < kImpossible) total += std::exp((least - weight[rank]) / kFixedOne);
-  const Fixed log_total = to_fixed(std::log(total));
+    if (weight[rank] < kImpossible) nats[rank] = weight[rank] / kFixedOne;
+  const double sum = log_sum(nats.data(), width_);
+  if (std::isinf(sum)) return;
+  const Fixed all = std::llrint(sum * kFixedOne);  // ln 64 below the least weight at most
   for (int rank = 0; rank < count; ++rank)
-    if (weight[rank] < kImpossible) keys[rank] = (weight[rank] - least + log_total) << kRankBits | rank;
+    if (weight[rank] < kImpossible) keys[rank] = (weight[rank] - all) << kRankBits | rank;
 }
 
 // Few of a prefix's children are ever taken, so they are not sorted.

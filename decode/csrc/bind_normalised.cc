@@ -17,13 +17,14 @@ using namespace nb::literals;
 
 namespace {
 
+constexpr size_t kMostArcs = size_t{1} << 25;  // of a batch: 0.8 GB
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
 
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
 class Normalised {
  public:
   Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
-             double temperature, bool local, size_t transitions, int threads)
+             double temperature, bool local, size_t arcs, int threads)
       : batch_(ModelList(models), histories, ids, cost, alpha),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
@@ -43,13 +44,13 @@ class Normalised {
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b), batch_.start(b);  // which check them
     } else {
-      push_all(transitions, threads);
+      push_all(arcs, threads);
     }
   }
 
   Out<double> log_mass() const {
     auto out = make<double>({pushed_.size()});
-    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].log_mass;
+    for (size_t b = 0; b < pushed_.size(); ++b) out.data[b] = pushed_[b].log_mass();
     return out.array;
   }
 
@@ -108,15 +109,14 @@ class Normalised {
   }
 
  private:
-  void push_all(size_t transitions, int threads) {
+  void push_all(size_t arcs, int threads) {
     pushed_.resize(batch_.rows);
     std::atomic<size_t> together{0};
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       thread_local Pushing pushing;
-      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_, transitions);
-      if ((together += pushed_[b].logq.size()) > transitions)
-        throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
-                                " transitions together; normalise fewer lattices at once, or locally");
+      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_);
+      if ((together += pushed_[b].of_arc.size()) > arcs)
+        throw std::length_error("the compositions of the batch have more than " + std::to_string(arcs) + " arcs together; normalise fewer lattices at once, or locally");
     });
   }
 
@@ -178,7 +178,7 @@ void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
       .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
            "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
-           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMaxTransitions, "threads"_a = 1)
+           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "arcs"_a = kMostArcs, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)

@@ -24,25 +24,16 @@ void Completions::last_layer(int length) {
 }
 
 void Completions::layer(int t, int width) {
-  const size_t size = row_size(width);
-  size_t shorter = 0, own = 0;  // where the rows of the next shorter contexts begin, and of these
-  for (uint32_t l = 0; l < lattice_->lengths; ++l) {
-    const auto [first, first_arc] = lattice_->begin[l][t];
-    const auto [end, end_arc] = lattice_->begin[l][t + 1];
-    for (uint32_t arc = first_arc; arc < end_arc; ++arc) {
+  const auto arcs = [&](uint32_t first, uint32_t end) {
+    for (uint32_t arc = first; arc < end; ++arc) {
       const FailureLattice::Arc& one = lattice_->arcs[arc];
       of_arc_[arc] = possible(one.weight) ? one.weight + of_node_[one.target] : kImpossible;
     }
-    if (rows_.size() < own + (end - first) * size) rows_.resize(own + (end - first) * size);
-    for (uint32_t node = first; node < end; ++node) {
-      const FailureLattice::Node& one = lattice_->nodes[node];
-      const size_t behind = l ? shorter + (one.backoff - lattice_->begin[l - 1][t].node) * size : 0;
-      const Fixed least = fill(one, &rows_[behind], width, &rows_[own + (node - first) * size]);
-      of_node_[node] = possible(least) ? least : kImpossible;
-    }
-    shorter = own;
-    own += (end - first) * size;
-  }
+  };
+  layer_rows(*lattice_, t, width, rows_, arcs, [&](uint32_t node, const Fixed* shorter, Fixed* row) {
+    const Fixed least = fill(lattice_->nodes[node], shorter, width, row);
+    of_node_[node] = possible(least) ? least : kImpossible;
+  });
 }
 
 // The row of a node, and the least of it.

@@ -3,8 +3,7 @@
 
 #include <vector>
 
-#include "backoff_row.h"
-#include "failure_lattice.h"
+#include "layer_rows.h"
 
 namespace rescore {
 

@@ -131,7 +131,7 @@ void Composer::match_lists(Part& part) {
     part.arcs += count_ones(own.tokens);
   }
   for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);
-  expect_transitions(part.first_arc + part.arcs, kMaxTransitions, arc_layer_);
+  expect_transitions(part.first_arc + part.arcs, arc_layer_);
 }
 
 void Composer::match_roots(Part& part) {

@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <limits>
 
+#include "log_sum.h"
+
 namespace rescore {
 namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // ln 0
+
+// Of a weight of a composition, in nats over the temperature.
+double scaled(Fixed weight, double temperature) { return possible(weight) ? weight / kFixedOne / temperature : -kNever; }
 
 // ln of a weight: -cost / temperature.
 double score(double cost, double temperature) { return std::fabs(cost) <= kMaxWeight ? -cost / temperature : kNever; }
@@ -24,64 +29,67 @@ double normalise(double* scores, int count) {
 
 }  // namespace
 
-PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most) {
-  read_slots(sausage, slots_);
-  length_ = sausage.length();
-  width_ = sausage.width;
+void PushedLattice::row(uint32_t node, int count, const double* shorter, double* row) const {
+  const FailureLattice::Node& own = lattice.nodes[node];
+  const double* arc = &of_arc[own.first_arc];
+  std::fill(row + count, row + row_size(width), -kNever);
+  if (own.backoff == kNone) {
+    std::copy_n(arc, count, row);
+    return;
+  }
+  const double failure = scaled(own.backoff_weight, temperature);
+  for (int i = 0; i < count; ++i) row[i] = shorter[i] + failure;
+  for (uint64_t tokens = own.tokens; tokens; tokens &= tokens - 1) row[__builtin_ctzll(tokens)] = *arc++;
+}
+
+PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature) {
   PushedLattice out;
-  if (!length_) return out;
-  forward(models, sausage, start, temperature, most);
-  out.log_mass = backward();
-  out.nodes = layers_.size();
-  out.logq.assign(logq_.begin(), logq_.begin() + static_cast<size_t>(out.nodes) * width_);
-  out.target.assign(target_.begin(), target_.begin() + static_cast<size_t>(out.nodes) * width_);
+  const int length = sausage.length();
+  if (!length) return out;
+  read_slots(sausage, slots_);
+  product_.run(models, sausage, slots_, start, false, lattice_);
+  out.temperature = temperature;
+  out.width = sausage.width;
+  out.lattice = lattice_;
+  out.of_arc.resize(lattice_.arcs.size());
+  out.of_node.resize(lattice_.nodes.size());  // those after the last slot cost nothing
+  out.place.resize(static_cast<size_t>(length) * out.width);
+  for (int t = length - 1; t >= 0; --t) layer(t, out);
   return out;
 }
 
-// Every node is expanded once; what stands in logq_ are scores yet. After the last slot there are no nodes: the model's
-// states do not matter any more.
-void Pushing::forward(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most) {
-  for (int j = 0; j < models.size(); ++j) caches_[j].clear();
-  layers_.clear(models.size());
-  layers_.begin();
-  layers_.add(start);
-  for (int t = 0; t < length_; ++t) {
-    const uint32_t first = layers_.first(t), last = layers_.size();
-    const size_t transitions = static_cast<size_t>(last) * width_;
-    expect_transitions(transitions, most, t);
-    if (logq_.size() < transitions) {
-      logq_.resize(transitions);
-      target_.resize(transitions);
+void Pushing::layer(int t, PushedLattice& out) {
+  const Slot& slot = slots_[t];
+  for (int rank = 0; rank < slot.count; ++rank) out.place[t * out.width + rank] = slot.place(rank);
+  const auto arcs = [&](uint32_t first, uint32_t end) {
+    for (uint32_t arc = first; arc < end; ++arc) {
+      const FailureLattice::Arc& one = lattice_.arcs[arc];
+      out.of_arc[arc] = possible(one.weight) ? scaled(one.weight, out.temperature) + out.of_node[one.target] : -kNever;
     }
-    if (t + 1 < length_) layers_.begin();
-    for (uint32_t node = first; node < last; ++node) expand_node(node, t, models, sausage, temperature);
-  }
+  };
+  layer_rows(lattice_, t, out.width, rows_, arcs, [&](uint32_t node, const double* shorter, double* row) {
+    out.row(node, slot.count, shorter, row);
+    out.of_node[node] = log_sum(row, out.width);
+    ++out.nodes;
+  });
 }
 
-void Pushing::expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, double temperature) {
-  const size_t row = static_cast<size_t>(node) * width_;
-  expand(models, sausage, slots_[t], t, layers_.states(node), caches_, expansion_);
-  for (int rank = 0; rank < slots_[t].count; ++rank) logq_[row + rank] = score(expansion_.cost[rank], temperature);
-  std::fill(logq_.begin() + row + slots_[t].count, logq_.begin() + row + width_, kNever);
-  if (t + 1 == length_) return;
-  for (int rank = 0; rank < slots_[t].count; ++rank)
-    if (logq_[row + rank] != kNever)
-      target_[row + rank] = layers_.target(models, expansion_.arcs(rank, models.size()), sausage.slot_ids(t)[rank]);
+const double* PushedWalk::row(int t) {
+  std::array<uint32_t, kMaxOrder> chain;
+  int length = 0;
+  for (uint32_t node = node_; node != kNone; node = lattice_.lattice.nodes[node].backoff) chain[length++] = node;
+  const int count = sausage_.candidates(t);
+  std::array<double, kMaxCandidates> cost;
+  while (length--) lattice_.row(chain[length], count, cost.data(), cost.data());
+  const double all = lattice_.of_node[node_];
+  const uint8_t* place = &lattice_.place[static_cast<size_t>(t) * lattice_.width];
+  for (int rank = 0; rank < count; ++rank) logq_[rank] = std::isinf(all) ? kNever : all - cost[place[rank]];
+  return logq_.data();
 }
 
-// Layer by layer from the last: the ln of the mass of all completions of every node, which is what its row is divided by.
-double Pushing::backward() {
-  mass_.resize(layers_.size());
-  for (int t = length_ - 1; t >= 0; --t) {
-    for (uint32_t node = layers_.first(t); node < layers_.first(t + 1); ++node) {
-      const size_t row = static_cast<size_t>(node) * width_;
-      if (t + 1 < length_)
-        for (int rank = 0; rank < slots_[t].count; ++rank)
-          if (logq_[row + rank] != kNever) logq_[row + rank] += mass_[target_[row + rank]];
-      mass_[node] = normalise(&logq_[row], slots_[t].count);
-    }
-  }
-  return mass_[0];
+void PushedWalk::take(int t, int rank) {
+  const int place = lattice_.place[static_cast<size_t>(t) * lattice_.width + rank];
+  lattice_.lattice.find(node_, place, true, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
 }
 
 LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature, Caches& caches)

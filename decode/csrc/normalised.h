@@ -10,55 +10,58 @@
 #include <array>
 #include <vector>
 
-#include "layers.h"
+#include "layer_rows.h"
+#include "product_lattice.h"
 
 namespace rescore {
 
-// The composition with its weights pushed.
+// The composition with its weights pushed. Costs here are divided by the temperature; +inf: impossible.
 struct PushedLattice {
-  double log_mass = 0;  // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible
-  uint32_t nodes = 0;
-  // Node 0 is the start. Node n's transition on rank k is at n * width + k; there is none where logq is -inf.
-  std::vector<double> logq;
-  std::vector<uint32_t> target;  // unused for the last slot
+  double temperature = 1;
+  int width = 0;
+  FailureLattice lattice{};
+  std::vector<double> of_arc;   // of an arc and all completions behind it together
+  std::vector<double> of_node;  // of all completions of a node
+  std::vector<uint8_t> place;   // [slots, width]: of candidates by rank, among their slot's tokens
+
+  size_t nodes = 0;             // that have arcs
+
+  // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible.
+  double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
+  // A node's row [row_size(width)]: by place, what goes on with a token and all that may follow it cost together, from that of
+  // the next shorter context, which may be the same array.
+  void row(uint32_t node, int count, const double* shorter, double* row) const;
 };
 
 // The two passes of pushing, with room that is kept from one lattice to the next.
 class Pushing {
  public:
-  // std::length_error beyond `most` transitions.
-  PushedLattice run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most);
+  PushedLattice run(const Models& models, const Sausage& sausage, const States& start, double temperature);
 
  private:
-  void forward(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most);
-  void expand_node(uint32_t node, int t, const Models& models, const Sausage& sausage, double temperature);
-  double backward();
+  void layer(int t, PushedLattice& out);
 
-  int length_ = 0;
-  int width_ = 0;
   Slots slots_;
-  Caches caches_;
-  Layers layers_;
-  Expansion expansion_;
-  std::vector<double> logq_;  // scores, until the backward pass
-  std::vector<uint32_t> target_;
-  std::vector<double> mass_;
+  Product product_;
+  FailureLattice lattice_;
+  std::vector<double> rows_;
 };
 
 // A path through a pushed lattice.
 class PushedWalk {
  public:
-  PushedWalk(const PushedLattice& lattice, const Sausage& sausage) : lattice_(lattice), width_(sausage.width) {}
+  PushedWalk(const PushedLattice& lattice, const Sausage& sausage) : lattice_(lattice), sausage_(sausage), node_(lattice.lattice.start) {}
 
   // ln q of the candidates of slot t, [width], after the tokens taken so far.
-  const double* row(int) const { return &lattice_.logq[static_cast<size_t>(node_) * width_]; }
+  const double* row(int t);
   // Goes on with a candidate whose ln q is not -inf.
-  void take(int, int rank) { node_ = lattice_.target[static_cast<size_t>(node_) * width_ + rank]; }
+  void take(int t, int rank);
 
  private:
   const PushedLattice& lattice_;
-  const int width_;
-  uint32_t node_ = 0;
+  const Sausage& sausage_;
+  uint32_t node_;
+  std::array<double, kMaxCandidates> logq_;
 };
 
 // What the paths of a lattice that is normalised locally share.

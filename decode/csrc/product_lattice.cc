@@ -4,7 +4,14 @@
 
 namespace rescore {
 
-void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out) {
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, FailureLattice& out) {
+  if (models.size() == 1)
+    composer_.run(*models.lm[0], sausage, slots, start[0], {models.weights(0), true}, ends, out);
+  else
+    multiply(models, sausage, slots, start, out);
+}
+
+void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out) {
   const int length = sausage.length();
   factors_.resize(models.size());
   States first{};
@@ -31,7 +38,7 @@ void Product::run(const Models& models, const Sausage& sausage, const Slots& slo
         out.arcs.push_back({row_.weight[i], can ? layers_.intern(row_.target[i]) : kNone});
       }
     }
-    expect_transitions(out.arcs.size(), kMaxTransitions, t);
+    expect_transitions(out.arcs.size(), t);
   }
   out.begin[0][length] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
   out.nodes.push_back({0, static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});

@@ -1,5 +1,5 @@
-// The composition of a sausage with several automata, or with none: a node for each tuple of nodes of the compositions with
-// one, each with an arc for every token.
+// The composition of a sausage with any number of automata. Unless it is one, there is a node for each tuple of nodes of the
+// compositions with one, with an arc for every token.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,15 @@ namespace rescore {
 
 class Product {
  public:
-  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out);
+  // ends: as Composer's, of one automaton.
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, FailureLattice& out);
 
  private:
   struct Row {
     std::array<Fixed, kMaxCandidates> weight;
     std::array<States, kMaxCandidates> target;
   };
+  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out);
   void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
 
   Composer composer_;

@@ -14,7 +14,7 @@ from rescore.decode.replays.budgeted import Budgeted
 from rescore.decode.trees import Trees
 from rescore.lattice.block import Block
 
-ROWS = 256  # lattices expanded at once: some 0.1 GB of transitions
+ROWS = 256  # lattices composed at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
