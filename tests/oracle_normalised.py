@@ -6,7 +6,7 @@ import itertools
 import math
 
 import numpy as np
-from oracle import FIXED_ONE, Backoff, padded, padded_histories, path_weight
+from oracle import FIXED_ONE, Backoff, padded, padded_histories, path_weight, step_weight
 
 from rescore import _core
 
@@ -33,16 +33,13 @@ def log_sum(scores) -> float:
 
 
 def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
-    """Rescored cost of every token of a string, in nats; alphas [J][T]. Unless local, a path's weights, as the best paths are searched by."""
+    """Rescored cost of every token of a string, in nats; alphas [J][T]. The weights that trees are searched by, or else paths."""
     contexts = [lm.context(tuple(history)) for lm in lms]
     costs = []
     for t, rank in enumerate(ranks):
         token, cost = sausage[t][rank]
-        own = [alpha[t] for alpha in alphas]
-        if local:
-            costs.append(cost + sum(weight * lm.cost(context, token) for weight, lm, context in zip(own, lms, contexts)))
-        else:
-            costs.append(path_weight(cost, lms, own, contexts, token) / FIXED_ONE)
+        weigh = step_weight if local else path_weight
+        costs.append(weigh(cost, lms, [alpha[t] for alpha in alphas], contexts, token) / FIXED_ONE)
         contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
     return costs
 

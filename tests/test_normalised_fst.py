@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Backoff, models, sausages
+from oracle import FIXED_ONE, Backoff, fixed, models, path_weight, sausages
 from oracle_normalised import normalise, strings
 from test_best_paths import VOCAB
 
@@ -15,7 +15,7 @@ pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (p
 @settings(max_examples=60)
 @given(models(VOCAB), sausages(VOCAB, most_slots=3).filter(bool), st.sampled_from([0.0, 0.5, 1.0]), st.lists(st.integers(0, VOCAB - 1), max_size=3))
 def test_equals_openfst(lm, sausage, alpha, history):
-    """OpenFst composes the sausage with the model, every token an arc of every state, and pushes it in the log semiring."""
+    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and pushes it in the log semiring."""
     pushed = pywrapfst.push(
         pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)), push_weights=True, remove_total_weight=True, delta=1e-15
     )
@@ -42,7 +42,7 @@ def log_sausage(sausage):
     fst.set_start(states[0])
     for t, slot in enumerate(sausage):
         for token, cost in slot:
-            fst.add_arc(states[t], pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight("log64", cost), states[t + 1]))
+            fst.add_arc(states[t], pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight("log64", fixed(cost) / FIXED_ONE), states[t + 1]))
     fst.set_final(states[-1])
     return fst
 
@@ -53,7 +53,7 @@ def log_model(lm: Backoff, alpha: float, history):
     fst.set_start(number[lm.context(tuple(history))])
     for context, state in number.items():
         for token in range(lm.vocab_size):
-            weight = pywrapfst.Weight("log64", alpha * lm.cost(context, token))
+            weight = pywrapfst.Weight("log64", path_weight(0, [lm], [alpha], [context], token) / FIXED_ONE)
             fst.add_arc(state, pywrapfst.Arc(token + 1, token + 1, weight, number[lm.context((*context, token))]))
         fst.set_final(state)
     return fst.arcsort("ilabel")

@@ -8,31 +8,20 @@
 namespace rescore {
 namespace {
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();  // ln 0
+constexpr double kImpossibleCost = std::numeric_limits<double>::infinity();
 
 // Of a weight of a composition, in nats over the temperature.
-double scaled(Fixed weight, double temperature) { return possible(weight) ? weight / kFixedOne / temperature : -kNever; }
+double scaled(Fixed weight, double temperature) { return possible(weight) ? weight / kFixedOne / temperature : kImpossibleCost; }
 
-// ln of a weight: -cost / temperature.
-double score(double cost, double temperature) { return std::fabs(cost) <= kMaxWeight ? -cost / temperature : kNever; }
-
-// Takes the ln of the scores' sum of exponentials from each of them, and returns it. All scores -inf stay as they are.
-double normalise(double* scores, int count) {
-  const double most = *std::max_element(scores, scores + count);
-  if (most == kNever) return kNever;
-  double total = 0;
-  for (int k = 0; k < count; ++k) total += std::exp(scores[k] - most);
-  const double log_total = std::log(total);
-  for (int k = 0; k < count; ++k) scores[k] = scores[k] - most - log_total;
-  return most + log_total;
-}
+// ln q of a candidate of a row, which is a log_sum of it, by what it costs.
+double logq(double row, double cost) { return std::isinf(row) ? -kImpossibleCost : row - cost; }
 
 }  // namespace
 
 void PushedLattice::row(uint32_t node, int count, const double* shorter, double* row) const {
   const FailureLattice::Node& own = lattice.nodes[node];
   const double* arc = &of_arc[own.first_arc];
-  std::fill(row + count, row + row_size(width), -kNever);
+  std::fill(row + count, row + row_size(width), kImpossibleCost);
   if (own.backoff == kNone) {
     std::copy_n(arc, count, row);
     return;
@@ -64,7 +53,7 @@ void Pushing::layer(int t, PushedLattice& out) {
   const auto arcs = [&](uint32_t first, uint32_t end) {
     for (uint32_t arc = first; arc < end; ++arc) {
       const FailureLattice::Arc& one = lattice_.arcs[arc];
-      out.of_arc[arc] = possible(one.weight) ? scaled(one.weight, out.temperature) + out.of_node[one.target] : -kNever;
+      out.of_arc[arc] = possible(one.weight) ? scaled(one.weight, out.temperature) + out.of_node[one.target] : kImpossibleCost;
     }
   };
   layer_rows(lattice_, t, out.width, rows_, arcs, [&](uint32_t node, const double* shorter, double* row) {
@@ -83,7 +72,7 @@ const double* PushedWalk::row(int t) {
   while (length--) lattice_.row(chain[length], count, cost.data(), cost.data());
   const double all = lattice_.of_node[node_];
   const uint8_t* place = &lattice_.place[static_cast<size_t>(t) * lattice_.width];
-  for (int rank = 0; rank < count; ++rank) logq_[rank] = std::isinf(all) ? kNever : all - cost[place[rank]];
+  for (int rank = 0; rank < count; ++rank) logq_[rank] = logq(all, cost[place[rank]]);
   return logq_.data();
 }
 
@@ -101,8 +90,11 @@ LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const S
 const double* LocalWalk::row(int t) {
   const Slot& slot = lattice_.slots[t];
   expand(lattice_.models, lattice_.sausage, slot, t, states_, lattice_.caches, expansion_);
-  for (int rank = 0; rank < slot.count; ++rank) logq_[rank] = score(expansion_.cost[rank], lattice_.temperature);
-  normalise(logq_.data(), slot.count);
+  std::array<double, kMaxCandidates> cost;
+  cost.fill(kImpossibleCost);
+  for (int rank = 0; rank < slot.count; ++rank) cost[rank] = scaled(to_fixed(expansion_.cost[rank]), lattice_.temperature);
+  const double all = log_sum(cost.data(), slot.count);
+  for (int rank = 0; rank < slot.count; ++rank) logq_[rank] = logq(all, cost[rank]);
   return logq_.data();
 }
 

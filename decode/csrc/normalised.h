@@ -2,7 +2,7 @@
 //
 // Global: q(w_1..w_T) is proportional to exp(-cost / temperature), cost being the rescored cost of the string. The
 // composition's weights are pushed towards its start in the log semiring (Mohri, "Weighted automata algorithms", 2009,
-// section 5.3): a transition's weight becomes -ln q(w | prefix), and of the prefix only its node matters.
+// section 5.3): of a prefix only its node matters, and q(w | prefix) is w's share of what may follow.
 // Local: q(w | prefix) is the softmax over the slot's candidates of -(cost of w after the prefix) / temperature, as in
 // best_tree.h. A node is expanded when a path comes to it.
 #pragma once
@@ -23,13 +23,12 @@ struct PushedLattice {
   std::vector<double> of_arc;   // of an arc and all completions behind it together
   std::vector<double> of_node;  // of all completions of a node
   std::vector<uint8_t> place;   // [slots, width]: of candidates by rank, among their slot's tokens
-
   size_t nodes = 0;             // that have arcs
 
   // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible.
   double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
-  // A node's row [row_size(width)]: by place, what goes on with a token and all that may follow it cost together, from that of
-  // the next shorter context, which may be the same array.
+  // A node's row [row_size(width)]: by place, what a token and all that may follow it cost together, from the row of the next
+  // shorter context, which may be the same array.
   void row(uint32_t node, int count, const double* shorter, double* row) const;
 };
 
