@@ -186,9 +186,11 @@ class Rig:
         return found if replay is None else {**found, "graph": self.seconds(replay)}
 
     def _filled(self, rows: int, width: int) -> Any:
-        """A cache that holds `length` tokens of each row, and has room for a pass."""
+        """A cache with numbers for `length` tokens of each row, drawn and not read, which takes longer than all passes; and room for a pass."""
         cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
-        self.target.read(self._block(rows, 0, self.length), cache)
+        self.target.read(self._block(rows, self.length - 1, 1), cache)  # which makes its tensors
+        for store in (*cache.keys, *cache.values):
+            store.normal_()
         return cache
 
     def _hidden(self, rows: int) -> Tensor:
