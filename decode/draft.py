@@ -158,7 +158,7 @@ class Rescorer:
 
         q(w_1..w_T) is proportional to exp(-cost / temperature), cost being that of `paths`; with `local`, q(w | prefix) is
         the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation composes
-        all that can be reached: ValueError beyond 2^25 arcs in the whole batch, some 0.8 GB.
+        all that can be reached: ValueError beyond 2^25 arcs in the whole batch, some 1.3 GB.
         """
         if not isinstance(sausage, Sausage):
             return self.on(sausage.device).normalise(sausage, history, temperature=temperature, local=local)

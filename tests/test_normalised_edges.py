@@ -148,6 +148,16 @@ def test_misuse_of_the_core():
             _core.Normalised([lm], **arrays).rows(wrong)
 
 
+def test_a_history_outside_the_vocabulary_is_named():
+    lm = Backoff(3, 2, {(): {0: 1.0, 1: 1.0, 2: 1.0}, (0,): {1: 0.5}}, {(): 0.0, (0,): 0.25}).ngram()
+    batch = Sausage(ids=np.zeros((2, 1, 1), np.int32), cost=np.zeros((2, 1, 1), np.float32))
+    rescorer = Rescorer(lm)
+    calls = [rescorer.paths, rescorer.trees, rescorer.normalise, lambda *call: rescorer.normalise(*call, local=True)]
+    for call in calls:
+        with pytest.raises(IndexError, match=r"lattice 1, history\[0\]: expected a token id below the vocabulary size 3, got 3"):
+            call(batch, [[2], [3]])
+
+
 def test_no_paths_and_no_lattices():
     lm = unigrams([1.0] * VOCAB)
     lattice = normalise([lm], [[[(0, 1.0)]]], [[1.0]], [[]])

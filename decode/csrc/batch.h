@@ -64,7 +64,11 @@ struct Batch {
 
   States start(int64_t b) const {
     States start{};
-    for (int j = 0; j < models.size(); ++j) start[j] = start_of_row(*models.lm[j], histories + b * context, context);
+    try {
+      for (int j = 0; j < models.size(); ++j) start[j] = start_of_row(*models.lm[j], histories + b * context, context);
+    } catch (const std::out_of_range& error) {
+      throw std::out_of_range("lattice " + std::to_string(b) + ", " + error.what());
+    }
     return start;
   }
 };

@@ -17,7 +17,7 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr size_t kMostArcs = size_t{1} << 25;  // of a batch: 0.8 GB
+constexpr size_t kMostArcs = size_t{1} << 25;  // of a batch: with their nodes, some 1.3 GB
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
 
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
