@@ -32,8 +32,14 @@ class Trees:
     @classmethod
     def empty(cls, lattices: int, n: int) -> Trees:
         """Arrays for trees of n nodes, as they come."""
-        tokens, parents, depths = (np.empty((lattices, n), np.int32) for _ in range(3))
-        return cls(tokens=tokens, parents=parents, depths=depths, logq=np.empty((lattices, n), np.float32), count=np.empty(lattices, np.int32))
+        shape = lattices, n
+        return cls(
+            tokens=np.empty(shape, np.int32),
+            parents=np.empty(shape, np.int32),
+            depths=np.empty(shape, np.int32),
+            logq=np.empty(shape, np.float32),
+            count=np.empty(lattices, np.int32),
+        )
 
     @property
     def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
