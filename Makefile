@@ -1,5 +1,5 @@
 # make demo    install into .venv, rescore the shipped dumps, write build/demo/ with a report
-# make test    install what the tests need, test the built wheel, check the editable install
+# make test    install what the tests need, test the built wheel, check an editable install built for this processor
 # make develop editable install for working on the sources
 
 PYTHON ?= python3
@@ -8,6 +8,9 @@ RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip --disable-pip-version-check -q
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
+
+EDITABLE := package draft readme
+NATIVE := best_paths best_tree normalised open_tree core_hostile ngram openfst
 
 .PHONY: demo test develop check clean
 .DELETE_ON_ERROR:
@@ -29,16 +32,16 @@ demo: $(VENV)/installed
 	$(RUN)/rescore report $(DEMO)/forced --lm $(DEMO)/demo.ngram -o build/demo/report.html
 	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
 
-# The whole suite against the wheel, then what could differ in an editable install. pytest exits 5 when it
-# finds no test; make stops at that as at any failure.
+# The whole suite against the wheel, which runs on any processor of a kind; then what could differ in an editable install, and
+# with a core for this processor alone. pytest exits 5 when it finds no test; make stops at that as at any failure.
 test: $(VENV)/created
 	rm -rf build/dist
 	$(PIP) wheel --no-deps -w build/dist .
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
 	$(RUN)/python -m pytest tests
-	$(PIP) install --no-deps -e .
-	$(RUN)/python -m pytest -q tests/test_package.py tests/test_draft.py tests/test_readme.py
+	$(PIP) install --no-deps --config-settings=cmake.define.RESCORE_NATIVE=ON -e .
+	$(RUN)/python -m pytest -q $(EDITABLE:%=tests/test_%.py) $(NATIVE:%=tests/test_%.py)
 	touch $(VENV)/installed
 
 develop: $(VENV)/created
