@@ -197,7 +197,7 @@ class Normalised:
     """q(w | prefix) over the drafts of B lattices, made of copies of the arrays; the models are kept.
 
     q(w_1..w_T) is proportional to exp(-cost / temperature); with `local`, q(w | prefix) is the softmax over the slot's
-    candidates. ValueError beyond so many `arcs` of the compositions together.
+    candidates. ValueError beyond so many `transitions` (arcs of the composition) in one lattice or in all together.
     Methods may be called from several threads.
     """
 
@@ -211,7 +211,7 @@ class Normalised:
         *,
         temperature: float = 1.0,
         local: bool = False,
-        arcs: int = 33554432,
+        transitions: int = 33554432,
         threads: int = 1,
     ) -> None: ...
     @property

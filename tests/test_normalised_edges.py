@@ -133,10 +133,12 @@ def test_misuse_of_the_core():
     for local in (False, True):
         with pytest.raises(IndexError, match="lattice 1, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99"):
             _core.Normalised([lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local)
-    with pytest.raises(ValueError, match="the compositions of the batch have more than 5 arcs together; normalise fewer lattices at once, or locally"):
-        _core.Normalised([lm], **arrays, arcs=5)
-    assert _core.Normalised([lm], **arrays, arcs=6).states.tolist() == [3, 3]
-    assert _core.Normalised([lm], **arrays, arcs=0, local=True).states.tolist() == []
+    with pytest.raises(ValueError, match="the composition has more than 2 transitions at slot 2; ask for a smaller top-k"):
+        _core.Normalised([lm], **arrays, transitions=2)
+    with pytest.raises(ValueError, match="the compositions of the batch have more than 5 transitions together; normalise fewer lattices at once"):
+        _core.Normalised([lm], **arrays, transitions=5)
+    assert _core.Normalised([lm], **arrays, transitions=6).states.tolist() == [3, 3]
+    assert _core.Normalised([lm], **arrays, transitions=0, local=True).states.tolist() == []
     with pytest.raises(ValueError, match="threads: expected 1 to 1024, got 0"):
         _core.Normalised([lm], **arrays, threads=0)
     with pytest.raises(TypeError):

@@ -12,7 +12,7 @@ int PathSearch::run(const Models& models, const Sausage& sausage, const States& 
   if (length == 0) return 0;
   semantics_ = semantics;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, start, semantics == Semantics::kEpsilon, lattice_);
+  product_.run(models, sausage, slots_, start, semantics == Semantics::kEpsilon, kMaxTransitions, lattice_);
   completions_.run(lattice_, slots_, length, semantics);
   return search(sausage, out);
 }

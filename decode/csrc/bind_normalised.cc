@@ -17,18 +17,17 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr size_t kMostArcs = size_t{1} << 25;  // of a batch: with their nodes, some 1.3 GB
+constexpr size_t kMostTransitions = size_t{1} << 25;  // of a batch: with their nodes, some 1.3 GB
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
 
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
 class Normalised {
  public:
   Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
-             double temperature, bool local, size_t arcs, int threads)
+             double temperature, bool local, size_t transitions, int threads)
       : batch_(ModelList(models), histories, ids, cost, alpha),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
-        histories_(histories.data(), histories.data() + histories.size()),
         alpha_(alpha.data(), alpha.data() + alpha.size()),
         temperature_(temperature),
         local_(local) {
@@ -38,14 +37,17 @@ class Normalised {
     for (const nb::handle model : models) kept_.push_back(nb::borrow(model));
     batch_.ids = ids_.data();
     batch_.cost = cost_.data();
-    batch_.histories = histories_.data();
     batch_.models.alpha = alpha_.data();
     nb::gil_scoped_release release;
     if (local) {
-      for (size_t b = 0; b < batch_.rows; ++b) batch_.sausage(b), batch_.start(b);  // which check them
+      for (size_t b = 0; b < batch_.rows; ++b) {
+        batch_.sausage(b);  // which checks it
+        starts_.push_back(batch_.start(b));
+      }
     } else {
-      push_all(arcs, threads);
+      push_all(transitions, threads);
     }
+    batch_.histories = nullptr;  // the caller's
   }
 
   Out<double> log_mass() const {
@@ -92,7 +94,7 @@ class Normalised {
       const Sausage sausage = batch_.sausage(b);
       if (local_) {
         thread_local Caches caches;
-        LocalLattice lattice(batch_.models, sausage, batch_.start(b), temperature_, caches);
+        LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
         return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
       }
       return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
@@ -109,14 +111,14 @@ class Normalised {
   }
 
  private:
-  void push_all(size_t arcs, int threads) {
+  void push_all(size_t transitions, int threads) {
     pushed_.resize(batch_.rows);
     std::atomic<size_t> together{0};
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       thread_local Pushing pushing;
-      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_);
-      if ((together += pushed_[b].of_arc.size()) > arcs)
-        throw std::length_error("the compositions of the batch have more than " + std::to_string(arcs) + " arcs together; normalise fewer lattices at once, or locally");
+      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_, transitions);
+      if ((together += pushed_[b].of_arc.size()) > transitions)
+        throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) + " transitions together; normalise fewer lattices at once, or locally");
     });
   }
 
@@ -128,7 +130,7 @@ class Normalised {
       const Sausage sausage = batch_.sausage(b);
       if (local_) {
         thread_local Caches caches;
-        LocalLattice lattice(batch_.models, sausage, batch_.start(b), temperature_, caches);
+        LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
         for (size_t i = 0; i < paths; ++i) visit(LocalWalk(lattice), sausage, b * paths + i);
       } else {
         for (size_t i = 0; i < paths; ++i) visit(PushedWalk(pushed_[b], sausage), sausage, b * paths + i);
@@ -164,11 +166,11 @@ class Normalised {
   Batch batch_;
   const std::vector<int32_t> ids_;
   const std::vector<float> cost_;
-  const std::vector<int32_t> histories_;
   const std::vector<double> alpha_;
   std::vector<nb::object> kept_;  // the models
   const double temperature_;
   const bool local_;
+  std::vector<States> starts_;          // none unless local
   std::vector<PushedLattice> pushed_;  // none if local
 };
 
@@ -178,7 +180,7 @@ void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
       .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
            "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
-           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "arcs"_a = kMostArcs, "threads"_a = 1)
+           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMostTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)

@@ -45,11 +45,8 @@ Fixed Completions::fill(const FailureLattice::Node& node, const Fixed* shorter, 
 }
 
 void Completions::lower(uint32_t node, Fixed weight, int width, Fixed* total) const {
-  std::array<const FailureLattice::Node*, kMaxOrder> chain;
-  int count = 0;
-  for (; node != kNone; node = chain[count - 1]->backoff) chain[count++] = &lattice_->nodes[node];
   std::array<Fixed, kMaxCandidates> row;
-  while (count--) fill(*chain[count], row.data(), width, row.data());
+  lattice_->suffixes(node, [&](uint32_t n) { fill(lattice_->nodes[n], row.data(), width, row.data()); });
   for (int i = 0; i < width; ++i) total[i] = std::min(total[i], weight + row[i]);
 }
 

@@ -33,9 +33,9 @@ inline Fixed round_weight(double weight) { return std::fabs(weight) <= kMaxWeigh
 inline Fixed to_fixed(double nats) { return round_weight(nats * kFixedOne); }
 inline float to_cost(Fixed weight) { return static_cast<float>(static_cast<double>(weight) / kFixedOne); }
 
-inline void expect_transitions(size_t transitions, int t) {
-  if (transitions > kMaxTransitions)
-    throw std::length_error("the composition has more than " + std::to_string(kMaxTransitions) + " transitions at slot " +
+inline void expect_transitions(size_t transitions, size_t most, int t) {
+  if (transitions > most)
+    throw std::length_error("the composition has more than " + std::to_string(most) + " transitions at slot " +
                             std::to_string(t) + "; ask for a smaller top-k or fewer models");
 }
 

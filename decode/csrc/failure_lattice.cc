@@ -10,12 +10,13 @@ constexpr uint32_t kTogether = 384;
 
 }  // namespace
 
-void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, FailureLattice& out) {
+void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, size_t most, FailureLattice& out) {
   lm_ = &lm;
   slots_ = &slots;
   layers_ = sausage.length();
   width_ = sausage.width;
   ends_ = ends;
+  most_ = most;
   out_ = &out;
   for (int t = 0; t < layers_; ++t) {
     alpha_[t] = weighting.alpha[t] * kFixedOne;
@@ -59,6 +60,7 @@ void Composer::read_length(uint32_t length) {
     } else {
       match_roots(part);
     }
+    expect_transitions(part.first_arc + part.arcs, most_, arc_layer_);
     out_->arcs.resize(part.first_arc + part.arcs);
     weigh(part);
     if (length) weigh_failures(part);
@@ -131,7 +133,6 @@ void Composer::match_lists(Part& part) {
     part.arcs += count_ones(own.tokens);
   }
   for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);
-  expect_transitions(part.first_arc + part.arcs, arc_layer_);
 }
 
 void Composer::match_roots(Part& part) {

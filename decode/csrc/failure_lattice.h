@@ -43,6 +43,15 @@ struct FailureLattice {
     return node.first_arc + count_ones(node.tokens & ((uint64_t{1} << token) - 1));
   }
 
+  // visit(node) for all that a node backs off to, shorter states first, and for itself.
+  template <typename Visit>
+  void suffixes(uint32_t at, Visit visit) const {
+    std::array<uint32_t, kMaxOrder> chain;
+    int count = 0;
+    for (; at != kNone; at = nodes[at].backoff) chain[count++] = at;
+    while (count--) visit(chain[count]);
+  }
+
   // visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in what it backs off to; with
   // `hide`, for the first alone.
   template <typename Visit>
@@ -64,8 +73,8 @@ struct Weighting {
 // Composes one automaton, with room that is kept from one lattice to the next.
 class Composer {
  public:
-  // ends: with the nodes after the last slot; else one node stands for them all. std::length_error where it gets too large.
-  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, FailureLattice& out);
+  // ends: with the nodes after the last slot; else one node stands for them all. std::length_error beyond `most` arcs.
+  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, size_t most, FailureLattice& out);
 
  private:
   // Nodes of one length that are read together, and the arcs that they have.
@@ -97,6 +106,7 @@ class Composer {
   int layers_;  // that have arcs
   size_t width_;
   bool ends_;
+  size_t most_;
   FailureLattice* out_;
   std::array<double, kMaxSlots> alpha_;  // in units of Fixed
   // Of candidates, by slot and ascending token: their own weights, and the states of the next length whose contexts end in them.

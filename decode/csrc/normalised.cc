@@ -31,12 +31,12 @@ void PushedLattice::row(uint32_t node, int count, const double* shorter, double*
   for (uint64_t tokens = own.tokens; tokens; tokens &= tokens - 1) row[__builtin_ctzll(tokens)] = *arc++;
 }
 
-PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature) {
+PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most) {
   PushedLattice out;
   const int length = sausage.length();
   if (!length) return out;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, start, false, lattice_);
+  product_.run(models, sausage, slots_, start, false, most, lattice_);
   out.temperature = temperature;
   out.width = sausage.width;
   out.lattice = lattice_;
@@ -64,12 +64,9 @@ void Pushing::layer(int t, PushedLattice& out) {
 }
 
 const double* PushedWalk::row(int t) {
-  std::array<uint32_t, kMaxOrder> chain;
-  int length = 0;
-  for (uint32_t node = node_; node != kNone; node = lattice_.lattice.nodes[node].backoff) chain[length++] = node;
   const int count = sausage_.candidates(t);
   std::array<double, kMaxCandidates> cost;
-  while (length--) lattice_.row(chain[length], count, cost.data(), cost.data());
+  lattice_.lattice.suffixes(node_, [&](uint32_t node) { lattice_.row(node, count, cost.data(), cost.data()); });
   const double all = lattice_.of_node[node_];
   const uint8_t* place = &lattice_.place[static_cast<size_t>(t) * lattice_.width];
   for (int rank = 0; rank < count; ++rank) logq_[rank] = logq(all, cost[place[rank]]);

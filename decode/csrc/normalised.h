@@ -35,7 +35,8 @@ struct PushedLattice {
 // The two passes of pushing, with room that is kept from one lattice to the next.
 class Pushing {
  public:
-  PushedLattice run(const Models& models, const Sausage& sausage, const States& start, double temperature);
+  // std::length_error beyond `most` arcs.
+  PushedLattice run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most);
 
  private:
   void layer(int t, PushedLattice& out);

@@ -4,19 +4,19 @@
 
 namespace rescore {
 
-void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, FailureLattice& out) {
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, size_t most, FailureLattice& out) {
   if (models.size() == 1)
-    composer_.run(*models.lm[0], sausage, slots, start[0], {models.weights(0), true}, ends, out);
+    composer_.run(*models.lm[0], sausage, slots, start[0], {models.weights(0), true}, ends, most, out);
   else
-    multiply(models, sausage, slots, start, out);
+    multiply(models, sausage, slots, start, most, out);
 }
 
-void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out) {
+void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most, FailureLattice& out) {
   const int length = sausage.length();
   factors_.resize(models.size());
   States first{};
   for (int j = 0; j < models.size(); ++j) {
-    composer_.run(*models.lm[j], sausage, slots, start[j], {models.weights(j), false}, false, factors_[j]);
+    composer_.run(*models.lm[j], sausage, slots, start[j], {models.weights(j), false}, false, most, factors_[j]);
     first[j] = factors_[j].start;
   }
   out.nodes.clear();
@@ -38,7 +38,7 @@ void Product::multiply(const Models& models, const Sausage& sausage, const Slots
         out.arcs.push_back({row_.weight[i], can ? layers_.intern(row_.target[i]) : kNone});
       }
     }
-    expect_transitions(out.arcs.size(), t);
+    expect_transitions(out.arcs.size(), most, t);
   }
   out.begin[0][length] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
   out.nodes.push_back({0, static_cast<uint32_t>(out.arcs.size()), kNone, kImpossible});

@@ -11,15 +11,15 @@ namespace rescore {
 
 class Product {
  public:
-  // ends: as Composer's, of one automaton.
-  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, FailureLattice& out);
+  // ends, most: as Composer's; `ends` of one automaton.
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, size_t most, FailureLattice& out);
 
  private:
   struct Row {
     std::array<Fixed, kMaxCandidates> weight;
     std::array<States, kMaxCandidates> target;
   };
-  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, FailureLattice& out);
+  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most, FailureLattice& out);
   void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
 
   Composer composer_;
