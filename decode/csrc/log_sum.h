@@ -30,7 +30,10 @@ inline double exp_of_cost(double x) {
   return sum * power;
 }
 
-// -ln of the sum of e^-cost over a row of costs [row_size(width)]: +inf if they all are.
+// Costs of a slot's candidates, and of one thing more, in steps as rows.
+using CostRow = std::array<double, kMaxCandidates + kRowStep>;
+
+// -ln of the sum of e^-cost over a row of costs [row_size(width)], at most as many as of a CostRow: +inf if they all are.
 inline double log_sum(const double* cost, int width) {
   const int size = row_size(width);
   std::array<double, kRowStep> part;
@@ -39,7 +42,7 @@ inline double log_sum(const double* cost, int width) {
     for (int i = 0; i < kRowStep; ++i) part[i] = std::min(part[i], cost[first + i]);
   const double least = *std::min_element(part.begin(), part.end());
   if (std::isinf(least)) return least;
-  std::array<double, kMaxCandidates> share;
+  CostRow share;
   for (int i = 0; i < size; ++i) share[i] = exp_of_cost(cost[i] - least);
   part.fill(0);
   for (int first = 0; first < size; first += kRowStep)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "log_sum.h"
+
 namespace rescore {
 namespace {
 
@@ -10,13 +12,6 @@ constexpr uint64_t kBlock = 64;       // costs of a list compared at once
 constexpr double kLeastMass = 1e-6;   // that a head leaves to what it does not list: rounded to float16, its candidates may sum to 1 and more
 constexpr double kRarest = 32;         // nats: what a model gives never-seen tokens instead, 227 or 1000, is no measure of how rare they are
 constexpr double kSlack = 1e-5;       // nats, for rounding where a bound only saves work
-
-double log_sum(const double* values, int count) {
-  const double most = *std::max_element(values, values + count);
-  double sum = 0;
-  for (int i = 0; i < count; ++i) sum += std::exp(values[i] - most);
-  return most + std::log(sum);
-}
 
 // The cost of a token outside a slot's candidates if all such shared the mass that they leave.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
@@ -126,19 +121,20 @@ void OpenTreeSearch::weigh_candidates() {
   const Slot& slot = slots_[slot_];
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> lm_cost;
-  std::array<double, kMaxCandidates + 1> weight;
+  CostRow cost;
+  cost.fill(INFINITY);
   cache_.match(*lm_, state_, slot, slot_, arc.data(), lm_cost.data());
   double listed = 0;
   for (int i = 0; i < slot.count; ++i) {
     const double logp = log_p(seen(slot.tokens[i]), lm_cost[i]);
     listed += std::exp(logp);
-    weight[i] = weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) - weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] +
-                weights_.lm[slot_] * logp;
+    cost[i] = weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] - weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) -
+              weights_.lm[slot_] * logp;
   }
-  weight[slot.count] = others_[slot_] + std::log(std::max(1 - listed, kLeastMass));
-  const double total = log_sum(weight.data(), slot.count + 1);
-  scale_ = others_[slot_] - total;
-  for (int i = 0; i < slot.count; ++i) propose(slot.tokens[i], arc[i], weight[i] - total);
+  cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
+  const double total = log_sum(cost.data(), slot.count + 1);
+  scale_ = others_[slot_] + total;
+  for (int i = 0; i < slot.count; ++i) propose(slot.tokens[i], arc[i], total - cost[i]);
 }
 
 void OpenTreeSearch::propose_followers() {
