@@ -58,10 +58,10 @@ def searches(count: int, slots: int, width: int, most: int, capacity: int) -> No
     history = torch.zeros(2, most, dtype=torch.int32)
     rescorer.trees(sausage, history, most)
     lattices = rescorer.lattices(sausage, history)
-    composed = compose(rescorer.models, lattices, capacity)
-    best(lattices, composed, most)
     for local in (False, True):
-        lattice = TensorNormalised(lattices, *push(composed, local))
+        composed = compose(rescorer.models, lattices, capacity, parts=not local)
+        lattice = TensorNormalised(lattices, *push(composed, 1.0, local))
+    best(lattices, composed, most)
     lattice.sample(torch.zeros(2, most, slots, dtype=torch.float64))
     lattice.rows(torch.zeros(2, most, slots, dtype=torch.int32))
     lattice.trees(most)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from rescore.decode.device.edges import expand
-from rescore.decode.device.fixed import IMPOSSIBLE, MAX_WEIGHT, to_fixed
+from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.resident import ResidentModels
@@ -33,7 +33,7 @@ class Composition(NamedTuple):
     dropped. Nodes beyond `nodes` and the last slot's targets are not written.
     """
 
-    cost: Any  # float64 [B, T, C, K_PAD], nats, divided by the temperature; +inf: not possible
+    cost: Any  # float64 [B, T, C, K_PAD], nats; +inf: not possible
     target: Any  # int32 [B, T, C, K_PAD]
     nodes: Any  # int32 [B, T]; 0 from the lattice's end on
     length: Any  # int32 [B]
@@ -68,15 +68,13 @@ def workplace_of(rooms, b, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr
 
 
 @triton.jit
-def weigh_edges(models, lattice, work, t, live, cost_out, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
+def weigh_edges(models, lattice, work, t, live, cost_out, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr):
     """Costs and states of slot t's edges; how many of its tokens no model has."""
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
         at = first + tl.arange(0, ROWS)
         here = (at < live)[:, None]
-        cost = expand(models, lattice, t, token, head, listed, at, here, work.chain, work.owed, C, work.state, C * K_PAD, J, DEPTH, K_PAD)
-        possible = listed & (tl.abs(cost) <= MAX_WEIGHT)
-        cost = tl.where(possible, cost / tl.load(lattice.temperature), float("inf"))
+        cost = expand(models, lattice, t, token, head, listed, at, here, work.chain, work.owed, C, work.state, C * K_PAD, J, DEPTH, K_PAD, PARTS)
         tl.store(cost_out + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], cost, mask=here)
     return wrong
 
@@ -160,7 +158,7 @@ def link(work, target_out, edges, BLOCK: tl.constexpr):
 @triton.jit
 def compose_lattices(
     models, lattices, rooms, out, capacity,
-    J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The composition of lattice b, by program b. C is `capacity`, padded."""
     b = tl.program_id(0).to(tl.int64)
@@ -176,7 +174,7 @@ def compose_lattices(
         tl.store(out.nodes + b * lattice.slots + t, live)
         edges = live * K_PAD
         tl.debug_barrier()
-        wrong += weigh_edges(models, lattice, work, t, live, cost, J, DEPTH, C, K_PAD, ROWS)
+        wrong += weigh_edges(models, lattice, work, t, live, cost, J, DEPTH, C, K_PAD, PARTS, ROWS)
         if t + 1 < slots:
             size = BLOCK
             while size < 2 * edges:
@@ -201,8 +199,8 @@ def compose_lattices(
     tl.store(out.invalid + b, wrong > 0)
 
 
-def compose(models: ResidentModels, lattices: Lattices, capacity: int) -> Composition:
-    """The composition of a batch: one launch."""
+def compose(models: ResidentModels, lattices: Lattices, capacity: int, *, parts: bool) -> Composition:
+    """The composition of a batch: one launch. parts: an edge's weight is rounded part by part, as that of a path."""
     batch, slots, width = lattices.ids.shape
     j, depth = models.size, models.depth
     c, k_pad = power_of_two(capacity), max(2, power_of_two(width))
@@ -221,6 +219,6 @@ def compose(models: ResidentModels, lattices: Lattices, capacity: int) -> Compos
     )  # fmt: skip
     compose_lattices[(batch,)](
         models.pointers, lattices, rooms, out, capacity,
-        J=j, J_PAD=power_of_two(j), DEPTH=depth, C=c, K_PAD=k_pad, H=h, ROWS=rows, BLOCK=block, num_warps=warps(block), **EXACT,
+        J=j, J_PAD=power_of_two(j), DEPTH=depth, C=c, K_PAD=k_pad, PARTS=parts, H=h, ROWS=rows, BLOCK=block, num_warps=warps(block), **EXACT,
     )  # fmt: skip
     return out

@@ -5,22 +5,25 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from rescore.decode.device.fixed import rounded
 from rescore.decode.device.look_up import match
 
 
 @triton.jit
 def expand(
-    models, lattice, t, token, head, listed, at, here, chain, owed, stride, state_out, state_stride, J: tl.constexpr, DEPTH: tl.constexpr, K_PAD: tl.constexpr
+    models, lattice, t, token, head, listed, at, here, chain, owed, stride, state_out, state_stride,
+    J: tl.constexpr, DEPTH: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats.
+    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf where not possible.
 
-    Keeps the states after them, int32 [J, state_stride], at the place of (state, rank).
+    PARTS: rounded part by part (`match`), not their sum. Keeps the states after them, int32 [J, state_stride], at the place of (state, rank).
     """
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
-    cost = head + tl.zeros(edge.shape, tl.float64)
+    cost = (rounded(head) if PARTS else head) + tl.zeros(edge.shape, tl.float64)
     for j in tl.static_range(J):
         kept = j * DEPTH * stride
-        own, state = match(models, j, chain + kept, owed + kept, stride, at, here, token, listed, DEPTH)
-        cost += tl.load(lattice.alpha + j * lattice.slots + t) * own
+        alpha = tl.load(lattice.alpha + j * lattice.slots + t)
+        own, state = match(models, j, alpha, chain + kept, owed + kept, stride, at, here, token, listed, DEPTH, PARTS)
+        cost += own
         tl.store(state_out + j * state_stride + edge, state, mask=here)
-    return cost
+    return tl.where(listed, cost if PARTS else rounded(cost), float("inf"))

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from rescore.decode.device.edges import expand
-from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed, to_nats
+from rescore.decode.device.fixed import IMPOSSIBLE, rounded, to_fixed, to_nats
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
@@ -38,12 +38,12 @@ def weigh_children(
     for first in range(0, live, ROWS):
         at = first + tl.arange(0, ROWS)
         here = (at < live)[:, None]
-        cost = expand(models, lattice, t, token, head, listed, at, here, states.chain, states.owed, N_PAD, states.child, N_PAD * K_PAD, J, DEPTH, K_PAD)
-        weight = tl.where(listed & here, to_fixed(cost / tl.load(lattice.temperature)), IMPOSSIBLE)
+        cost = expand(models, lattice, t, token, head, listed, at, here, states.chain, states.owed, N_PAD, states.child, N_PAD * K_PAD, J, DEPTH, K_PAD, False)
+        weight = tl.where(here, to_fixed(cost), IMPOSSIBLE)
         possible = weight < IMPOSSIBLE
         above = tl.where(possible, weight - tl.min(weight, axis=1)[:, None], 0)
         total = tl.sum(tl.where(possible, tl.exp(-to_nats(above)), 0.0), axis=1)
-        step = above + to_fixed(tl.log(tl.where(total > 0, total, 1.0)))[:, None]
+        step = above + to_fixed(rounded(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
         before = tl.load(pool.live_cost + at, mask=at < live, other=0)[:, None]
         tl.store(pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], tl.where(possible, before + step, IMPOSSIBLE))
     return wrong

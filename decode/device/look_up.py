@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from rescore.decode.device.fixed import rounded
+
 EMPTY = tl.constexpr(-1)
 WAYS = tl.constexpr(4)  # keys of a bucket: 32 bytes, what memory hands out at once
 
@@ -80,15 +82,25 @@ def keep_chain(models, chain, owed, stride, at, state, here, DEPTH: tl.constexpr
 
 
 @triton.jit
-def match(models, model, chain, owed, stride, at, here, token, listed, DEPTH: tl.constexpr):
-    """Of tokens [K] after the states [R] kept at `at`: cost float64 [R, K] and next state int32 [R, K]."""
+def part(cost, alpha, PARTS: tl.constexpr):
+    """What an arc of this cost, float32, adds: float64."""
+    nats = cost.to(tl.float64)
+    return rounded(alpha * nats) if PARTS else nats
+
+
+@triton.jit
+def match(models, model, alpha, chain, owed, stride, at, here, token, listed, DEPTH: tl.constexpr, PARTS: tl.constexpr):
+    """Of tokens [K] after the states [R] kept at `at`: alpha times the cost, float64 [R, K], and next state int32 [R, K].
+
+    PARTS: each arc's product, failure arcs' too, is rounded by itself, as the core's search of paths has it; else that of their sum is not.
+    """
     place = tl.full((here & listed).shape, -1, tl.int64)
     paid = tl.zeros((here & listed).shape, tl.float64)
     wanted = here & listed
     for d in range(DEPTH):
         row = (DEPTH - 1 - d) * stride + at[:, None]
         state = tl.load(chain + row, mask=here, other=-1)
-        cost = tl.load(owed + row, mask=here, other=0.0).to(tl.float64)
+        cost = part(tl.load(owed + row, mask=here, other=0.0), alpha, PARTS)
         known = state >= 0
         found = find(models, state, token, wanted & known)
         place = tl.where(found >= 0, found, place)
@@ -96,7 +108,8 @@ def match(models, model, chain, owed, stride, at, here, token, listed, DEPTH: tl
         wanted = wanted & ((found >= 0) | (known == 0))
     root = tl.load(models.roots + model * models.vocab_size + token, mask=listed, other=0)
     packed = tl.where(place >= 0, tl.load(models.arcs + place, mask=place >= 0, other=0), root)
-    return pack_cost(packed).to(tl.float64) + paid, pack_state(packed)
+    cost = part(pack_cost(packed), alpha, PARTS) + paid
+    return cost if PARTS else alpha * cost, pack_state(packed)
 
 
 @triton.jit

@@ -17,8 +17,8 @@ from rescore.decode.device.slots import precedes
 
 
 @triton.jit
-def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
-    """Lattice b, by program b: costs are written over. mass: float64 [B, T + 1, C]."""
+def push_weights(composed, mass, log_mass, temperature, slots, LOCAL: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
+    """Lattice b, by program b: costs are written over. mass: float64 [B, T + 1, C]; temperature: float64 []."""
     b = tl.program_id(0).to(tl.int64)
     row = b * slots
     own = mass + (row + b) * C
@@ -33,7 +33,7 @@ def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.con
             at = first + tl.arange(0, ROWS)
             here = (at < nodes)[:, None]
             edge = ((row + t) * C + at[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
-            score = -tl.load(composed.cost + edge, mask=here, other=float("inf"))
+            score = -tl.load(composed.cost + edge, mask=here, other=float("inf")) / tl.load(temperature)
             to = tl.load(composed.target + edge, mask=here & inner & (score > -float("inf")), other=-1)
             score = tl.where(inner & (to < 0), -float("inf"), score)
             if not LOCAL:
@@ -51,11 +51,12 @@ def push_weights(composed, mass, log_mass, slots, LOCAL: tl.constexpr, C: tl.con
         tl.store(log_mass + b, tl.load(own))
 
 
-def push(composed: Composition, local: bool) -> tuple[Composition, Tensor]:
+def push(composed: Composition, temperature: float, local: bool) -> tuple[Composition, Tensor]:
     """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if local: one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     mass = torch.empty(batch, slots + 1, c, dtype=torch.float64, device=composed.cost.device)
     log_mass = torch.empty(batch, dtype=torch.float64, device=composed.cost.device)
+    divisor = torch.full((), temperature, dtype=torch.float64, device=composed.cost.device)
     rows = min(c, max(1, MOST_LANES // k_pad))
-    push_weights[(batch,)](composed, mass, log_mass, slots, LOCAL=local, C=c, K_PAD=k_pad, ROWS=power_of_two(rows), num_warps=warps(rows * k_pad), **EXACT)
+    push_weights[(batch,)](composed, mass, log_mass, divisor, slots, LOCAL=local, C=c, K_PAD=k_pad, ROWS=power_of_two(rows), num_warps=warps(rows * k_pad), **EXACT)
     return composed, log_mass

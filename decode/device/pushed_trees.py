@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from rescore.decode.device.compose import Composition
-from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed
+from rescore.decode.device.fixed import IMPOSSIBLE, rounded, to_fixed
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
 from rescore.decode.device.slots import Lattices, lattice_of, precedes
@@ -34,7 +34,7 @@ def grow_pushed_trees(
             here = at < live
             edge = (row + tl.load(now + at, mask=here, other=0)[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
             logq = tl.load(composed.cost + edge, mask=here[:, None], other=-float("inf"))
-            step = to_fixed(tl.maximum(-logq, 0.0))
+            step = to_fixed(rounded(tl.maximum(-logq, 0.0)))
             before = tl.load(pool.live_cost + at, mask=here, other=0)[:, None]
             tl.store(pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], tl.where(step < IMPOSSIBLE, before + step, IMPOSSIBLE))
         tl.debug_barrier()

@@ -51,17 +51,18 @@ class DeviceRescorer:
         if not 1 <= p <= MOST_PATHS:
             raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
         lattices = self.lattices(sausage, history)
-        drafts = best(lattices, compose(self.models, lattices, self.capacity), p)
+        drafts = best(lattices, compose(self.models, lattices, self.capacity, parts=True), p)
         return drafts if sausage.is_batch else drafts.single
 
     def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> TensorNormalised:
         """The lattices as distributions q over their drafts."""
         if not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
             raise ValueError(f"temperature: expected {LEAST_TEMPERATURE:f} to {MOST_TEMPERATURE:.0f}, got {temperature:f}")
-        lattices = self.lattices(sausage, history, temperature)
-        return TensorNormalised(lattices, *push(compose(self.models, lattices, self.capacity), local))
+        lattices = self.lattices(sausage, history)
+        composed = compose(self.models, lattices, self.capacity, parts=not local)
+        return TensorNormalised(lattices, *push(composed, temperature, local))
 
-    def lattices(self, sausage: TensorSausage, history: Tensor, temperature: float = 1.0) -> Lattices:
+    def lattices(self, sausage: TensorSausage, history: Tensor) -> Lattices:
         """A batch as kernels take it."""
         device = self.models.device
         for name, tensor in (("sausage", sausage.ids), ("history", history)):
@@ -75,8 +76,7 @@ class DeviceRescorer:
         if histories.ndim != 2 or len(histories) != batch:
             raise ValueError(f"history: expected one row for each of {batch} lattices, got shape {list(history.shape)}")
         alpha, head = self._slot_weights(slots)
-        of_all = torch.full((), temperature, dtype=torch.float64, device=device)
-        return Lattices(ids, cost, head, alpha, of_all, histories, slots, width, histories.shape[1])
+        return Lattices(ids, cost, head, alpha, histories, slots, width, histories.shape[1])
 
     def _slot_weights(self, slots: int) -> tuple[Tensor, Tensor]:
         """alpha float64 [J, T] and head float32 [T]."""

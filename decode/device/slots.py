@@ -17,7 +17,6 @@ class Lattices(NamedTuple):
     cost: Any  # float32 [T, K]
     head: Any  # float32 [T]
     alpha: Any  # float64 [J, T]
-    temperature: Any  # float64 [], that costs are divided by
     history: Any  # int32 [length], padding -1 in front
     slots: Any  # T
     width: Any  # K
@@ -35,7 +34,7 @@ def lattice_of(batch, b):
     """Lattice b of a batch."""
     at = b * batch.slots * batch.width
     history = batch.history + b * batch.length
-    return Lattices(batch.ids + at, batch.cost + at, batch.head, batch.alpha, batch.temperature, history, batch.slots, batch.width, batch.length)
+    return Lattices(batch.ids + at, batch.cost + at, batch.head, batch.alpha, history, batch.slots, batch.width, batch.length)
 
 
 @triton.jit
