@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "composition.h"
+#include "lanes.h"
 
 namespace rescore {
 
@@ -13,7 +14,7 @@ namespace rescore {
 enum class Semantics { kFailure, kEpsilon };
 
 // Rows are read and written in steps of eight; from a slot's width on their weights are impossible ones.
-constexpr int kRowStep = 8;
+constexpr int kRowStep = kLanes;
 inline int row_size(int width) { return (width + kRowStep - 1) / kRowStep * kRowStep; }
 
 // The row of a state that has arcs for all of `width` tokens. As below, `arc` may be read eight entries beyond.

@@ -25,25 +25,28 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
   members_.assign(1, {lattice_.start, 0});
   totals_.clear();
   opened_.push_back({0, 1, 0});
-  tree_.add(kNone, 0, 0);
-  open(0, 0);
-  Child child;
-  if (!next(0, child)) return 0;
+  uint32_t parent = tree_.add(kNone, 0, 0);
+  open(parent, 0);
+  if (!next(parent)) return 0;
   for (int found = 0;;) {
-    if (found + 1 < out.paths) offer(child.parent);
-    const uint32_t prefix = tree_.add(child.parent, child.rank, child.depth);
+    const Offer taken = tree_.offers[parent];
+    const int depth = tree_.prefixes[parent].depth + 1;
+    if (found + 1 < out.paths && next(parent)) queue_.push(tree_.offers[parent].cost, parent);
+    const uint32_t prefix = tree_.add(parent, taken.rank, depth);
     opened_.push_back({members_.size(), 0, 0});
-    if (child.depth < length) {
+    if (depth < length) {
       // As completions are exact, the best child of a prefix costs what the prefix did: nothing queued comes before it.
-      follow(child.parent, slots_[child.depth - 1].place(child.rank));
-      open(prefix, child.depth);
-      next(prefix, child);
+      follow(parent, slots_[depth - 1].place(taken.rank));
+      open(prefix, depth);
+      next(prefix);
+      parent = prefix;
       continue;
     }
-    out.cost[found] = to_cost(child.cost);
+    out.cost[found] = to_cost(taken.cost);
     spell(prefix, sausage, out.tokens + static_cast<size_t>(found) * sausage.slots);
-    if (++found == out.paths || queue_.empty()) return found;
-    child = queue_.pop();
+    if (++found == out.paths || !queue_.size()) return found;
+    parent = queue_[0];
+    queue_.pop();
   }
 }
 
@@ -60,9 +63,9 @@ void PathSearch::open(uint32_t prefix, int t) {
   for (int i = 0; i < slot.count; ++i) totals_[opened.first_total + slot.rank[i]] = by_token[i];
 }
 
-// The best child of a prefix that has not been taken before; false if there is none.
-bool PathSearch::next(uint32_t prefix, Child& child) {
-  const int depth = tree_.prefixes[prefix].depth, count = slots_[depth].count;
+// Offers the best child of a prefix that was not taken; false if there is none.
+bool PathSearch::next(uint32_t prefix) {
+  const int count = slots_[tree_.prefixes[prefix].depth].count;
   Fixed* total = &totals_[opened_[prefix].first_total];
   Fixed least = kImpossible;
   int best = 0;
@@ -72,13 +75,8 @@ bool PathSearch::next(uint32_t prefix, Child& child) {
   }
   if (!possible(least)) return false;
   total[best] = kImpossible;
-  child = {least, prefix, 0, static_cast<uint32_t>(best), depth + 1};
+  tree_.offers[prefix] = {least, static_cast<uint32_t>(best), 0};
   return true;
-}
-
-void PathSearch::offer(uint32_t prefix) {
-  Child child;
-  if (next(prefix, child)) queue_.push(child);
 }
 
 // The members of the newest prefix: where those of `from` go with a token.

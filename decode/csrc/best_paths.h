@@ -8,8 +8,9 @@
 // may have several paths; a prefix then carries every node that it leads to, each with its least weight, and counts once.
 #pragma once
 
-#include "best_first.h"
 #include "completions.h"
+#include "prefix_queue.h"
+#include "prefix_tree.h"
 #include "product_lattice.h"
 
 namespace rescore {
@@ -36,13 +37,12 @@ class PathSearch {
   };
   struct Before {
     const PrefixTree* tree;
-    bool operator()(const Child& a, const Child& b) const { return a.cost != b.cost ? a.cost < b.cost : tree->ranks_before(a, b); }
+    bool operator()(uint32_t a, uint32_t b) const { return tree->ranks_before(a, b); }
   };
 
   int search(const Sausage& sausage, PathOutput out);
   void open(uint32_t prefix, int t);
-  bool next(uint32_t prefix, Child& child);
-  void offer(uint32_t prefix);
+  bool next(uint32_t prefix);
   void follow(uint32_t from, int token);
   void add_member(size_t first, Member member);
   void spell(uint32_t prefix, const Sausage& sausage, int32_t* tokens) const;
@@ -57,7 +57,7 @@ class PathSearch {
   std::vector<Opened> opened_;
   std::vector<Member> members_;
   std::vector<Fixed> totals_;
-  ChildQueue<Before> queue_{Before{&tree_}};
+  PrefixQueue<Before> queue_{Before{&tree_}};
 };
 
 }  // namespace rescore

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <vector>
 
-#include "best_first.h"
+#include "prefix_queue.h"
+#include "prefix_tree.h"
 
 namespace rescore {
 
@@ -19,15 +22,6 @@ struct TreeOutput {
   int nodes;
 };
 
-struct LessProbableLater {
-  const PrefixTree* tree;
-  bool operator()(const Child& a, const Child& b) const {
-    if (a.cost != b.cost) return a.cost < b.cost;
-    if (a.depth != b.depth) return a.depth < b.depth;
-    return tree->ranks_before(a, b);
-  }
-};
-
 inline void clear(TreeOutput out) {
   std::fill(out.tokens, out.tokens + out.nodes, -1);
   std::fill(out.parents, out.parents + out.nodes, -1);
@@ -35,44 +29,90 @@ inline void clear(TreeOutput out) {
   std::fill(out.logq, out.logq + out.nodes, -std::numeric_limits<float>::infinity());
 }
 
-// Takes the best child over and over. Prefix 0 is empty; prefix i + 1 is node i.
+// A prefix whose children are to be made known. Such prefixes are numbered in turn, the empty one being number 0.
+struct Opening {
+  uint32_t number;
+  uint32_t parent;  // the number of it
+  Offer offer;      // the prefix, as its parent offers it
+  int depth;
+};
+
+// Takes the cheapest of all offers over and over. Prefix 0 is empty; prefix i + 1 is node i.
 class BestPrefixes {
  public:
-  PrefixTree tree;
-
-  // open(prefix, cost, child): makes a prefix's children known; `child` is the prefix as it was offered.
-  // next(prefix, child): sets `child` to the prefix's best child that it has not been set to before, false if there is none.
-  // token(child): names its token.
+  // open(openings, count): makes known the children of 1 to `together` prefixes: of the one that is taken next, and of others that
+  // probably will be soon. next(number, offer): sets `offer` to the best child that it was not yet set to; false if there is none.
+  // token(depth, offer): names the token of a child of a prefix of `depth`.
   template <typename Open, typename Next, typename Token>
-  int run(int length, TreeOutput out, Open open, Next next, Token token) {
-    tree.clear();
+  int run(int length, TreeOutput out, int together, Open open, Next next, Token token) {
+    tree_.clear();
+    numbers_.clear();
     queue_.clear();
-    Child child{0, kNone, 0, 0, 0};
-    const auto offer = [&](uint32_t prefix) {
-      if (Child offered; next(prefix, offered)) queue_.push(offered);
-    };
-    open(tree.add(kNone, 0, 0), child);
-    offer(0);
+    opened_ = 1;
+    add(kNone, 0, 0, 0);
+    openings_[0] = {0, kNone, {}, 0};
+    open(openings_.data(), 1);
+    if (next(0, tree_.offers[0])) queue_.push(tree_.offers[0].cost, 0);
     int found = 0;
-    while (found < out.nodes && !queue_.empty()) {
-      child = queue_.pop();
-      offer(child.parent);
-      out.tokens[found] = token(child);
-      out.parents[found] = static_cast<int32_t>(child.parent) - 1;
-      out.depths[found] = child.depth;
-      out.logq[found] = -to_cost(child.cost);
+    while (found < out.nodes && queue_.size()) {
+      const uint32_t parent = queue_[0];
+      const Offer taken = tree_.offers[parent];
+      const int depth = tree_.prefixes[parent].depth + 1, left = out.nodes - found - 1;
+      if (left && depth < length && numbers_[parent].offer == kNone) open(openings_.data(), choose(length, std::min(together, (left + 7) / 8)));
+      out.tokens[found] = token(depth - 1, taken);
+      out.parents[found] = static_cast<int32_t>(parent) - 1;
+      out.depths[found] = depth;
+      out.logq[found] = -to_cost(taken.cost);
       ++found;
-      const uint32_t prefix = tree.add(child.parent, child.rank, child.depth);
-      if (child.depth < length && found < out.nodes) {
-        open(prefix, child);
-        offer(prefix);
-      }
+      const uint32_t number = numbers_[parent].offer;
+      const uint32_t prefix = add(parent, taken.rank, depth, number);
+      numbers_[parent].offer = kNone;
+      if (next(numbers_[parent].own, tree_.offers[parent]))
+        queue_.replace(tree_.offers[parent].cost);
+      else
+        queue_.pop();
+      if (number != kNone && next(number, tree_.offers[prefix])) queue_.push(tree_.offers[prefix].cost, prefix);
     }
     return found;
   }
 
  private:
-  ChildQueue<LessProbableLater> queue_{LessProbableLater{&tree}};
+  static constexpr int kMostTogether = 8;
+
+  struct Numbers {  // kNone: children are not known
+    uint32_t own, offer;
+  };
+  struct Before {
+    const PrefixTree* tree;
+    bool operator()(uint32_t a, uint32_t b) const {
+      const int depth = tree->prefixes[a].depth, other = tree->prefixes[b].depth;
+      return depth != other ? depth < other : tree->ranks_before(a, b);
+    }
+  };
+
+  uint32_t add(uint32_t parent, uint32_t rank, int depth, uint32_t number) {
+    numbers_.push_back({number, kNone});
+    return tree_.add(parent, rank, depth);
+  }
+
+  // The offers of the first in the queue, but for those that are opened already and those that are whole strings.
+  int choose(int length, size_t most) {
+    int count = 0;
+    for (size_t i = 0; i < std::min(most, queue_.size()); ++i) {
+      const uint32_t parent = queue_[i];
+      const int depth = tree_.prefixes[parent].depth + 1;
+      if (numbers_[parent].offer != kNone || depth == length) continue;
+      numbers_[parent].offer = opened_++;
+      openings_[count++] = {numbers_[parent].offer, numbers_[parent].own, tree_.offers[parent], depth};
+    }
+    return count;
+  }
+
+  PrefixTree tree_;
+  std::vector<Numbers> numbers_;  // beside the prefixes: of each, and of what it offers
+  std::array<Opening, kMostTogether> openings_;
+  uint32_t opened_;
+  PrefixQueue<Before> queue_{Before{&tree_}};
 };
 
 }  // namespace rescore

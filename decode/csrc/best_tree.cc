@@ -1,69 +1,79 @@
 #include "best_tree.h"
 
 #include <algorithm>
-
-#include "log_sum.h"
+#include <cmath>
 
 namespace rescore {
 namespace {
 
+constexpr int kTogether = 4;  // prefixes that are opened
 constexpr int64_t kTaken = INT64_MAX;
 constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 52 bits
 
+// Added to a weight within kMaxWeight and subtracted again, it rounds that to the nearest that Fixed has, halves to even: doubles are
+// 2^-32 apart where the sum is.
+constexpr double kRounder = 3.0 * kMaxWeight;
+
 }  // namespace
 
-// What each candidate costs after a prefix, by rank.
-void LatticeTreeSearch::weigh(const Opened& prefix, std::array<Fixed, kMaxCandidates>& weight) {
-  const int t = prefix.depth;
-  const Slot& slot = slots_[t];
-  std::array<double, kMaxCandidates> nats;
-  const float* head = sausage_->slot_cost(t);
-  for (int i = 0; i < slot.count; ++i) nats[i] = head[slot.rank[i]];
-  for (int j = 0; j < models_->size(); ++j) {
-    const double alpha = models_->weight(j, t);
-    const double* cost = compositions_[j].costs(prefix.nodes[j]);
-    for (int i = 0; i < slot.count; ++i) nats[i] += alpha * cost[i];
+void LatticeTreeSearch::read_rows() {
+  for (int t = 0, length = sausage_->length(); t < length; ++t) {
+    const Slot& slot = slots_[t];
+    Row& row = rows_[t];
+    for (int i = 0; i < slot.count; ++i) {
+      row.head[i] = sausage_->slot_cost(t)[slot.rank[i]];
+      row.rank[i] = slot.rank[i];
+    }
+    std::fill(row.head.begin() + slot.count, row.head.begin() + width_, INFINITY);
   }
-  for (int i = 0; i < slot.count; ++i) weight[slot.rank[i]] = to_fixed(nats[i]);
 }
 
-void LatticeTreeSearch::open(uint32_t prefix, const Child& child) {
-  opened_.resize(prefix + 1);
-  keys_.resize((prefix + 1) * width_);
-  Opened& own = opened_[prefix];
-  if (prefix) {
-    own.cost = child.cost;
-    own.depth = child.depth;
-    const int place = slots_[child.depth - 1].place(child.rank);
-    for (int j = 0; j < models_->size(); ++j) own.nodes[j] = compositions_[j].next(opened_[child.parent].nodes[j], place);
+void LatticeTreeSearch::open(const Opening* openings, int count) {
+  const size_t first = openings[0].number;
+  opened_.resize(first + count);
+  if (const size_t room = (first + count) * width_; keys_.size() < room) keys_.resize(2 * room);
+  for (int n = 0; n < count; ++n) {
+    opened_[first + n].cost = openings[n].offer.cost;
+    opened_[first + n].depth = openings[n].depth;
   }
-  std::array<Fixed, kMaxCandidates> weight;
-  weigh(own, weight);
-  int64_t* keys = &keys_[prefix * width_];
-  std::fill_n(keys, width_, kTaken);
-  // The softmax over the slot's candidates, in nats.
-  const int count = slots_[own.depth].count;
-  std::array<double, kMaxCandidates> nats;
-  nats.fill(INFINITY);
-  for (int rank = 0; rank < count; ++rank)
-    if (weight[rank] < kImpossible) nats[rank] = weight[rank] / kFixedOne;
-  const double sum = log_sum(nats.data(), width_);
-  if (std::isinf(sum)) return;
-  const Fixed all = std::llrint(sum * kFixedOne);  // ln 64 below the least weight at most
-  for (int rank = 0; rank < count; ++rank)
-    if (weight[rank] < kImpossible) keys[rank] = (weight[rank] - all) << kRankBits | rank;
+  for (int j = 0; j < models_->size(); ++j) {
+    for (int n = 0; n < count; ++n) {
+      const auto& [number, parent, offer, depth] = openings[n];
+      if (depth) opened_[number].nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
+    }
+    compositions_[j].read();
+  }
+  for (int n = 0; n < count; ++n) weigh(first + n);
+}
+
+// The softmax over the slot's candidates after a prefix.
+void LatticeTreeSearch::weigh(uint32_t number) {
+  const Opened& own = opened_[number];
+  const Row& row = rows_[own.depth];
+  CostRow nats;
+  for (int i = 0; i < width_; i += kLanes) {
+    Doubles cost = load<Doubles>(&row.head[i]);
+    for (int j = 0; j < models_->size(); ++j) cost += models_->weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
+    const Doubles size = cost < 0 ? -cost : cost;
+    store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
+  }
+  const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
+  for (int i = 0; i < width_; i += kLanes) {
+    const Doubles cost = load<Doubles>(&nats[i]);
+    const Integers key = __builtin_convertvector((cost - all) * kFixedOne, Integers) << kRankBits | load<Integers>(&row.rank[i]);
+    store(&keys_[number * width_ + i], cost < INFINITY ? key : Integers{} + kTaken);
+  }
 }
 
 // Few of a prefix's children are ever taken, so they are not sorted.
-bool LatticeTreeSearch::next(uint32_t prefix, Child& child) {
-  int64_t* keys = &keys_[prefix * width_];
-  int64_t best = kTaken;
-  for (size_t i = 0; i < width_; ++i) best = std::min(best, keys[i]);
+bool LatticeTreeSearch::next(uint32_t number, Offer& offer) {
+  int64_t* keys = &keys_[number * width_];
+  const int64_t best = least_of(keys, width_);
   if (best == kTaken) return false;
-  const uint32_t rank = best & ((1 << kRankBits) - 1);
-  keys[rank] = kTaken;
-  const Opened& own = opened_[prefix];
-  child = {own.cost + (best >> kRankBits), prefix, 0, rank, own.depth + 1};
+  const Opened& own = opened_[number];
+  offer.cost = own.cost + (best >> kRankBits);
+  offer.rank = best & ((1 << kRankBits) - 1);
+  store_one(keys, slots_[own.depth].place(offer.rank), kTaken);
   return true;
 }
 
@@ -73,14 +83,15 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
   if (length == 0) return 0;
   models_ = &models;
   sausage_ = &sausage;
-  width_ = sausage.width;
+  width_ = row_size(sausage.width);
   read_slots(sausage, slots_);
-  opened_.assign(1, {});
+  read_rows();
+  opened_.resize(1);
   for (int j = 0; j < models.size(); ++j) opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
   return best_.run(
-      length, out, [&](uint32_t prefix, const Child& child) { open(prefix, child); },
-      [&](uint32_t prefix, Child& child) { return next(prefix, child); },
-      [&](const Child& child) { return sausage.slot_ids(child.depth - 1)[child.rank]; });
+      length, out, kTogether, [&](const Opening* openings, int count) { open(openings, count); },
+      [&](uint32_t number, Offer& offer) { return next(number, offer); },
+      [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; });
 }
 
 }  // namespace rescore

@@ -3,6 +3,7 @@
 
 #include "best_prefixes.h"
 #include "lazy_composition.h"
+#include "log_sum.h"
 
 namespace rescore {
 
@@ -12,24 +13,30 @@ class LatticeTreeSearch {
   int run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
 
  private:
-  using Nodes = std::array<uint32_t, kMaxModels>;
   struct Opened {
     Fixed cost;
     int depth;
-    Nodes nodes;
+    std::array<uint32_t, kMaxModels> nodes;
   };
-  void open(uint32_t prefix, const Child& child);
-  void weigh(const Opened& prefix, std::array<Fixed, kMaxCandidates>& weight);
-  bool next(uint32_t prefix, Child& child);
+  // A slot's candidates in ascending order of token: what their heads say, +inf behind the last, and their ranks.
+  struct Row {
+    CostRow head;
+    std::array<int64_t, kMaxCandidates> rank;
+  };
+  void read_rows();
+  void open(const Opening* openings, int count);
+  void weigh(uint32_t number);
+  bool next(uint32_t number, Offer& offer);
 
   const Models* models_;
   const Sausage* sausage_;
-  size_t width_;
+  int width_;  // of rows
   BestPrefixes best_;
-  std::vector<Opened> opened_;  // by prefix
-  // [prefixes, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none any more.
+  std::vector<Opened> opened_;
+  // [opened, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none any more.
   std::vector<int64_t> keys_;
   Slots slots_;
+  std::array<Row, kMaxSlots> rows_;
   std::array<LazyComposition, kMaxModels> compositions_;
 };
 

@@ -95,7 +95,7 @@ void Composer::end_length(uint32_t length) {
 
 void Composer::expect_room(size_t arcs) {
   for (auto* room : {&arc_, &place_, &node_, &code_, &longer_})
-    if (room->size() < arcs + kMatchRoom) room->resize(arcs + kMatchRoom);
+    if (room->size() < arcs + kMatchStep) room->resize(arcs + kMatchStep);
 }
 
 // A context has arcs only for tokens for which the next shorter context has arcs: where that has none, nothing is read.
@@ -126,10 +126,11 @@ void Composer::match_lists(Part& part) {
     const Slot& slot = (*slots_)[arc_layer_];
     FailureLattice::Node& own = out_->nodes[one->node];
     own.first_arc = part.first_arc + part.arcs;
-    own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, {&arc_[part.arcs], &place_[part.arcs], static_cast<uint32_t>(arc_layer_ * kMaxCandidates)});
+    const PackedMatches matches{&arc_[part.arcs], &place_[part.arcs], one->list.begin, static_cast<uint32_t>(arc_layer_ * kMaxCandidates)};
+    own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, matches);
     // As many as there may be: no loop depends on how many there are.
-    std::fill_n(&node_[part.arcs], kMatchRoom, one->node);
-    if (slot.count > static_cast<int>(kMatchRoom)) std::fill_n(&node_[part.arcs + kMatchRoom], slot.count - kMatchRoom, one->node);
+    std::fill_n(&node_[part.arcs], kMatchStep, one->node);
+    if (slot.count > static_cast<int>(kMatchStep)) std::fill_n(&node_[part.arcs + kMatchStep], slot.count - kMatchStep, one->node);
     part.arcs += count_ones(own.tokens);
   }
   for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);

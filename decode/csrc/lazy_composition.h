@@ -1,8 +1,10 @@
 // A sausage composed with an n-gram automaton as far as a search looks into it.
 //
-// A node is a state after some of the slots. It is read when its candidates' costs are asked for, and with it what it
-// backs off to; where a candidate leads is found when that is asked for. Both are kept, and nodes are shared: a context
-// and a token that are a state together lead to one node, so no node is there twice and none is ever looked for.
+// A node is a state after some of the slots. Where a candidate leads is found when that is asked for, and kept, and nodes are
+// shared: a context and a token that are a state together lead to one node, so no node is there twice and none is ever looked for.
+//
+// A node has rows, by the candidates' places in the slot: costs, arcs, and where these lead. What is written as a vector is read
+// as one, and the other way round (lanes.h).
 #pragma once
 
 #include <array>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "automaton.h"
+#include "room.h"
 #include "slot.h"
 
 namespace rescore {
@@ -18,53 +21,49 @@ class LazyComposition {
  public:
   // Forgets everything; returns the node of `state` before the first slot. The slots stay the caller's; width: the most
   // candidates of one.
-  uint32_t start(const Automaton& lm, const Slots& slots, size_t width, uint32_t state);
+  uint32_t start(const Automaton& lm, const Slots& slots, int width, uint32_t state);
 
-  // The cost [slot.count] of each of the slot's candidates under failure semantics, backing off included, in the slot's
-  // order. Valid until the next call of anything.
-  const double* costs(uint32_t node) {
-    if (!nodes_[node].read) read(node);
-    return &cost_[node * width_];
-  }
-
-  // Where candidate i of a node's slot leads. Precondition: the node's costs were asked for, and there is another slot.
+  // Where candidate i of a node's slot leads. Precondition: the node was read, and there is another slot.
   uint32_t next(uint32_t node, int i);
+
+  // Reads all nodes that are new.
+  void read();
+
+  // The cost of each of the slot's candidates under failure semantics, backing off included, in the slot's order, and anything
+  // behind them up to row_size(width). Precondition: the node was read. Valid until the next call of anything.
+  const double* costs(uint32_t node) const { return &cost_[node * stride_]; }
 
  private:
   static constexpr uint32_t kNoNode = UINT32_MAX;
 
+  // A state. Nodes 0 to kMaxSlots - 1 are the roots, by slot.
   struct Node {
-    Automaton::List list;  // once found
-    uint64_t tokens;   // those with an arc, a bit each, by their places in the slot
+    uint64_t tokens;  // those with an arc, a bit each, by their places in the slot
     uint32_t length, index;  // of the state, and which of its length
-    uint32_t backoff;  // before this one; kNoNode: a root
-    uint16_t slot;
-    bool read;
-  };
-  struct Arc {
-    uint32_t arc;  // among those of its length
-    uint32_t target;  // kNoNode: not yet looked for
+    uint32_t backoff;  // kNoNode: a root
+    uint32_t slot;
   };
 
+  const Slot& slot(const Node& node) const { return (*slots_)[node.slot]; }
+  void expect_room(size_t nodes);
   uint32_t enter(uint32_t state);
   uint32_t root(int slot);
   uint32_t add(uint32_t length, uint32_t index, uint32_t backoff, int slot);
-  void read_root(uint32_t node);
-  void read(uint32_t node);
-  void find_list(Node& node);
-  size_t match(Node& node, size_t found);
-  void weigh(uint32_t node, size_t first, size_t end);
+  void find_lists();
+  void match_lists();
+  void read_costs();
 
   const Automaton* lm_;
   const Slots* slots_;
-  size_t width_;  // of the rows below
-  std::array<uint32_t, kMaxSlots> roots_;
+  size_t stride_;  // of rows
+  int roots_;      // how many are there
+  size_t read_;    // nodes
   std::vector<Node> nodes_;
-  std::vector<double> cost_;  // [nodes, width]
-  std::vector<Arc> arcs_;     // [nodes, width], of those with a bit
-  // Room for the arcs of the slot's tokens in all the contexts that are read together: which ones, the places of their
-  // tokens, and the codes of their costs.
-  std::vector<uint32_t> arc_, place_, code_;
+  Room<Automaton::List> lists_;  // [nodes that are new]
+  // [nodes, stride]: costs; of arcs, which of those of their length, the codes of their costs, and where they lead, kNoNode where
+  // that was not yet looked for.
+  Room<double> cost_;
+  Room<uint32_t> arc_, code_, target_;
 };
 
 }  // namespace rescore

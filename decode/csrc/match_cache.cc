@@ -41,11 +41,11 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     const auto& [length, list, backoff_cost, key] = unknown[count];
     const uint64_t first = lm.level(length).first_arc;
     for (int i = 0; i < slot.count; ++i) cost[i] += backoff_cost;
-    std::array<uint32_t, kMaxCandidates + kMatchRoom> found, place;
-    const uint64_t tokens = lm.match(length, list, slot.tokens, slot.tokens.all(), {found.data(), place.data()});
-    for (uint32_t n = 0; n < count_ones(tokens); ++n) {
-      arc[place[n]] = first + found[n];
-      cost[place[n]] = lm.cost(length, arc[place[n]]);
+    std::array<uint32_t, kMaxCandidates> number;
+    for (uint64_t found = lm.match(length, list, slot.tokens, slot.tokens.all(), MatchRow{number.data(), list.begin}); found; found &= found - 1) {
+      const int place = __builtin_ctzll(found);
+      arc[place] = first + number[place];
+      cost[place] = lm.cost(length, arc[place]);
     }
     if (length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
   }

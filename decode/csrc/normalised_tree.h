@@ -23,50 +23,45 @@ class NormalisedTreeSearch {
     if (length == 0) return 0;
     children_.clear();
     walks_.clear();
-    walks_.push_back(start);
     opened_.clear();
     return best_.run(
-        length, out,
-        [&](uint32_t prefix, const Child& child) {
-          opened_.resize(prefix + 1);
-          if (prefix) {
-            opened_[prefix].walk = walks_.size();
-            walks_.push_back(Walk(walks_[opened_[child.parent].walk]));
-            walks_.back().take(child.depth - 1, child.rank);
-          }
-          open(prefix, child.cost, child.depth, sausage);
+        length, out, 1,
+        [&](const Opening* opening, int) {
+          walks_.push_back(opening->depth ? Walk(walks_[opening->parent]) : start);
+          if (opening->depth) walks_.back().take(opening->depth - 1, opening->offer.rank);
+          open(*opening, sausage);
         },
-        [&](uint32_t prefix, Child& child) {
-          Opened& opened = opened_[prefix];
+        [&](uint32_t number, Offer& offer) {
+          Opened& opened = opened_[number];
           if (opened.next == opened.end) return false;
-          child = children_[opened.next++];
+          offer = children_[opened.next++];
           return true;
         },
-        [&](const Child& child) { return sausage.slot_ids(child.depth - 1)[child.rank]; });
+        [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; });
   }
 
  private:
   struct Opened {
-    size_t walk, next, end;  // children not yet offered
+    size_t next, end;  // children not yet offered
   };
 
-  // Sorts the children of a prefix that costs so much.
-  void open(uint32_t prefix, Fixed cost, int t, const Sausage& sausage) {
-    Opened& opened = opened_[prefix];
-    const double* logq = walks_[opened.walk].row(t);
-    opened.next = children_.size();
-    for (int rank = 0; rank < sausage.candidates(t); ++rank)
+  // Sorts the children of a prefix.
+  void open(const Opening& opening, const Sausage& sausage) {
+    const double* logq = walks_[opening.number].row(opening.depth);
+    const size_t first = children_.size();
+    for (int rank = 0; rank < sausage.candidates(opening.depth); ++rank)
       if (logq[rank] != -std::numeric_limits<double>::infinity())
-        children_.push_back({cost + to_fixed(std::max(-logq[rank], 0.0)), prefix, 0, static_cast<uint32_t>(rank), t + 1});
-    opened.end = children_.size();
-    std::sort(children_.begin() + opened.next, children_.end(),
-              [](const Child& a, const Child& b) { return a.cost != b.cost ? a.cost < b.cost : a.rank < b.rank; });
+        children_.push_back({opening.offer.cost + to_fixed(std::max(-logq[rank], 0.0)), static_cast<uint32_t>(rank), 0});
+    opened_.push_back({first, children_.size()});
+    std::sort(children_.begin() + first, children_.end(),
+              [](const Offer& a, const Offer& b) { return a.cost != b.cost ? a.cost < b.cost : a.rank < b.rank; });
   }
 
   BestPrefixes best_;
-  std::vector<Walk> walks_;  // of the prefixes that were opened
+  // Of the prefixes that were opened.
+  std::vector<Walk> walks_;
   std::vector<Opened> opened_;
-  std::vector<Child> children_;
+  std::vector<Offer> children_;
 };
 
 }  // namespace rescore

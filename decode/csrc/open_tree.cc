@@ -45,38 +45,38 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   least_.clear();
   opened_.clear();
   return best_.run(
-      length, out,
-      [&](uint32_t prefix, const Child& child) {
-        opened_.resize(prefix + 1);
-        Opened& own = opened_[prefix];
-        own.state = prefix ? lm.next(arcs_[child.place], child.rank) : start;
-        if (text) own.context = prefix ? text->step(opened_[child.parent].context, child.rank) : text->state();
-        this->open(prefix, child);
+      length, out, 1,
+      [&](const Opening* opening, int) {
+        const auto& [number, parent, offer, depth] = *opening;
+        opened_.push_back({});
+        opened_[number].state = number ? lm.next(arcs_[offer.place], offer.rank) : start;
+        if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
+        this->open(*opening);
       },
-      [&](uint32_t prefix, Child& child) {
-        Opened& opened = opened_[prefix];
+      [&](uint32_t number, Offer& offer) {
+        Opened& opened = opened_[number];
         if (opened.next == opened.end) return false;
-        child = children_[opened.next++];
+        offer = children_[opened.next++];
         return true;
       },
-      [](const Child& child) { return static_cast<int32_t>(child.rank); });
+      [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); });
 }
 
 // The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children seen
 // so far cannot: long lists are so read in one pass that keeps few of their entries.
-void OpenTreeSearch::open(uint32_t prefix, const Child& child) {
-  cost_ = child.cost;
-  state_ = opened_[prefix].state;
-  slot_ = child.depth;
+void OpenTreeSearch::open(const Opening& opening) {
+  cost_ = opening.offer.cost;
+  state_ = opened_[opening.number].state;
+  slot_ = opening.depth;
   proposals_.clear();
-  read_text(opened_[prefix].context);
+  read_text(opened_[opening.number].context);
   weigh_candidates();
   if (open_) {
     propose_followers();
     propose_arcs();
     propose_frequent();
   }
-  keep_best(prefix);
+  keep_best(opened_[opening.number]);
 }
 
 void OpenTreeSearch::read_text(uint32_t context) {
@@ -221,13 +221,12 @@ void OpenTreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
   std::push_heap(least_.begin(), least_.end());
 }
 
-void OpenTreeSearch::keep_best(uint32_t prefix) {
+void OpenTreeSearch::keep_best(Opened& opened) {
   std::sort(proposals_.begin(), proposals_.end(), [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
-  Opened& opened = opened_[prefix];
   opened.next = children_.size();
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
-    children_.push_back({best.cost, prefix, static_cast<uint32_t>(children_.size()), best.token, slot_ + 1});
+    children_.push_back({best.cost, best.token, static_cast<uint32_t>(children_.size())});
     arcs_.push_back(best.arc);
   }
   opened.end = children_.size();

@@ -38,14 +38,14 @@ class OpenTreeSearch {
     uint32_t token;
     uint64_t arc;
   };
-  void open(uint32_t prefix, const Child& child);
+  void open(const Opening& opening);
   void read_text(uint32_t context);
   void weigh_candidates();
   void propose_followers();
   void propose_arcs();
   void propose_frequent();
   void propose(uint32_t token, uint64_t arc, double logq);
-  void keep_best(uint32_t prefix);
+  void keep_best(Opened& opened);
   double log_p(double seen, double lm_cost) const;
   double needed() const;
   double seen(uint32_t token) const;
@@ -74,7 +74,7 @@ class OpenTreeSearch {
 
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  std::vector<Child> children_;
+  std::vector<Offer> children_;
   std::vector<uint64_t> arcs_;  // beside children_
   Slots slots_;
   std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with

@@ -1,6 +1,7 @@
 // A slot of a sausage, as automata are matched with it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>
@@ -23,24 +24,12 @@ struct Slot {
   // std::invalid_argument if a token is there twice.
   void read(const Sausage& sausage, int t) {
     count = sausage.candidates(t);
-    std::array<uint64_t, kMaxCandidates> key, sorted;  // token, then rank
     const int32_t* ids = sausage.slot_ids(t);
-    for (int i = 0; i < count; ++i) key[i] = static_cast<uint64_t>(ids[i]) << 8 | i;
-    // Sorted by counting the lesser ones: more comparisons than need be, but none that a processor has to guess.
-    for (int i = 0; i < count; ++i) {
-      uint64_t before = 0;
-      for (int j = 0; j < count; ++j) before += key[j] < key[i];
-      place_[i] = static_cast<uint8_t>(before);
-    }
-    for (int i = 0; i < count; ++i) sorted[place_[i]] = key[i];
-    tokens.clear();
-    for (int i = 0; i < count; ++i) {
-      const uint32_t token = static_cast<uint32_t>(sorted[i] >> 8);
-      if (i && tokens[i - 1] == token)
-        throw std::invalid_argument("slot " + std::to_string(t) + ": expected different tokens, got " + std::to_string(token) + " twice");
-      tokens.add(token);
-      rank[i] = static_cast<uint8_t>(sorted[i]);
-    }
+    if (!tokens.assign(ids, count, place_.data()))
+      for (int i = 0; i < count; ++i)
+        if (std::find(ids, ids + i, ids[i]) != ids + i)
+          throw std::invalid_argument("slot " + std::to_string(t) + ": expected different tokens, got " + std::to_string(ids[i]) + " twice");
+    for (int i = 0; i < count; ++i) rank[place_[i]] = static_cast<uint8_t>(i);
   }
 
  private:

@@ -194,9 +194,9 @@ class Automaton {
     else
       prefetch_tokens(inner(l, list.begin), list.end - list.begin);
   }
-  // Appends the arcs that a list has for wanted tokens, as the functions of list_match.h.
-  uint64_t match(uint32_t l, const List& list, const TokenSet& tokens, uint64_t wanted, Found out) const {
-    out.first = list.begin;
+  // Which of the wanted tokens a list has, as the functions of list_match.h: `list.begin` is to be added to their numbers.
+  template <typename Out>
+  uint64_t match(uint32_t l, const List& list, const TokenSet& tokens, uint64_t wanted, Out out) const {
     if (list.dense) return list.dense->match(tokens, wanted, out);
     const uint64_t begin = inner(l, list.begin);
     const uint32_t size = list.end - list.begin;

@@ -52,6 +52,36 @@ class CostColumn {
     return cost;
   }
 
+  // The same of those of a row of `size`, a multiple of eight, that have a bit. Other codes may become anything, other costs stay.
+  void codes(const uint32_t* i, uint64_t here, [[maybe_unused]] int size, uint32_t* code) const {
+#ifdef __AVX512F__
+    for (int first = 0; first < size; first += 8) {
+      const __m512i number = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(i + first)));
+      const __m512i bit = _mm512_mul_epu32(number, _mm512_set1_epi64(bits_));
+      const __m512i word = _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), static_cast<__mmask8>(here >> first), _mm512_srli_epi64(bit, 3), data_, 1);
+      const __m512i codes = _mm512_and_si512(_mm512_srlv_epi64(word, _mm512_and_si512(bit, _mm512_set1_epi64(7))), _mm512_set1_epi64(mask_));
+      if (const __mmask8 beyond = _mm512_cmpge_epu64_mask(codes, _mm512_set1_epi64(entries_)); book_ && beyond) corrupt(name_, i[first + __builtin_ctz(beyond)]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(code + first), _mm512_cvtepi64_epi32(codes));
+    }
+    if (book_)
+      for (; here; here &= here - 1) ask_for(book_ + code[__builtin_ctzll(here)]);
+#else
+    for (; here; here &= here - 1) code[__builtin_ctzll(here)] = this->code(i[__builtin_ctzll(here)]);
+#endif
+  }
+  void costs(const uint32_t* code, uint64_t here, [[maybe_unused]] int size, double* cost) const {
+#ifdef __AVX512F__
+    for (int first = 0; first < size; first += 8) {
+      const __mmask8 own = static_cast<__mmask8>(here >> first);
+      const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(code + first));
+      const __m256 found = book_ ? _mm256_mmask_i32gather_ps(_mm256_setzero_ps(), own, codes, book_, 4) : _mm256_castsi256_ps(codes);
+      _mm512_storeu_pd(cost + first, _mm512_mask_cvtps_pd(_mm512_loadu_pd(cost + first), own, found));
+    }
+#else
+    for (; here; here &= here - 1) cost[__builtin_ctzll(here)] = this->cost(code[__builtin_ctzll(here)]);
+#endif
+  }
+
   void prefetch(uint64_t i) const { ask_for(data_ + i * bits_ / 8); }
 
   // A limit of costs, and how many costs of the book it allows: as books ascend, their numbers can be compared.

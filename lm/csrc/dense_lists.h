@@ -37,30 +37,31 @@ class DenseList {
   }
 
   // As the functions of list_match.h.
-  uint64_t match(const TokenSet& tokens, uint64_t wanted, Found out) const {
-#ifdef __AVX512VPOPCNTDQ__
+  template <typename Out>
+  uint64_t match(const TokenSet& tokens, uint64_t wanted, Out& out) const {
     uint64_t found = 0;
-    for (int first = 0; first < tokens.size(); first += 8) {
+#ifdef __AVX512VPOPCNTDQ__
+    const auto eight = [&](int first) {
       const __mmask8 here = static_cast<__mmask8>(wanted >> first);
       const __m512i token = _mm512_maskz_cvtepu32_epi64(here, _mm256_maskz_loadu_epi32(here, tokens.begin() + first));
       const __m512i word = _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), here, _mm512_srli_epi64(token, 5), words_.get(), 8);
       const __m512i bit = _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_and_si512(token, _mm512_set1_epi64(31)));
       const __m512i before = _mm512_popcnt_epi64(_mm512_and_si512(word, _mm512_sub_epi64(bit, _mm512_set1_epi64(1))));
-      const __mmask8 in = _mm512_mask_test_epi64_mask(here, word, bit);
-      const __m256i at = _mm512_cvtepi64_epi32(_mm512_add_epi64(before, _mm512_srli_epi64(word, 32)));
-      out.append(in, at, first);
-      found |= static_cast<uint64_t>(in) << first;
+      found |= static_cast<uint64_t>(_mm512_mask_test_epi64_mask(here, word, bit)) << first;
+      return _mm512_cvtepi64_epi32(_mm512_add_epi64(before, _mm512_srli_epi64(word, 32)));
+    };
+    for (int first = 0; first < tokens.size(); first += kMatchStep) {
+      const __m512i numbers = _mm512_inserti64x4(_mm512_castsi256_si512(eight(first)), eight(first + 8), 1);
+      out.add(static_cast<__mmask16>(found >> first), numbers, first);
     }
-    return found;
 #else
-    uint64_t found = 0;
     for (int i = 0; i < tokens.size(); ++i) {
       const Word word = words_[tokens[i] / 32], bit = uint64_t{1} << tokens[i] % 32, here = ((word & bit) != 0) & (wanted >> i);
       out.add(here, static_cast<uint32_t>(word >> 32) + count_ones(word & (bit - 1)), i);
       found |= here << i;
     }
-    return found;
 #endif
+    return found;
   }
 
  private:

@@ -1,8 +1,7 @@
 // Which of a few tokens are in an ascending list of tokens.
 //
-// Each of the functions appends, for each of the wanted tokens that is in the list, its number there and its place in the set,
-// ascending, and returns which ones they are, a bit for each place. A list that a damaged model has out of order gives other
-// tokens, but each once at most.
+// Each of the functions returns which of the wanted tokens are in the list, a bit for each place in the set, and hands their
+// numbers in the list to `out`. A list that a damaged model has out of order gives other numbers, each token once at most.
 //
 // Nothing branches on what is found, as that is hard to foretell: a wrong guess takes as long as twenty comparisons.
 #pragma once
@@ -17,39 +16,51 @@
 
 namespace rescore {
 
-// Where to append numbers and places, and what is added to them. Up to kMatchRoom entries more than are found are overwritten.
-constexpr size_t kMatchRoom = 16;
-struct Found {
-  uint32_t* at;
-  uint32_t* place;
-  uint32_t first_place = 0, first = 0;
+constexpr int kMatchStep = 16;
 
-  void add(bool here, uint32_t number, int own) {
-    *at = first + number;
-    *place = first_place + own;
-    at += here;
+// Takes numbers by place, and adds `first` to each. Whole steps of places may be written.
+struct MatchRow {
+  uint32_t* number;
+  uint32_t first, nothing = 0;
+
+  void add(bool here, uint32_t own, int place) { *(here ? number + place : &nothing) = first + own; }
+#ifdef __AVX512F__
+  void add(__mmask16, __m512i own, int place) { _mm512_storeu_si512(number + place, _mm512_add_epi32(own, _mm512_set1_epi32(first))); }
+#endif
+};
+
+// Takes what was found one after the other, ascending by place: numbers and places, with something added to both. A step more than
+// that may be written.
+struct PackedMatches {
+  uint32_t *number, *place;
+  uint32_t first, first_place;
+
+  void add(bool here, uint32_t own, int at) {
+    *number = first + own;
+    *place = first_place + at;
+    number += here;
     place += here;
   }
-#ifdef __AVX512VL__
-  // Those of eight, by bits; `own` is the place of the first.
-  void append(__mmask8 here, __m256i numbers, int own) {
-    const __m256i eight = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm256_maskz_compress_epi32(here, _mm256_add_epi32(numbers, _mm256_set1_epi32(first))));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(place), _mm256_maskz_compress_epi32(here, _mm256_add_epi32(eight, _mm256_set1_epi32(first_place + own))));
-    at += count_ones(here);
+#ifdef __AVX512F__
+  void add(__mmask16 here, __m512i own, int at) {
+    const __m512i sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    _mm512_storeu_si512(number, _mm512_maskz_compress_epi32(here, _mm512_add_epi32(own, _mm512_set1_epi32(first))));
+    _mm512_storeu_si512(place, _mm512_maskz_compress_epi32(here, _mm512_add_epi32(sixteen, _mm512_set1_epi32(first_place + at))));
+    number += count_ones(here);
     place += count_ones(here);
   }
 #endif
 };
 
-// The same, of wanted tokens, each once.
-struct FoundOnce {
-  Found out;
+// Of wanted tokens, each once.
+template <typename Out>
+struct Wanted {
+  Out& out;
   uint64_t wanted, tokens = 0;
 
   void add(bool here, uint32_t number, int place) {
     const uint64_t is_new = here & (wanted & ~tokens) >> (place & 63);
-    out.add(is_new, number, place);
+    out.add(is_new, number, place & 63);
     tokens |= is_new << (place & 63);
   }
 };
@@ -70,9 +81,9 @@ inline void search_eight(List list, uint32_t size, const uint32_t* tokens, uint3
   for (int i = 0; i < 8; ++i) ended[i] = low[i];
 }
 
-template <typename List>
-inline uint64_t search_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Found out) {
-  FoundOnce found{out, wanted};
+template <typename List, typename Out>
+inline uint64_t search_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
+  Wanted<Out> found{out, wanted};
   std::array<uint32_t, 8> ended;
   for (int first = 0; first < tokens.size(); first += 8) {
     search_eight(list, size, tokens.begin() + first, ended.data());
@@ -81,9 +92,9 @@ inline uint64_t search_list(List list, uint32_t size, const TokenSet& tokens, ui
   return found.tokens;
 }
 
-template <typename List>
-inline uint64_t scan_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Found out) {
-  FoundOnce found{out, wanted};
+template <typename List, typename Out>
+inline uint64_t scan_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
+  Wanted<Out> found{out, wanted};
   for (uint32_t n = 0; n < size; ++n) {
     const int i = tokens.find(list[n]);
     found.add(i != TokenSet::kMissing, n, i);
@@ -110,35 +121,32 @@ inline void intersect(__m512i a, __m512i b, __mmask16& of_a, __mmask16& of_b) {
 #endif
 }
 
-inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Found out) {
-  const __m512i sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+template <typename Out>
+inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
   const __m512i no_token = _mm512_set1_epi32(-1), no_entry = _mm512_set1_epi32(-2);
   uint64_t all = 0;
-  for (int first = 0; first < tokens.size(); first += 16) {
+  for (int first = 0; first < tokens.size(); first += kMatchStep) {
     const __m512i set = _mm512_mask_loadu_epi32(no_token, wanted >> first, tokens.begin() + first);
-    const __m512i places = _mm512_add_epi32(sixteen, _mm512_set1_epi32(out.first_place + first));
+    __m512i numbers = _mm512_setzero_si512(), at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __mmask16 found = 0;
     for (uint32_t n = 0; n < size; n += 16) {
       const __mmask16 here = static_cast<__mmask16>((uint32_t{1} << std::min<uint32_t>(size - n, 16)) - 1);
       const __m512i entries = _mm512_mask_cvtepu16_epi32(no_entry, here, _mm256_maskz_loadu_epi16(here, list + n));
       __mmask16 of_list, of_set;
       intersect(entries, set, of_list, of_set);
-      of_set &= ~found;
-      _mm512_storeu_si512(out.at, _mm512_maskz_compress_epi32(of_list, _mm512_add_epi32(sixteen, _mm512_set1_epi32(out.first + n))));
-      _mm512_storeu_si512(out.place, _mm512_maskz_compress_epi32(of_set, places));
-      const int count = __builtin_popcount(of_set);
-      out.at += count;
-      out.place += count;
+      numbers = _mm512_mask_expand_epi32(numbers, of_set, _mm512_maskz_compress_epi32(of_list, at));
+      at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
       found |= of_set;
     }
+    out.add(found, numbers, first);
     all |= static_cast<uint64_t>(found) << first;
   }
   return all;
 }
 #endif
 
-template <typename List>
-inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Found out) {
+template <typename List, typename Out>
+inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
 #ifdef __AVX512BW__
   if constexpr (std::is_same_v<List, const uint16_t*>)
     if (size <= 512) return compare_list(list, size, tokens, wanted, out);

@@ -1,6 +1,7 @@
 // Up to 64 tokens that lists of arcs are matched with.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -8,43 +9,56 @@
 
 namespace rescore {
 
-// Tokens in ascending order, each once, and a small hash table over them: most tokens of a list are told from
-// them by one look at it.
+// Tokens in ascending order, each once.
 class TokenSet {
  public:
   static constexpr int kMissing = -1;
 
-  void clear() {
-    table_.fill(0);
-    size_ = 0;
-  }
-  // Precondition: less than 64 tokens, all below this one.
-  void add(uint32_t token) {
-    tokens_[size_++] = token;
-    uint32_t at = token % kTable;
-    while (table_[at]) at = (at + 1) % kTable;
-    table_[at] = static_cast<uint8_t>(size_);
+  // The tokens in any order, each once; place[i] becomes the place of the one given as number i. Returns whether none was there twice.
+  bool assign(const int32_t* tokens, int size, uint8_t* place) {
+    std::array<int32_t, kMaxCandidates> given;
+    given.fill(INT32_MAX);
+    std::copy_n(tokens, size, given.data());
+    // Sorted by counting the lesser ones: more comparisons than need be, but none that a processor has to guess.
+    uint64_t places = 0;
+    for (int i = 0; i < size; ++i) {
+      place[i] = static_cast<uint8_t>(lesser(given.data(), size, given[i]));
+      places |= uint64_t{1} << place[i];
+    }
+    for (int i = 0; i < size; ++i) tokens_[place[i]] = given[i];
+    std::fill_n(tokens_.data() + size, kStep - 1 - (size + kStep - 1) % kStep, INT32_MAX);
+    size_ = size;
+    filter_.fill(0);
+    for (int i = 0; i < size; ++i) filter_[given[i] / 64 % kFilter] |= uint64_t{1} << given[i] % 64;
+    return places == all();
   }
 
   int size() const { return size_; }
-  const uint32_t* begin() const { return tokens_.data(); }
-  const uint32_t* end() const { return tokens_.data() + size_; }
+  const uint32_t* begin() const { return reinterpret_cast<const uint32_t*>(tokens_.data()); }
+  const uint32_t* end() const { return begin() + size_; }
   uint32_t operator[](int i) const { return tokens_[i]; }
   uint64_t all() const { return size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1; }
 
   // Which of them a token is, or kMissing.
   int find(uint32_t token) const {
-    for (uint32_t at = token % kTable; table_[at]; at = (at + 1) % kTable)
-      if (tokens_[table_[at] - 1] == token) return table_[at] - 1;
-    return kMissing;
+    if (!(filter_[token / 64 % kFilter] >> token % 64 & 1)) return kMissing;
+    const int place = lesser(tokens_.data(), size_, static_cast<int32_t>(token));
+    return place < size_ && tokens_[place] == static_cast<int32_t>(token) ? place : kMissing;
   }
 
  private:
-  static constexpr uint32_t kTable = 512;
+  static constexpr int kStep = 16, kFilter = 8;
+
+  static int lesser(const int32_t* tokens, int size, int32_t token) {
+    int32_t count = 0;
+    for (int first = 0; first < size; first += kStep)
+      for (int i = 0; i < kStep; ++i) count += tokens[first + i] < token;
+    return count;
+  }
 
   int size_ = 0;
-  std::array<uint32_t, kMaxCandidates> tokens_{};
-  std::array<uint8_t, kTable> table_{};  // 1 + which of them, at the token modulo the size or behind it; 0: none
+  std::array<uint64_t, kFilter> filter_{};  // a bit for each of them, modulo its size: most others are told from them by one look
+  std::array<int32_t, kMaxCandidates> tokens_{};  // a step is filled up with the greatest number
 };
 
 }  // namespace rescore

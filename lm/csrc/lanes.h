@@ -1,0 +1,70 @@
+// Eight numbers at a time: one vector where a processor has them as long, else several.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace rescore {
+
+constexpr int kLanes = 8;
+using Doubles = double __attribute__((vector_size(8 * kLanes)));
+using Integers = int64_t __attribute__((vector_size(8 * kLanes)));
+
+template <typename Lanes, typename T>
+[[gnu::always_inline]] inline Lanes load(const T* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+template <typename Lanes, typename T>
+[[gnu::always_inline]] inline void store(T* to, const Lanes& lanes) {
+  std::memcpy(to, &lanes, sizeof lanes);
+}
+
+[[gnu::always_inline]] inline Doubles lesser(const Doubles& a, const Doubles& b) { return a < b ? a : b; }
+
+#ifdef __AVX512F__
+[[gnu::always_inline]] inline double least_of(const Doubles& lanes) { return _mm512_reduce_min_pd(lanes); }
+[[gnu::always_inline]] inline double sum_of(const Doubles& lanes) { return _mm512_reduce_add_pd(lanes); }
+
+// The least of a row of `size`, a multiple of eight.
+inline int64_t least_of(const int64_t* row, int size) {
+  __m512i least = _mm512_loadu_si512(row);
+  for (int i = kLanes; i < size; i += kLanes) least = _mm512_min_epi64(least, _mm512_loadu_si512(row + i));
+  return _mm512_reduce_min_epi64(least);
+}
+
+// Writes one number of a row. What is read as vectors is written as vectors: else a processor waits, before it reads, until all
+// that was begun before is done.
+inline void store_one(int64_t* row, int i, int64_t value) {
+  int64_t* eight = row + i / kLanes * kLanes;
+  _mm512_storeu_si512(eight, _mm512_mask_set1_epi64(_mm512_loadu_si512(eight), static_cast<__mmask8>(1 << i % kLanes), value));
+}
+#else
+// The first half with the second, until one is left.
+template <typename Combine>
+[[gnu::always_inline]] inline double halved(const Doubles& lanes, Combine combine) {
+  std::array<double, kLanes> part;
+  store(part.data(), lanes);
+  for (int half = kLanes / 2; half; half /= 2)
+    for (int i = 0; i < half; ++i) part[i] = combine(part[i], part[i + half]);
+  return part[0];
+}
+[[gnu::always_inline]] inline double least_of(const Doubles& lanes) {
+  return halved(lanes, [](double a, double b) { return std::min(a, b); });
+}
+[[gnu::always_inline]] inline double sum_of(const Doubles& lanes) {
+  return halved(lanes, [](double a, double b) { return a + b; });
+}
+inline int64_t least_of(const int64_t* row, int size) { return *std::min_element(row, row + size); }
+inline void store_one(int64_t* row, int i, int64_t value) { row[i] = value; }
+#endif
+
+}  // namespace rescore
