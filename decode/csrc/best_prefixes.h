@@ -58,6 +58,7 @@ class BestPrefixes {
       const uint32_t parent = queue_[0];
       const Offer taken = tree_.offers[parent];
       const int depth = tree_.prefixes[parent].depth + 1, left = out.nodes - found - 1;
+      // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as the rest.
       if (left && depth < length && numbers_[parent].offer == kNone) open(openings_.data(), choose(length, std::min(together, (left + 7) / 8)));
       out.tokens[found] = token(depth - 1, taken);
       out.parents[found] = static_cast<int32_t>(parent) - 1;
