@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <vector>
 
@@ -37,10 +36,36 @@ struct Opening {
   int depth;
 };
 
+// Children of prefixes, sorted, for searches that know all of a prefix's at once.
+class SortedChildren {
+ public:
+  std::vector<Offer> offers;  // those of one prefix behind those of the one before
+
+  void clear() {
+    offers.clear();
+    lists_.clear();
+  }
+  // What was added since the last time are the children of the next prefix.
+  void end_prefix() { lists_.push_back({lists_.empty() ? 0 : lists_.back().end, offers.size()}); }
+  // As BestPrefixes asks for them.
+  bool next(uint32_t number, Offer& offer) {
+    List& list = lists_[number];
+    if (list.next == list.end) return false;
+    offer = offers[list.next++];
+    return true;
+  }
+
+ private:
+  struct List {
+    size_t next, end;  // not yet offered
+  };
+  std::vector<List> lists_;
+};
+
 // Takes the cheapest of all offers over and over. Prefix 0 is empty; prefix i + 1 is node i.
 class BestPrefixes {
  public:
-  // open(openings, count): makes known the children of 1 to `together` prefixes: of the one that is taken next, and of others that
+  // open(openings): makes known the children of 1 to `together` prefixes: of the one that is taken next, and of others that
   // probably will be soon. next(number, offer): sets `offer` to the best child that it was not yet set to; false if there is none.
   // token(depth, offer): names the token of a child of a prefix of `depth`.
   template <typename Open, typename Next, typename Token>
@@ -50,8 +75,8 @@ class BestPrefixes {
     queue_.clear();
     opened_ = 1;
     add(kNone, 0, 0, 0);
-    openings_[0] = {0, kNone, {}, 0};
-    open(openings_.data(), 1);
+    openings_.assign(1, {0, kNone, {}, 0});
+    open(openings_);
     if (next(0, tree_.offers[0])) queue_.push(tree_.offers[0].cost, 0);
     int found = 0;
     while (found < out.nodes && queue_.size()) {
@@ -59,7 +84,10 @@ class BestPrefixes {
       const Offer taken = tree_.offers[parent];
       const int depth = tree_.prefixes[parent].depth + 1, left = out.nodes - found - 1;
       // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as the rest.
-      if (left && depth < length && numbers_[parent].offer == kNone) open(openings_.data(), choose(length, std::min(together, (left + 7) / 8)));
+      if (left && depth < length && numbers_[parent].offer == kNone) {
+        choose(length, std::min(together, (left + 7) / 8));
+        open(openings_);
+      }
       out.tokens[found] = token(depth - 1, taken);
       out.parents[found] = static_cast<int32_t>(parent) - 1;
       out.depths[found] = depth;
@@ -78,8 +106,6 @@ class BestPrefixes {
   }
 
  private:
-  static constexpr int kMostTogether = 8;
-
   struct Numbers {  // kNone: children are not known
     uint32_t own, offer;
   };
@@ -97,21 +123,20 @@ class BestPrefixes {
   }
 
   // The offers of the first in the queue, but for those that are opened already and those that are whole strings.
-  int choose(int length, size_t most) {
-    int count = 0;
+  void choose(int length, size_t most) {
+    openings_.clear();
     for (size_t i = 0; i < std::min(most, queue_.size()); ++i) {
       const uint32_t parent = queue_[i];
       const int depth = tree_.prefixes[parent].depth + 1;
       if (numbers_[parent].offer != kNone || depth == length) continue;
       numbers_[parent].offer = opened_++;
-      openings_[count++] = {numbers_[parent].offer, numbers_[parent].own, tree_.offers[parent], depth};
+      openings_.push_back({numbers_[parent].offer, numbers_[parent].own, tree_.offers[parent], depth});
     }
-    return count;
   }
 
   PrefixTree tree_;
   std::vector<Numbers> numbers_;  // beside the prefixes: of each, and of what it offers
-  std::array<Opening, kMostTogether> openings_;
+  std::vector<Opening> openings_;
   uint32_t opened_;
   PrefixQueue<Before> queue_{Before{&tree_}};
 };

@@ -28,22 +28,21 @@ void LatticeTreeSearch::read_rows() {
   }
 }
 
-void LatticeTreeSearch::open(const Opening* openings, int count) {
-  const size_t first = openings[0].number;
-  opened_.resize(first + count);
-  if (const size_t room = (first + count) * width_; keys_.size() < room) keys_.resize(2 * room);
-  for (int n = 0; n < count; ++n) {
-    opened_[first + n].cost = openings[n].offer.cost;
-    opened_[first + n].depth = openings[n].depth;
+void LatticeTreeSearch::open(const std::vector<Opening>& openings) {
+  const size_t size = openings.back().number + size_t{1};
+  opened_.resize(size);
+  if (const size_t room = size * width_; keys_.size() < room) keys_.resize(2 * room);
+  for (const Opening& one : openings) {
+    opened_[one.number].cost = one.offer.cost;
+    opened_[one.number].depth = one.depth;
   }
   for (int j = 0; j < models_->size(); ++j) {
-    for (int n = 0; n < count; ++n) {
-      const auto& [number, parent, offer, depth] = openings[n];
+    for (const auto& [number, parent, offer, depth] : openings) {
       if (depth) opened_[number].nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
     }
     compositions_[j].read();
   }
-  for (int n = 0; n < count; ++n) weigh(first + n);
+  for (const Opening& one : openings) weigh(one.number);
 }
 
 // The softmax over the slot's candidates after a prefix.
@@ -89,7 +88,7 @@ int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const S
   opened_.resize(1);
   for (int j = 0; j < models.size(); ++j) opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
   return best_.run(
-      length, out, kTogether, [&](const Opening* openings, int count) { open(openings, count); },
+      length, out, kTogether, [&](const std::vector<Opening>& openings) { open(openings); },
       [&](uint32_t number, Offer& offer) { return next(number, offer); },
       [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; });
 }

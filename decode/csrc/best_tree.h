@@ -24,7 +24,7 @@ class LatticeTreeSearch {
     std::array<int64_t, kMaxCandidates> rank;
   };
   void read_rows();
-  void open(const Opening* openings, int count);
+  void open(const std::vector<Opening>& openings);
   void weigh(uint32_t number);
   bool next(uint32_t number, Offer& offer);
 

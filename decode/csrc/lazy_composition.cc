@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backoff_row.h"
+#include "lanes.h"
 
 namespace rescore {
 

@@ -1,11 +1,8 @@
 // Sums of exponentials, as probabilities are added whose costs are known.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 
 #include "backoff_row.h"
 #include "lanes.h"

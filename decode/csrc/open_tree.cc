@@ -46,19 +46,14 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   opened_.clear();
   return best_.run(
       length, out, 1,
-      [&](const Opening* opening, int) {
-        const auto& [number, parent, offer, depth] = *opening;
+      [&](const std::vector<Opening>& openings) {
+        const auto& [number, parent, offer, depth] = openings.front();
         opened_.push_back({});
         opened_[number].state = number ? lm.next(arcs_[offer.place], offer.rank) : start;
         if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
-        this->open(*opening);
+        this->open(openings.front());
       },
-      [&](uint32_t number, Offer& offer) {
-        Opened& opened = opened_[number];
-        if (opened.next == opened.end) return false;
-        offer = children_[opened.next++];
-        return true;
-      },
+      [&](uint32_t number, Offer& offer) { return children_.next(number, offer); },
       [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); });
 }
 
@@ -76,7 +71,7 @@ void OpenTreeSearch::open(const Opening& opening) {
     propose_arcs();
     propose_frequent();
   }
-  keep_best(opened_[opening.number]);
+  keep_best();
 }
 
 void OpenTreeSearch::read_text(uint32_t context) {
@@ -221,15 +216,14 @@ void OpenTreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
   std::push_heap(least_.begin(), least_.end());
 }
 
-void OpenTreeSearch::keep_best(Opened& opened) {
+void OpenTreeSearch::keep_best() {
   std::sort(proposals_.begin(), proposals_.end(), [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
-  opened.next = children_.size();
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
-    children_.push_back({best.cost, best.token, static_cast<uint32_t>(children_.size())});
+    children_.offers.push_back({best.cost, best.token, static_cast<uint32_t>(arcs_.size())});
     arcs_.push_back(best.arc);
   }
-  opened.end = children_.size();
+  children_.end_prefix();
 }
 
 bool OpenTreeSearch::is_candidate(uint32_t token) const {

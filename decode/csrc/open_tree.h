@@ -31,7 +31,6 @@ class OpenTreeSearch {
  private:
   struct Opened {
     uint32_t state, context;
-    size_t next, end;  // children not yet offered
   };
   struct Proposal {
     Fixed cost;  // of the prefix with this token
@@ -45,7 +44,7 @@ class OpenTreeSearch {
   void propose_arcs();
   void propose_frequent();
   void propose(uint32_t token, uint64_t arc, double logq);
-  void keep_best(Opened& opened);
+  void keep_best();
   double log_p(double seen, double lm_cost) const;
   double needed() const;
   double seen(uint32_t token) const;
@@ -74,8 +73,8 @@ class OpenTreeSearch {
 
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  std::vector<Offer> children_;
-  std::vector<uint64_t> arcs_;  // beside children_
+  SortedChildren children_;
+  std::vector<uint64_t> arcs_;  // beside children_.offers
   Slots slots_;
   std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with
   MatchCache cache_;
