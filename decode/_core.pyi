@@ -5,7 +5,7 @@ Letters are DESIGN's: B lattices, T slots, K candidates, V vocabulary, S states,
 released while the core works.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -29,14 +29,13 @@ class Automaton:
         sizes: NDArray[np.uint64],  # [N, 6]
         root_cost: NDArray[np.float32],  # [V]
         arc_token: NDArray[np.uint16] | NDArray[np.uint8],  # [A - V], or [3 (A - V)] where V > 65536
-        arc_next: NDArray[np.uint16] | NDArray[np.uint8],  # [A - V]
-        arc_cost: NDArray[np.uint8],
+        arcs: NDArray[np.uint8],
         arc_book: NDArray[np.float32],
-        backoff_cost: NDArray[np.uint8],
+        contexts: NDArray[np.uint8],
         backoff_book: NDArray[np.float32],
+        wide: NDArray[np.uint32],
         first_state: NDArray[np.uint32],  # [(N - 1) (V + 1)]
         jumps: NDArray[np.uint32],
-        arc_begin: NDArray[np.uint64],
         backoff_state: NDArray[np.uint64],
         *,
         order: int,
@@ -89,35 +88,40 @@ class Automaton:
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The costs [V] of every token in `state`."""
 
-def encode_structure(
+def encode(
     arc_begin: NDArray[np.uint64],  # [S + 1]
     arc_token: NDArray[np.uint16] | NDArray[np.uint32],  # [A]
+    arc_cost: NDArray[np.float32],  # [A]
     arc_next: NDArray[np.uint32],  # [A]
     backoff_state: NDArray[np.uint32],  # [S]
+    backoff_cost: NDArray[np.float32],  # [S]
     *,
     order: int,
     vocab_size: int,
-    code_bytes: int,
     next_bits: int,
+    choose_book: Callable[[NDArray[np.float32]], NDArray[np.float32]],
 ) -> tuple[
     NDArray[np.uint64],
-    NDArray[np.uint64],
     NDArray[np.uint8],
     NDArray[np.uint8],
+    NDArray[np.float32],
+    NDArray[np.uint8],
+    NDArray[np.float32],
     NDArray[np.uint32],
     NDArray[np.uint32],
-    NDArray[np.uint64],
+    NDArray[np.uint32],
     NDArray[np.uint64],
 ]:
-    """States by length and arcs by order [N] each, then what an `Automaton` is made of but its costs: the bytes of arc_token
-    and arc_next, first_state, jumps, arc_begin, backoff_state.
+    """What an `Automaton` is made of but root_cost: sizes [6 N], the bytes of arc_token, arcs, arc_book, contexts, backoff_book, wide,
+    first_state, jumps, backoff_state.
 
-    code_bytes  1 or 2 bytes for each entry of arc_next, of which next_bits bits are of the state
+    next_bits    1 to 15, low bits of a state's number in a code; up to 7 a code has 1 byte, else 2
+    choose_book  for the costs of an order, or the backoff costs of a length: the at most 65536 floats, ascending, that they are
+                 rounded to; none: they stay as they are
     """
 
-def encode_costs(cost: NDArray[np.float32], book: NDArray[np.float32]) -> tuple[int, NDArray[np.uint8], NDArray[np.float32]]:
-    """Bits, packed bytes and book of a column of costs [n]: exact if `book` is empty, else rounded to its nearest of 1 to 256,
-    which ascend."""
+def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
+    """All that costs [n] are, ascending, if they are so few that their numbers take at most three quarters of the space; else nothing."""
 
 def best_paths(
     models: Sequence[Automaton],

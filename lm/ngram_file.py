@@ -23,7 +23,7 @@ from rescore.lm.compact import Compact
 from rescore.lm.grams import check_vocabulary
 
 MAGIC = b"\x93NGRAM\r\n"
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 64
 HEADER = struct.Struct("<8sIIQIIQQI8xI")  # magic, version, sections, file bytes, V, order, states, arcs, next bits, crc32
 SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
@@ -200,19 +200,17 @@ def _compact(data: NDArray[np.uint8], sections: dict[str, Section], header: Head
             raise ValueError(f"sizes: expected {getattr(header, name)} {name} by the header, got {sizes[:, column].tolist()}")
     inner = header.arcs - header.vocab_size
     narrow = header.vocab_size <= 1 << 16
-    code = sections["arc_next"].dtype if "arc_next" in sections else "<u2"
     return Compact(
         sizes=sizes,
         root_cost=_view(data, sections, "root_cost", "<f4", header.vocab_size),
         arc_token=_view(data, sections, "arc_token", *(("<u2", inner) if narrow else ("<u1", 3 * inner))),
-        arc_next=_view(data, sections, "arc_next", "<u1" if code == "<u1" else "<u2", inner),
-        arc_cost=_view(data, sections, "arc_cost", "<u1", None),
+        arcs=_view(data, sections, "arcs", "<u1", None),
         arc_book=_view(data, sections, "arc_book", "<f4", None),
-        backoff_cost=_view(data, sections, "backoff_cost", "<u1", None),
+        contexts=_view(data, sections, "contexts", "<u1", None),
         backoff_book=_view(data, sections, "backoff_book", "<f4", None),
+        wide=_view(data, sections, "wide", "<u4", None),
         first_state=_view(data, sections, "first_state", "<u4", (header.order - 1) * (header.vocab_size + 1)),
         jumps=_view(data, sections, "jumps", "<u4", None),
-        arc_begin=_view(data, sections, "arc_begin", "<u8", None),
         backoff_state=_view(data, sections, "backoff_state", "<u8", None),
         next_bits=header.next_bits,
     )

@@ -19,15 +19,13 @@ from rescore.lm.quantise import codebook
 from rescore.lm.tables import Tables
 
 
-def automaton(arrays: Arrays, order: int, vocab_size: int, code_bytes: int, next_bits: int) -> _core.Automaton:
-    """As `Compact.from_arrays`, with codes of fewer low bits than fit."""
-    made = Compact.from_arrays(arrays, order=order, vocab_size=vocab_size)
-    encoded = _core.encode_structure(
-        arrays.arc_begin, arrays.arc_token, arrays.arc_next, arrays.backoff_state,
-        order=order, vocab_size=vocab_size, code_bytes=code_bytes, next_bits=next_bits,
-    )  # fmt: skip
-    made = made._replace(arc_next=encoded[3] if code_bytes == 1 else encoded[3].view(np.uint16), jumps=encoded[5])
-    return _core.Automaton(**made.sections, order=order, vocab_size=vocab_size, next_bits=next_bits)
+def automaton(arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book) -> _core.Automaton:
+    """As `Compact.from_arrays`, with codes of any number of low bits, and other books."""
+    sizes, token, *others = _core.encode(*arrays, order=order, vocab_size=vocab_size, next_bits=next_bits, choose_book=choose_book)
+    token = token.view(np.uint16) if vocab_size <= 1 << 16 else token
+    return _core.Automaton(
+        sizes.reshape(order, 6), arrays.arc_cost[:vocab_size].copy(), token, *others, order=order, vocab_size=vocab_size, next_bits=next_bits
+    )
 
 
 def assert_same(mine, theirs) -> None:
@@ -42,10 +40,10 @@ def widened(tables: Tables, step: int, vocab_size: int) -> Tables:
 
 
 @settings(max_examples=80)
-@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 2]))
-def test_plain_arrays_come_back(seed, order, vocab_size, next_bits, code_bytes):
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 9), st.sampled_from([1, 2, 3, 5, 7, 8, 15]))
+def test_plain_arrays_come_back(seed, order, vocab_size, next_bits):
     arrays = compile_tables(random_tables(seed, order, vocab_size=vocab_size, tokens=150))
-    lm = automaton(arrays, order, vocab_size, code_bytes, next_bits)
+    lm = automaton(arrays, order, vocab_size, next_bits)
     assert_same(lm.plain(), arrays)
     lm.check()
 
@@ -68,7 +66,7 @@ def test_wide_tokens_come_back(seed, order, vocab_size):
 @given(models(5), st.integers(1, 3))
 def test_contexts_without_arcs_come_back(lm, next_bits):
     arrays = lm.arrays()
-    made = automaton(arrays, lm.order, lm.vocab_size, 2, next_bits)
+    made = automaton(arrays, lm.order, lm.vocab_size, next_bits)
     assert_same(made.plain(), arrays)
     made.check()
 
@@ -83,37 +81,91 @@ def test_arpa_models_come_back(tmp_path_factory, seed, order):
     assert_same(model.arrays, compile_tables(model.to_tables()))
 
 
-@pytest.mark.parametrize("next_bits", [1, 3, 5, 14])
+@pytest.mark.parametrize("next_bits", [1, 3, 7, 8, 15])
 def test_long_sequences(next_bits):
     """Many states: several samples, words and jumps of each sequence, and long lists beside empty ones."""
     text = random_text(3, 300, 6000)
     arrays = compile_tables(build([text, [5, *range(300)] * 2], order=4, vocab_size=300, eot=0).to_tables())
     assert len(arrays.backoff_state) > 4000
-    lm = automaton(arrays, 4, 300, 2, next_bits)
+    lm = automaton(arrays, 4, 300, next_bits)
     assert_same(lm.plain(), arrays)
     lm.check()
 
 
-def test_books_are_exact():
+def one_context(cost: np.ndarray) -> Arrays:
+    """A bigram model whose one context, token 0, has an arc of each of these costs."""
+    size = len(cost)
+    after = np.zeros(size, np.uint32)
+    after[0] = 1
+    return Arrays(
+        arc_begin=np.array([0, size, 2 * size], np.uint64),
+        arc_token=np.tile(np.arange(size, dtype=np.uint16), 2),
+        arc_cost=np.concatenate([np.ones(size, np.float32), cost]),
+        arc_next=np.tile(after, 2),
+        backoff_state=np.zeros(2, np.uint32),
+        backoff_cost=np.array([0, 0.5], np.float32),
+    )
+
+
+@pytest.mark.parametrize("distinct, book_bytes", [(1, 1), (3, 1), (256, 1), (257, 2), (5000, 2), (15_001, 4)])
+def test_books_are_exact(distinct, book_bytes):
+    """Costs that are next to each other come back by a book; more than three quarters as many as arcs as floats."""
     draw = np.random.default_rng(1)
-    for distinct in (1, 2, 3, 200, 5000):
-        cost = draw.choice(draw.random(distinct).astype(np.float32), 20_000)
-        bits, data, book = _core.encode_costs(cost, np.zeros(0, np.float32))
-        assert bits == max(len(np.unique(cost)) - 1, 0).bit_length() and np.array_equal(book, np.unique(cost))
-        codes = np.unpackbits(data, bitorder="little")[: 20_000 * bits].reshape(20_000, bits)
-        assert np.array_equal(book[codes @ (1 << np.arange(bits))], cost)
-    cost = draw.random(20_000).astype(np.float32)
-    for odd in (cost, np.where(cost < 0.5, np.float32(-0.0), np.float32(0)), np.full(9, np.nan, np.float32)):
-        bits, data, book = _core.encode_costs(odd, np.zeros(0, np.float32))
-        if bits == 32:
-            assert len(book) == 0 and data[: 4 * len(odd)].tobytes() == odd.tobytes()
+    known = np.arange(distinct, dtype=np.float32) * np.finfo(np.float32).eps / 2 + np.float32(0.5)
+    cost = np.concatenate([known, draw.choice(known, 30_000 - distinct)])
+    draw.shuffle(cost)
+    arrays = one_context(cost)
+    lm = Compact.from_arrays(arrays, order=2, vocab_size=len(cost))
+    assert lm.sizes[1, 1:3].tolist() == [book_bytes, distinct if book_bytes < 4 else 0]
+    assert np.array_equal(lm.arc_book, known if book_bytes < 4 else [])
+    assert_same(automaton(arrays, 2, len(cost), 15).plain(), arrays)
+
+
+def test_costs_without_a_book():
+    """Too many, not a number, or two zeros: they stay as they are."""
+    draw = np.random.default_rng(2)
+    many = draw.random(300_000).astype(np.float32)
+    zeros = np.where(many < 0.5, np.float32(-0.0), np.float32(0))
+    for odd in (many, np.full(99, np.nan, np.float32), zeros):
+        assert len(_core.exact_book(odd)) == 0
+    assert _core.exact_book(np.append(many, many)).size == 0  # more than 2^16
+    plain = automaton(one_context(zeros[:60_000]), 2, 60_000, 15).plain()
+    assert plain[2][60_000:].tobytes() == zeros[:60_000].tobytes()
 
 
 def test_rounding():
     cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)
     for book, rounded in (([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]), ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]), ([-1, 0], [-1, -1, 0, -1, -1, -1, -1, 0]), ([0], [0] * 8)):
-        bits, data, kept = _core.encode_costs(cost, np.array(book, np.float32))
-        assert bits == 8 and kept[data[:8]].tolist() == rounded
+        lm = automaton(one_context(cost), 2, 8, 7, lambda costs, book=book: np.array(book if len(costs) == 8 else [], np.float32))
+        assert lm.plain()[2][8:].tolist() == rounded
+
+
+def test_long_lists():
+    """Contexts that together have more than 2^16 arcs: where they begin does not fit into their block."""
+    vocab_size, states = 10_000, 25
+    after = np.where(np.arange(vocab_size) < states, np.arange(vocab_size) + 1, 0).astype(np.uint32)
+    draw = np.random.default_rng(3)
+    has = draw.random((states, vocab_size)) < np.linspace(0, 1.2, states)[:, None]
+    token = np.concatenate([np.arange(vocab_size), *(np.flatnonzero(own) for own in has)])
+    begin = np.concatenate([[0, vocab_size], vocab_size + np.cumsum(has.sum(axis=1))])
+    arrays = Arrays(
+        arc_begin=begin.astype(np.uint64),
+        arc_token=token.astype(np.uint16),
+        arc_cost=draw.random(len(token), np.float32),
+        arc_next=after[token],
+        backoff_state=np.zeros(states + 1, np.uint32),
+        backoff_cost=np.concatenate([[0], draw.random(states)]).astype(np.float32),
+    )
+    made = Compact.from_arrays(arrays, order=2, vocab_size=vocab_size)
+    assert len(made.wide) == 11 and made.wide[0] == begin[11] - vocab_size  # of three blocks of ten the second
+    lm = automaton(arrays, 2, vocab_size, 15)
+    assert_same(lm.plain(), arrays)
+    lm.check()
+    for state in (1, 12, 19, 25):
+        own = slice(begin[state], begin[state + 1])
+        cost = arrays.backoff_cost[state] + arrays.arc_cost[:vocab_size]
+        cost[token[own]] = arrays.arc_cost[own]
+        np.testing.assert_allclose(lm.distribution(state), cost, rtol=1e-6)
 
 
 def test_quantised():
@@ -158,16 +210,21 @@ def test_wrong_order_is_refused():
         ("arc_token", 3, 4, r"arc_token\[3\]: expected a token below 9, for the root its number, got 4"),
         ("arc_next", 1, 0, "arc_next: expected one arc to each of the"),
         ("arc_next", 30, 2**31, "arc_next"),
+        ("arc_next", -1, 1, r"arc_next\[\d+\]: expected state \d+, as without the first token of the context, got 1"),
+        ("arc_token", -1, 8, r"arc_token\[\d+\]: expected a token that has an arc in the next shorter context too, got 8"),
     ]:
         bad = getattr(good, name).copy()
         bad[index] = value
         with pytest.raises(ValueError, match=message):
             Compact.from_arrays(good._replace(**{name: bad}), order=3, vocab_size=9)
-    with pytest.raises(ValueError, match="costs: expected .* of arcs and .* of states, got"):
-        Compact.from_arrays(good._replace(arc_cost=good.arc_cost[:-1]), order=3, vocab_size=9)
+    for name in ("arc_cost", "arc_next", "backoff_state", "backoff_cost"):
+        with pytest.raises(ValueError, match=f"{name}: expected .* entries, got"):
+            Compact.from_arrays(good._replace(**{name: getattr(good, name)[:-1]}), order=3, vocab_size=9)
     with pytest.raises(ValueError, match="backoff_state: expected contexts of at most 1 tokens"):
         Compact.from_arrays(good, order=2, vocab_size=9)
     with pytest.raises(ValueError, match="arc_begin: expected the root's arcs to be one for each of the 8 tokens"):
         Compact.from_arrays(good, order=3, vocab_size=8)
-    with pytest.raises(ValueError, match="next_bits: expected 1 to 6, got 7"):
-        automaton(good, 3, 9, 1, 7)
+    with pytest.raises(ValueError, match="next_bits: expected 1 to 15, got 16"):
+        automaton(good, 3, 9, 16)
+    with pytest.raises(ValueError, match="book: expected 0 to 65536, got 70000"):
+        automaton(good, 3, 9, 7, lambda costs: np.arange(70_000, dtype=np.float32))

@@ -64,7 +64,7 @@ def test_round_trip(model, path):
     back = NGram.open(path)
     assert_same_model(back, model)
     assert back.words == model.words and back.metadata == model.metadata
-    assert not back.compact.arc_cost.flags.writeable and not back.compact.arc_cost.flags.owndata
+    assert not back.compact.arcs.flags.writeable and not back.compact.arcs.flags.owndata
     assert back.info()["tokenizer"] == "abc"
 
 
@@ -143,8 +143,8 @@ def section_data(name, value):
         (lambda data: b"", "expected an .ngram file, got 0 bytes; its header alone has 64"),
         (lambda data: data[:63], "got 63 bytes"),
         (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
-        (put(8, b"\x03"), "expected format version 2, got 3; a newer rescore may read it"),
-        (put(8, b"\x01"), "expected format version 2, got 1; build the model again, or convert it to ARPA with the rescore that"),
+        (put(8, b"\x04"), "expected format version 3, got 4; a newer rescore may read it"),
+        (put(8, b"\x02"), "expected format version 3, got 2; build the model again, or convert it to ARPA with the rescore that"),
         (lambda data: data[:-64], "bytes as its header says, got [0-9]+; the file is cut or grown"),
         (lambda data: data + b"x", "the file is cut or grown"),
         (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
@@ -155,24 +155,24 @@ def section_data(name, value):
         (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs by the header, got \[6, 3, 1\]"),
         (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
         (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
-        (section_field("jumps", 4, 8), "jumps: expected 3 entries by `sizes`, got 2"),
-        (put(48, struct.pack("<I", 15)), "next_bits: expected 1 to 14, got 15"),
-        (section_field("arc_cost", 3, lambda at: at + 4), "section 'arc_cost': expected a multiple of 64"),
-        (section_field("arc_cost", 3, 64), "section 'arc_cost': expected a multiple of 64 from byte"),
+        (section_field("jumps", 4, 8), "jumps: expected 1 entries by `sizes`, got 2"),
+        (put(48, struct.pack("<I", 16)), "next_bits: expected 1 to 15, got 16"),
+        (section_field("arcs", 3, lambda at: at + 4), "section 'arcs': expected a multiple of 64"),
+        (section_field("arcs", 3, 64), "section 'arcs': expected a multiple of 64 from byte"),
         (section_field("words", 4, 1 << 62), "section 'words': expected a multiple of 64 .* and an end by byte"),
         (section_field("words", 3, (1 << 64) - 64), "section 'words': expected a multiple of 64"),
-        (section_field("arc_cost", 0, b"arc_next"), "section 'arc_next': expected once, got it twice"),
-        (section_field("arc_cost", 0, b"arc_gold"), "section 'arc_cost': missing; the file has sizes"),
+        (section_field("arc_book", 0, b"arcs"), "section 'arcs': expected once, got it twice"),
+        (section_field("arcs", 0, b"arcades"), "section 'arcs': missing; the file has sizes"),
         (section_field("word_ends", 0, b"endings"), "section 'word_ends': missing"),
         (section_data("metadata", b"{{"), "metadata: expected JSON"),
         (section_data("metadata", b'["a",1]' + b" " * 54), "metadata: expected JSON|expected a JSON object, got list"),
         (section_data("words", b"\xff\xfe"), "words: expected UTF-8"),
         (section_data("word_ends", b"\xff"), "word_ends: expected 6 ascending offsets up to 34"),
-        (section_data("arc_next", struct.pack("<I", 5)), "arc_next"),
+        (section_data("arcs", struct.pack("<fH", 1, 0)), r"contexts\[4\]: expected an arc that leads to this state"),
         (section_data("root_cost", struct.pack("<f", float("nan"))), r"root_cost\[0\]: expected a finite cost"),
-        (section_data("arc_cost", struct.pack("<f", float("nan"))), r"arc_cost\[6\]: expected a finite cost"),
+        (section_data("arcs", struct.pack("<f", float("nan"))), r"arcs\[6\]: expected a finite cost"),
         (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
-        (section_data("arc_begin", struct.pack("<Q", 3)), r"arc_begin\[1\]: expected the states of length 1"),
+        (section_data("contexts", struct.pack("<I", 1)), r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other"),
         (section_data("arc_token", struct.pack("<H", 6)), r"arc_token\[6\]: expected tokens that ascend in state 1 below 6"),
     ],
 )  # fmt: skip
@@ -184,10 +184,10 @@ def test_damage_is_named(path, change, message):
 
 def test_checksums_find_what_has_no_shape(path):
     data = bytearray(path.read_bytes())
-    _, (_, _, _, offset, _) = sections(data)["arc_cost"]
+    _, (_, _, _, offset, _) = sections(data)["arcs"]
     data[offset] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="section 'arc_cost': its checksum does not match; the file is damaged"):
+    with pytest.raises(ValueError, match="section 'arcs': its checksum does not match; the file is damaged"):
         NGram.open(path)
     assert NGram.open(path, verify=False).order == 3
     data[HEADER.size + 30] ^= 1
@@ -198,14 +198,14 @@ def test_checksums_find_what_has_no_shape(path):
 
 def test_large_files_are_verified_on_request(path, monkeypatch):
     data = bytearray(path.read_bytes())
-    _, (_, _, _, offset, _) = sections(data)["arc_next"]
-    data[offset + 1] = 0xFF
+    _, (_, _, _, offset, _) = sections(data)["arcs"]
+    data[offset + 4] = 0xFF  # of the code behind the first cost
     path.write_bytes(data)
     monkeypatch.setattr(ngram_file, "VERIFIED_BYTES", len(data) - 1)
     model = NGram.open(path)
-    with pytest.raises(RuntimeError, match=r"arc_next\[6\] points outside the model"):
+    with pytest.raises(RuntimeError, match=r"arcs\[6\] points outside the model"):
         model.step(model.start([example.LIONEL]), example.MESSI)
-    with pytest.raises(ValueError, match="section 'arc_next': its checksum"):
+    with pytest.raises(ValueError, match="section 'arcs': its checksum"):
         NGram.open(path, verify=True)
 
 

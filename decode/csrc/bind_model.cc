@@ -25,31 +25,26 @@ Span<uint8_t> bytes_of(const char* name, const Bytes& array, bool wide) {
   return {static_cast<const uint8_t*>(array.data()), array.nbytes()};
 }
 
-bool is_wide(const Bytes& array) { return array.dtype() == nb::dtype<uint16_t>(); }
-
 }  // namespace
 
-Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, Bytes arc_next, In<uint8_t, 1> arc_cost, In<float, 1> arc_book,
-             In<uint8_t, 1> backoff_cost, In<float, 1> backoff_book, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> arc_begin,
-             In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size, uint32_t next_bits) {
+Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book, In<uint8_t, 1> contexts,
+             In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state,
+             uint32_t order, uint32_t vocab_size, uint32_t next_bits) {
   expect_size("sizes, of every order", sizes.shape(1), sizeof(Sizes) / sizeof(uint64_t));
   Sections sections;
   sections.sizes = {reinterpret_cast<const Sizes*>(sizes.data()), sizes.shape(0)};
   sections.root_cost = span(root_cost);
   sections.arc_token = bytes_of("arc_token", arc_token, vocab_size <= 1 << 16);
-  sections.arc_next = bytes_of("arc_next", arc_next, is_wide(arc_next));
-  sections.code_bytes = is_wide(arc_next) ? 2 : 1;
-  sections.arc_cost = span(arc_cost);
+  sections.arcs = span(arcs);
   sections.arc_book = span(arc_book);
-  sections.backoff_cost = span(backoff_cost);
+  sections.contexts = span(contexts);
   sections.backoff_book = span(backoff_book);
+  sections.wide = span(wide);
   sections.first_state = span(first_state);
   sections.jumps = span(jumps);
-  sections.arc_begin = span(arc_begin);
   sections.backoff_state = span(backoff_state);
   automaton_ = std::make_unique<Automaton>(sections, order, vocab_size, next_bits);
-  const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arc_next, arc_cost, arc_book, backoff_cost, backoff_book, first_state, jumps,
-                                      arc_begin, backoff_state);
+  const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state);
   kept_ = std::make_shared<decltype(arrays)>(arrays);
 }
 
@@ -161,19 +156,20 @@ PlainArrays plain(const Model& model) {
   return {begin.array, token, cost.array, next.array, backoff_state.array, backoff_cost.array};
 }
 
-using Encoded = std::tuple<Out<uint64_t>, Out<uint64_t>, Out<uint8_t>, Out<uint8_t>, Out<uint32_t>, Out<uint32_t>, Out<uint64_t>, Out<uint64_t>>;
+using EncodedArrays = std::tuple<Out<uint64_t>, Out<uint8_t>, Out<uint8_t>, Out<float>, Out<uint8_t>, Out<float>, Out<uint32_t>, Out<uint32_t>, Out<uint32_t>, Out<uint64_t>>;
 
-Encoded encode_structure(In<uint64_t, 1> arc_begin, Bytes arc_token, In<uint32_t, 1> arc_next, In<uint32_t, 1> backoff_state, uint32_t order,
-                         uint32_t vocab_size, uint32_t code_bytes, uint32_t next_bits) {
+EncodedArrays encode_arrays(In<uint64_t, 1> arc_begin, Bytes arc_token, In<float, 1> arc_cost, In<uint32_t, 1> arc_next, In<uint32_t, 1> backoff_state, In<float, 1> backoff_cost,
+                            uint32_t order, uint32_t vocab_size, uint32_t next_bits, const nb::callable& choose_book) {
   expect_range("order", order, 1, kMaxOrder);
   expect_range("vocab_size", vocab_size, 1, 1 << 24);
-  expect_range("code_bytes", code_bytes, 1, 2);
   if (arc_begin.shape(0) == 0) expect_size("arc_begin", 0, 2);
   Plain plain;
   plain.arc_begin = span(arc_begin);
   plain.arcs = arc_token.shape(0);
+  plain.cost = arc_cost.data();
   plain.next = arc_next.data();
   plain.backoff_state = backoff_state.data();
+  plain.backoff_cost = backoff_cost.data();
   plain.order = order;
   plain.vocab_size = vocab_size;
   if (arc_token.dtype() == nb::dtype<uint16_t>()) {
@@ -183,39 +179,41 @@ Encoded encode_structure(In<uint64_t, 1> arc_begin, Bytes arc_token, In<uint32_t
   } else {
     throw nb::type_error("arc_token: expected an array of uint16 or uint32");
   }
+  expect_size("arc_cost", arc_cost.shape(0), plain.arcs);
   expect_size("arc_next", arc_next.shape(0), plain.arcs);
   expect_size("backoff_state", backoff_state.shape(0), plain.states());
-  Structure made;
+  expect_size("backoff_cost", backoff_cost.shape(0), plain.states());
+  const auto choose = [&](const float* cost, uint64_t size) {
+    nb::gil_scoped_acquire acquire;
+    const auto book = nb::cast<In<float, 1>>(choose_book(nb::ndarray<nb::numpy, const float>(cost, {size}, nb::handle())));
+    expect_range("book", book.shape(0), 0, 1 << 16);
+    return std::vector<float>(book.data(), book.data() + book.shape(0));
+  };
+  Encoded made;
   {
     nb::gil_scoped_release release;
-    made = encode(plain, code_bytes, next_bits);
+    made = encode(plain, next_bits, choose);
   }
-  return {keep(std::move(made.states)), keep(std::move(made.arcs)), keep(std::move(made.arc_token)), keep(std::move(made.arc_next)),
-          keep(std::move(made.first_state)), keep(std::move(made.jumps)), keep(std::move(made.arc_begin)), keep(std::move(made.backoff_state))};
+  return {keep(std::move(made.sizes)), keep(std::move(made.arc_token)), keep(std::move(made.arcs)), keep(std::move(made.arc_book)), keep(std::move(made.contexts)),
+          keep(std::move(made.backoff_book)), keep(std::move(made.wide)), keep(std::move(made.first_state)), keep(std::move(made.jumps)), keep(std::move(made.backoff_state))};
 }
 
-using Column = std::tuple<uint32_t, Out<uint8_t>, Out<float>>;
-
-Column encode_costs(In<float, 1> cost, In<float, 1> book) {
-  if (book.shape(0)) expect_range("book", book.shape(0), 1, 256);
-  EncodedColumn made;
-  {
-    nb::gil_scoped_release release;
-    made = book.shape(0) ? rounded_column(cost.data(), cost.shape(0), {book.data(), book.data() + book.shape(0)}) : exact_column(cost.data(), cost.shape(0));
-  }
-  return {made.bits, keep(std::move(made.data)), keep(std::move(made.book))};
+Out<float> book_of(In<float, 1> cost) {
+  nb::gil_scoped_release release;
+  std::vector<float> book = exact_book(cost.data(), cost.shape(0));
+  nb::gil_scoped_acquire acquire;
+  return keep(std::move(book));
 }
 
 }  // namespace
 
 void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Automaton")
-      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>, In<uint32_t, 1>,
-                    In<uint32_t, 1>, In<uint64_t, 1>, In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
-           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_next").noconvert(),
-           nb::arg("arc_cost").noconvert(), nb::arg("arc_book").noconvert(), nb::arg("backoff_cost").noconvert(), nb::arg("backoff_book").noconvert(),
-           nb::arg("first_state").noconvert(), nb::arg("jumps").noconvert(), nb::arg("arc_begin").noconvert(), nb::arg("backoff_state").noconvert(),
-           nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
+      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>, In<uint32_t, 1>, In<uint32_t, 1>, In<uint32_t, 1>,
+                    In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
+           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arcs").noconvert(), nb::arg("arc_book").noconvert(),
+           nb::arg("contexts").noconvert(), nb::arg("backoff_book").noconvert(), nb::arg("wide").noconvert(), nb::arg("first_state").noconvert(), nb::arg("jumps").noconvert(),
+           nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
       .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
       .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
       .def_prop_ro("order", [](const Model& model) { return model.lm().order; })
@@ -228,9 +226,9 @@ void bind_model(nb::module_& m) {
       .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
       .def("walk", &walk_text, nb::arg("tokens").noconvert(), "state"_a)
       .def("distribution", &distribution, "state"_a);
-  m.def("encode_structure", &encode_structure, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_next").noconvert(),
-        nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "code_bytes"_a, "next_bits"_a);
-  m.def("encode_costs", &encode_costs, nb::arg("cost").noconvert(), nb::arg("book").noconvert());
+  m.def("encode", &encode_arrays, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_cost").noconvert(), nb::arg("arc_next").noconvert(),
+        nb::arg("backoff_state").noconvert(), nb::arg("backoff_cost").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a, "choose_book"_a);
+  m.def("exact_book", &book_of, nb::arg("cost").noconvert());
 }
 
 }  // namespace rescore

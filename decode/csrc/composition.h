@@ -54,9 +54,9 @@ struct Models {
   int size() const { return count; }
   const double* weights(int j) const { return alpha + static_cast<size_t>(j) * slots; }
   double weight(int j, int t) const { return weights(j)[t]; }
-  States next(const TakenArcs& arc, uint32_t token) const {
+  States next(const States& state, const TakenArcs& arc, uint32_t token) const {
     States states;
-    for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(arc[j], token);
+    for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(state[j], arc[j], token);
     return states;
   }
 };

@@ -89,12 +89,12 @@ void Composer::end_length(uint32_t length) {
     while (node_layer_ <= layers_) out_->begin[length + 1][++node_layer_].node = out_->nodes.size();
   if (!length) return;
   // Nodes after the last slot: `ends`.
-  const CostColumn& backoff = lm_->level(length).backoff;
-  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node) out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * backoff[states_[node]]);
+  const ContextBlocks& contexts = lm_->level(length).contexts;
+  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node) out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * contexts.backoff(states_[node]));
 }
 
 void Composer::expect_room(size_t arcs) {
-  for (auto* room : {&arc_, &place_, &node_, &code_, &longer_})
+  for (auto* room : {&arc_, &place_, &node_, &longer_})
     if (room->size() < arcs + kMatchStep) room->resize(arcs + kMatchStep);
 }
 
@@ -106,7 +106,6 @@ void Composer::find_lists(const Part& part) {
   for (uint32_t node = part.first; node < part.end; ++node) {
     lists_[count].node = node;
     count += out_->nodes[out_->nodes[node].backoff].tokens != 0;
-    lm_->prefetch_begin(part.length, states_[node]);
   }
   lists_[count].node = kNone;
   const auto& begin = out_->begin[part.length];
@@ -151,22 +150,20 @@ void Composer::match_roots(Part& part) {
 }
 
 void Composer::weigh(const Part& part) {
-  const CostColumn& cost = lm_->level(part.length).cost;
-  for (uint32_t n = 0; n < part.arcs; ++n) code_[n] = cost.code(arc_[n]);
+  const ArcRecords& records = lm_->level(part.length).records;
   FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
   for (uint32_t n = 0; n < part.arcs; ++n) {
     const uint32_t t = place_[n] / kMaxCandidates, i = place_[n] % kMaxCandidates;
-    arc[n] = {head_[place_[n]] + round_weight(alpha_[t] * cost.cost(code_[n])), part.length ? behind(node_[n], i) : t + 1};
+    arc[n] = {head_[place_[n]] + round_weight(alpha_[t] * records.cost(arc_[n])), part.length ? behind(node_[n], i) : t + 1};
   }
 }
 
 void Composer::weigh_failures(const Part& part) {
-  const CostColumn& backoff = lm_->level(part.length).backoff;
-  for (uint32_t node = part.first; node < part.end; ++node) code_[node - part.first] = backoff.code(states_[node]);
+  const ContextBlocks& contexts = lm_->level(part.length).contexts;
   int t = 0;
   for (uint32_t node = part.first; node < part.end; ++node) {
     while (node >= out_->begin[part.length][t + 1].node) ++t;
-    out_->nodes[node].backoff_weight = round_weight(alpha_[t] * backoff.cost(code_[node - part.first]));
+    out_->nodes[node].backoff_weight = round_weight(alpha_[t] * contexts.backoff(states_[node]));
   }
 }
 

@@ -118,7 +118,6 @@ class Composer {
   // Of a part; and room.
   std::vector<NodeList> lists_;
   std::vector<uint32_t> arc_, place_, node_;  // of each arc: which of the level's, of which candidate, and of which node
-  std::vector<uint32_t> code_;    // of its cost
   std::vector<uint32_t> longer_;  // those that lead to a longer context
 };
 

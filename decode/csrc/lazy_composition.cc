@@ -22,7 +22,7 @@ uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, int wid
 void LazyComposition::expect_room(size_t nodes) {
   if (cost_.size() >= nodes * stride_) return;
   cost_.resize(2 * nodes * stride_);
-  for (auto* row : {&arc_, &code_, &target_}) row->resize(cost_.size());
+  for (auto* row : {&arc_, &target_}) row->resize(cost_.size());
 }
 
 uint32_t LazyComposition::enter(uint32_t state) {
@@ -64,7 +64,6 @@ void LazyComposition::read() {
 
 void LazyComposition::find_lists() {
   lists_.resize(nodes_.size() - read_);
-  for (size_t n = read_; n < nodes_.size(); ++n) lm_->prefetch_begin(nodes_[n].length, nodes_[n].index);
   for (size_t n = read_; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
     lists_[n - read_] = lm_->list(node.length, node.index);
@@ -86,16 +85,14 @@ void LazyComposition::match_lists() {
 
 // A row is that of the shorter context at the backoff cost, with the node's own arcs in their places.
 void LazyComposition::read_costs() {
-  for (size_t n = read_; n < nodes_.size(); ++n)
-    lm_->level(nodes_[n].length).cost.codes(&arc_[n * stride_], nodes_[n].tokens, stride_, &code_[n * stride_]);
   for (size_t n = read_; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
     const StateLevel& level = lm_->level(node.length);
-    const double backoff = level.backoff[node.index];
+    const double backoff = level.contexts.backoff(node.index);
     const double* shorter = &cost_[node.backoff * stride_];
     double* cost = &cost_[n * stride_];
     for (size_t i = 0; i < stride_; i += kLanes) store(cost + i, load<Doubles>(shorter + i) + backoff);
-    level.cost.costs(&code_[n * stride_], node.tokens, stride_, cost);
+    level.records.costs(&arc_[n * stride_], node.tokens, stride_, cost);
   }
 }
 
@@ -107,10 +104,8 @@ uint32_t LazyComposition::next(uint32_t at, int i) {
   if (target_[place] != kNoNode) return target_[place];
   const uint32_t length = nodes_[at].length, slot = nodes_[at].slot;
   uint32_t target = nodes_[at].backoff == kNoNode ? root(slot + 1) : next(nodes_[at].backoff, i);
-  if (length + 1 < lm_->order) {
-    const Automaton::Ending ending = lm_->ending(length + 1, (*slots_)[slot].tokens[i]);
-    if (lm_->extends(length, arc_[place], ending)) target = add(length + 1, lm_->extension(length, arc_[place], ending), target, slot + 1);
-  }
+  if (const uint32_t state = lm_->longer(length, arc_[place], (*slots_)[slot].tokens[i]); state != kRoot)
+    target = add(length + 1, state - lm_->level(length + 1).first_state, target, slot + 1);
   target_[place] = target;
   return target;
 }

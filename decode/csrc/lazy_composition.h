@@ -60,10 +60,9 @@ class LazyComposition {
   size_t read_;    // nodes
   std::vector<Node> nodes_;
   Room<Automaton::List> lists_;  // [nodes that are new]
-  // [nodes, stride]: costs; of arcs, which of those of their length, the codes of their costs, and where they lead, kNoNode where
-  // that was not yet looked for.
+  // [nodes, stride]: costs; of arcs, which of those of their length, and where they lead, kNoNode where that was not yet looked for.
   Room<double> cost_;
-  Room<uint32_t> arc_, code_, target_;
+  Room<uint32_t> arc_, target_;
 };
 
 }  // namespace rescore

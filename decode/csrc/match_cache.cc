@@ -33,8 +33,8 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
       break;
     }
     const uint32_t length = lm.length(state);
-    const uint64_t index = state - lm.level(length).first_state;
-    unknown[count] = {length, lm.list(length, index), lm.level(length).backoff[index], key};
+    const uint32_t index = state - lm.level(length).first_state;
+    unknown[count] = {length, lm.list(length, index), lm.level(length).contexts.backoff(index), key};
     state = lm.backoff(state);
   }
   while (count--) {

@@ -97,7 +97,7 @@ const double* LocalWalk::row(int t) {
 
 void LocalWalk::take(int t, int rank) {
   const Models& models = lattice_.models;
-  states_ = models.next(expansion_.arcs(rank, models.size()), lattice_.sausage.slot_ids(t)[rank]);
+  states_ = models.next(states_, expansion_.arcs(rank, models.size()), lattice_.sausage.slot_ids(t)[rank]);
 }
 
 }  // namespace rescore

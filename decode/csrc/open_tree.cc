@@ -49,7 +49,7 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
       [&](const std::vector<Opening>& openings) {
         const auto& [number, parent, offer, depth] = openings.front();
         opened_.push_back({});
-        opened_[number].state = number ? lm.next(arcs_[offer.place], offer.rank) : start;
+        opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
         if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
         this->open(openings.front());
       },
@@ -167,10 +167,10 @@ void OpenTreeSearch::propose_arcs() {
     const Automaton::Arcs arcs = lm_->arcs(state);
     const StateLevel& level = lm_->level(lm_->length(state));
     for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
-      const CostColumn::Limit now = level.cost.limit(static_cast<float>(limit - paid + kSlack));
-      for (uint64_t cheap = level.cost.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now); cheap; cheap &= cheap - 1) {
+      const float now = static_cast<float>(limit - paid + kSlack);
+      for (uint64_t cheap = level.records.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now); cheap; cheap &= cheap - 1) {
         const uint64_t arc = begin + __builtin_ctzll(cheap);
-        const float cost = level.cost[arc - level.first_arc];
+        const float cost = level.records.cost(arc - level.first_arc);
         if (paid + cost <= limit) offer(arc, lm_->checked_token(arc), cost);
       }
     }

@@ -4,65 +4,43 @@
 #include <cmath>
 #include <numeric>
 
+#include "gallop.h"
+
 namespace rescore {
-namespace {
-
-// The first index in [low, high) whose token is not below `token`, by doubling steps first.
-template <typename Tokens>
-uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
-  uint64_t step = 1;
-  uint64_t bound = low;
-  while (bound < high && tokens[bound] < token) {
-    low = bound + 1;
-    bound += step;
-    step *= 2;
-  }
-  for (bound = std::min(bound, high); low < bound;) {
-    const uint64_t middle = low + (bound - low) / 2;
-    if (tokens[middle] < token) {
-      low = middle + 1;
-    } else {
-      bound = middle;
-    }
-  }
-  return low;
-}
-
-}  // namespace
-
-// Let the arcs of order n with token w, in their order, lead to states of length l. Such a state is w and the last
-// l - 1 tokens of the arc's context, so read backwards it is w and the first l - 1 tokens of that context read
-// backwards: as contexts ascend read backwards, these states do not descend. So the numbers x that they have among
-// the states of length l can be cut where they pass a multiple of 2^b: x = k 2^b + low, where k is the greatest
-// number such that the arc is not before jumps[k], the first arc with token w that leads to k 2^b or beyond. All the
-// states that end in w lie together, from first[w] to first[w + 1] - 1, so k is one of first[w] >> b, ..,
-// (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has first[w] < k 2^b <
-// first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k, or are UINT32_MAX
-// where no arc leads that far.
-uint32_t Automaton::resolve(uint32_t from, uint32_t arc, Ending ending, uint32_t code, uint32_t length) const {
-  if (ending.begin == ending.end) corrupt_arc(from, arc);
-  const uint32_t* jumps = levels_[from].jumps[length];
+// Let the arcs of order n with token w, in their order, lead to states of length n. Such a state is w and the tokens of the
+// arc's context, so read backwards it is w and that context read backwards: as contexts ascend read backwards, these states
+// ascend. So the numbers x that they have among the states of length n can be cut where they pass a multiple of 2^b:
+// x = k 2^b + low, where k is the greatest number such that the arc is not before jumps[k], the first arc with token w that
+// leads to k 2^b or beyond. All the states that end in w lie together, from first[w] to first[w + 1] - 1, so k is one of
+// first[w] >> b, .., (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has
+// first[w] < k 2^b < first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k.
+uint32_t Automaton::extension(uint32_t l, uint32_t arc, Ending ending) const {
+  if (l == 0) return ending.begin;
+  if (ending.begin == ending.end) corrupt_arc(l, arc);
+  const uint32_t* jumps = levels_[l].jumps;
   uint32_t k = ending.begin >> next_bits_;
   // The last k whose jump is not behind the arc, without branches on what is read.
   for (uint32_t left = ((ending.end - 1) >> next_bits_) - k, half; left; left -= half) {
     half = (left + 1) / 2;
     k = jumps[k + half] <= arc ? k + half : k;
   }
-  const uint64_t index = static_cast<uint64_t>(k) << next_bits_ | (code & ((uint32_t{1} << next_bits_) - 1));
-  if (index >= levels_[length].states) corrupt_arc(from, arc);
+  const uint64_t index = static_cast<uint64_t>(k) << next_bits_ | (levels_[l].records.code(arc) & ((uint32_t{1} << next_bits_) - 1));
+  if (index >= levels_[l + 1].states) corrupt_arc(l, arc);
   return static_cast<uint32_t>(index);
 }
 
-uint32_t Automaton::next(uint64_t arc, uint32_t token) const {
-  if (arc < vocab_size) {
-    if (order == 1) return kRoot;
-    const Ending own = ending(1, token);
-    return own.begin < own.end ? static_cast<uint32_t>(levels_[1].first_state + own.begin) : kRoot;
+// An arc hw leads to the state hw, or if there is none where h'w leads, h' being h without its first token.
+uint32_t Automaton::next(uint32_t state, uint64_t arc, uint32_t token) const {
+  uint32_t l = arc_level(arc);
+  while (length(state) > l) state = backoff(state);
+  for (;; --l) {
+    const uint32_t found = longer(l, arc - levels_[l].first_arc, token);
+    if (found != kRoot || l == 0) return found;
+    state = backoff(state);
+    const Arcs list = arcs(state);
+    arc = state == kRoot ? token : find(list, token);
+    if (arc == list.end) corrupt("arc_token", list.begin);
   }
-  const uint32_t code = this->code(arc), length = code >> next_bits_, from = arc_level(arc), number = static_cast<uint32_t>(arc - levels_[from].first_arc);
-  if (!length) return kRoot;
-  if (length > from + 1 || length >= order) corrupt_arc(from, number);
-  return static_cast<uint32_t>(levels_[length].first_state + resolve(from, number, ending(length, token), code, length));
 }
 
 uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
@@ -76,11 +54,11 @@ Taken Automaton::take(uint32_t state, uint32_t token) const {
   while (state != kRoot) {
     const Context own = context(state);
     const uint64_t arc = find(own.arcs, token);
-    if (arc != own.arcs.end) return {arc, paid + cost(arc)};
+    if (arc != own.arcs.end) return {state, arc, paid + cost(own.length, arc)};
     paid += own.backoff_cost;
     state = own.backoff;
   }
-  return {token, paid + root_cost_[token]};
+  return {kRoot, token, paid + root_cost_[token]};
 }
 
 uint32_t Automaton::start(const int32_t* history, size_t length) const {

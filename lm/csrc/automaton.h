@@ -18,8 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "arc_records.h"
 #include "bits.h"
-#include "cost_column.h"
+#include "context_blocks.h"
 #include "dense_lists.h"
 #include "elias_fano.h"
 #include "list_match.h"
@@ -38,26 +39,24 @@ struct Span {
 // One row of `sizes` for each order n.
 struct Sizes {
   uint64_t arcs;  // of order n
-  uint64_t arc_bits, arc_entries;  // of the column of their costs
+  uint64_t arc_bytes, arc_entries;  // of their costs, and of the book of these
   uint64_t states;  // of length n - 1
-  uint64_t backoff_bits, backoff_entries;
+  uint64_t backoff_bytes, backoff_entries;
 };
 
 // The arrays as they lie in the file. Root arcs are in root_cost and first_state alone.
 struct Sections {
-  Span<Sizes> sizes;               // [order]
-  Span<float> root_cost;           // [vocab_size]
-  Span<uint8_t> arc_token;         // 2 or 3 bytes for each arc but the root's
-  Span<uint8_t> arc_next;          // code_bytes for each likewise
-  uint32_t code_bytes = 2;         // 1 or 2
-  Span<uint8_t> arc_cost;          // columns of orders 2, 3, ..
+  Span<Sizes> sizes;            // [order]
+  Span<float> root_cost;        // [vocab_size]
+  Span<uint8_t> arc_token;      // 2 or 3 bytes for each arc but the root's
+  Span<uint8_t> arcs;           // records of orders 2, 3, ..
   Span<float> arc_book;
-  Span<uint8_t> backoff_cost;      // columns of lengths 1, 2, ..
+  Span<uint8_t> contexts;       // blocks of lengths 1, 2, ..
   Span<float> backoff_book;
-  Span<uint32_t> first_state;      // [order - 1, vocab_size + 1]
+  Span<uint32_t> wide;
+  Span<uint32_t> first_state;   // [order - 1, vocab_size + 1]
   Span<uint32_t> jumps;
-  Span<uint64_t> arc_begin;        // Elias-Fano, lengths 1, 2, ..
-  Span<uint64_t> backoff_state;    // Elias-Fano, lengths 2, 3, ..
+  Span<uint64_t> backoff_state; // Elias-Fano, lengths 2, 3, ..
 };
 
 // What is known of the states of one length l, and of their arcs, which are those of order l + 1.
@@ -65,11 +64,10 @@ struct StateLevel {
   uint64_t first_state = 0, states = 0;
   uint64_t first_arc = 0, arcs = 0;
   const uint32_t* first = nullptr;  // [vocab_size + 1]: where the states begin whose context ends in each token
-  std::array<const uint32_t*, kMaxOrder> jumps{};  // by length of the next state, for `next`
-  EliasFano begin;    // [states + 1]
-  EliasFano shorter;  // [states]
-  CostColumn cost;     // [arcs]
-  CostColumn backoff;  // [states]
+  const uint32_t* jumps = nullptr;  // for `extension`
+  ArcRecords records;      // [arcs]
+  ContextBlocks contexts;  // [states]
+  EliasFano shorter;       // [states]
 };
 
 struct Step {
@@ -78,6 +76,7 @@ struct Step {
 };
 
 struct Taken {
+  uint32_t state;  // that has the arc
   uint64_t arc;
   double cost;  // backing off included
 };
@@ -89,8 +88,8 @@ class Automaton {
   uint32_t vocab_size = 0;
   uint32_t order = 0;
 
-  // A view of arrays that someone else keeps; std::invalid_argument unless their lengths agree. next_bits: how many
-  // bits of a code in arc_next belong to the state, the rest being the length of its context.
+  // A view of arrays that someone else keeps; std::invalid_argument unless their lengths agree. next_bits: how many low
+  // bits of a state's number are in a code.
   Automaton(const Sections& sections, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
 
   // Every array, wholly: what is not the automaton of a closed model in canonical order is std::invalid_argument.
@@ -112,7 +111,7 @@ class Automaton {
     return l ? arcs(l, state - levels_[l].first_state) : Arcs{0, vocab_size};
   }
   Arcs arcs(uint32_t l, uint64_t index) const {
-    const auto [begin, end] = bounds(l, index);
+    const auto [begin, end] = levels_[l].contexts.arcs(index);
     return {levels_[l].first_arc + begin, levels_[l].first_arc + end};
   }
   // What is stored of a state other than the root.
@@ -126,7 +125,7 @@ class Automaton {
     const uint32_t l = length(state);
     const uint64_t index = state - levels_[l].first_state;
     const uint32_t to = l > 1 ? levels_[l - 1].first_state + shorter(l, index) : kRoot;
-    return {arcs(l, index), l, to, levels_[l].backoff[index]};
+    return {arcs(l, index), l, to, levels_[l].contexts.backoff(index)};
   }
   uint32_t backoff(uint32_t state) const {
     const uint32_t l = length(state);
@@ -134,14 +133,14 @@ class Automaton {
   }
   float backoff_cost(uint32_t state) const {
     const uint32_t l = length(state);
-    return l ? levels_[l].backoff[state - levels_[l].first_state] : 0;
+    return l ? levels_[l].contexts.backoff(state - levels_[l].first_state) : 0;
   }
   // Of arcs below num_arcs.
   float cost(uint64_t arc) const {
     return cost(arc_level(arc), arc);
   }
   // Of an arc of a state of length l.
-  float cost(uint32_t l, uint64_t arc) const { return levels_[l].cost[arc - levels_[l].first_arc]; }
+  float cost(uint32_t l, uint64_t arc) const { return levels_[l].records.cost(arc - levels_[l].first_arc); }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
@@ -152,10 +151,11 @@ class Automaton {
     if (found >= vocab_size) corrupt("arc_token", arc);
     return found;
   }
-  // The state after an arc, whose token is `token` < vocab_size.
-  uint32_t next(uint64_t arc, uint32_t token) const;
+  // The state after an arc that `token` < vocab_size takes in `state`.
+  uint32_t next(uint32_t state, uint64_t arc, uint32_t token) const;
 
-  // Whether `token` has an arc among those of a state that is not the root.
+  // Which of the arcs of a state that is not the root, or of the last of them, is that of `token`; arcs.end: none.
+  uint64_t find(Arcs arcs, uint32_t token) const;
   bool has_arc(Arcs arcs, uint32_t token) const { return find(arcs, token) != arcs.end; }
 
   // The arc of `token` in `state`, under failure semantics. Precondition: token < vocab_size.
@@ -164,27 +164,23 @@ class Automaton {
   // The cost of `token` in `state` and the state that it leads to.
   Step step(uint32_t state, uint32_t token) const {
     const Taken taken = take(state, token);
-    return {next(taken.arc, token), taken.cost};
+    return {next(taken.state, taken.arc, token), taken.cost};
   }
 
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
   // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before the
-  // next: prefetch_state, prefetch_begin, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of
+  // next: prefetch_state, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of
   // that length. Lists, and arcs, are numbered among the arcs of these states.
   struct List {
     uint32_t begin, end;
     const DenseList* dense;  // or null
   };
-  void prefetch_state(uint32_t l, uint64_t index) const {
-    levels_[l].begin.prefetch(index);
-    levels_[l].backoff.prefetch(index);
-  }
-  void prefetch_begin(uint32_t l, uint64_t index) const { levels_[l].begin.prefetch_high(index); }
-  List list(uint32_t l, uint64_t index) const {
-    const auto [begin, end] = bounds(l, index);
-    List list{static_cast<uint32_t>(begin), static_cast<uint32_t>(end), nullptr};
+  void prefetch_state(uint32_t l, uint32_t index) const { levels_[l].contexts.prefetch(index); }
+  List list(uint32_t l, uint32_t index) const {
+    const auto [begin, end] = levels_[l].contexts.arcs(index);
+    List list{begin, end, nullptr};
     if (dense_[l]->dense(end - begin)) list.dense = dense(l, index, list);
     return list;
   }
@@ -203,11 +199,7 @@ class Automaton {
     if (token16_) return match_list(token16_ + begin, size, tokens, wanted, out);
     return match_list(Token24{token24_ + 3 * begin}, size, tokens, wanted, out);
   }
-  void prefetch_arc(uint32_t l, uint32_t arc) const {
-    levels_[l].cost.prefetch(arc);
-    const uint64_t at = inner(l, arc);
-    ask_for(next16_ ? static_cast<const void*>(next16_ + at) : next8_ + at);
-  }
+  void prefetch_arc(uint32_t l, uint32_t arc) const { levels_[l].records.prefetch(arc); }
 
   // The states of length l > 0 whose context ends in a token: those from `begin` to end - 1.
   struct Ending {
@@ -218,17 +210,21 @@ class Automaton {
     if (found.begin > found.end || found.end > levels_[l].states) corrupt("first_state", token);
     return found;
   }
-  // Whether an arc of a state of length l < order - 1 leads to a state of length l + 1, and to which of those whose context
-  // ends in its token. Precondition of `extension`: extends.
+  // Whether an arc of a state of length l leads to a state of length l + 1, and to which of those whose context ends in its
+  // token. Precondition of `extension`: extends.
   bool extends(uint32_t l, uint32_t arc, Ending ending) const {
-    return l ? code_at(inner(l, arc)) >> next_bits_ == l + 1 : ending.begin < ending.end;
+    return l ? levels_[l].records.code(arc) >> next_bits_ : ending.begin < ending.end;
   }
-  uint32_t extension(uint32_t l, uint32_t arc, Ending ending) const {
-    return l ? resolve(l, arc, ending, code_at(inner(l, arc)), l + 1) : ending.begin;
+  uint32_t extension(uint32_t l, uint32_t arc, Ending ending) const;
+  // The state of length l + 1 that an arc of a state of length l leads to, or kRoot: to none of that length.
+  uint32_t longer(uint32_t l, uint32_t arc, uint32_t token) const {
+    if (l + 1 == order) return kRoot;
+    const Ending own = ending(l + 1, token);
+    return extends(l, arc, own) ? levels_[l + 1].first_state + extension(l, arc, own) : kRoot;
   }
 
   // For what an arc of a state of length l > 0 contradicts.
-  [[noreturn]] void corrupt_arc(uint32_t l, uint32_t arc) const { corrupt("arc_next", levels_[l].first_arc + arc); }
+  [[noreturn]] void corrupt_arc(uint32_t l, uint32_t arc) const { corrupt("arcs", levels_[l].first_arc + arc); }
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
@@ -244,18 +240,12 @@ class Automaton {
 
   static constexpr uint64_t kPrefetched = 1024;  // entries of a list
 
-  // Where the arcs of a state of length l > 0 are, among those of all these states.
-  std::pair<uint64_t, uint64_t> bounds(uint32_t l, uint64_t index) const {
-    const auto found = levels_[l].begin.pair(index);
-    if (found.first > found.second) corrupt("arc_begin", levels_[l].first_state + index);
-    return found;
-  }
   // The number that an arc of a state of length l > 0 has in arrays without the root's.
   uint64_t inner(uint32_t l, uint32_t arc) const { return levels_[l].first_arc - vocab_size + arc; }
   // The list as bits; as a rule not null.
-  const DenseList* dense(uint32_t l, uint64_t index, List list) const {
+  const DenseList* dense(uint32_t l, uint32_t index, List list) const {
     const uint64_t first = levels_[l].first_arc + list.begin;
-    return dense_[l]->at(static_cast<uint32_t>(index), [&] { return DenseList(vocab_size, list.end - list.begin, [&](uint64_t i) { return checked_token(first + i); }); });
+    return dense_[l]->at(index, [&] { return DenseList(vocab_size, list.end - list.begin, [&](uint64_t i) { return checked_token(first + i); }); });
   }
   void prefetch_tokens(uint64_t begin, uint64_t size) const {
     if (!size) return;
@@ -268,8 +258,8 @@ class Automaton {
   }
 
   void lay_out(const Sections& sections);
-  void lay_out_columns(const Sections& sections);
-  void lay_out_jumps(const Sections& sections);
+  void lay_out_arcs(const Sections& sections);
+  void lay_out_contexts(const Sections& sections);
 
   // The level of the arcs' states.
   uint32_t arc_level(uint64_t arc) const {
@@ -279,21 +269,12 @@ class Automaton {
   }
   // Among the states of length - 1; 0 for length 1.
   uint64_t shorter(uint32_t length, uint64_t index) const { return length > 1 ? levels_[length].shorter[index] : 0; }
-  // The code in arc_next, of an arc that is not the root's.
-  uint32_t code(uint64_t arc) const { return code_at(arc - vocab_size); }
-  uint32_t code_at(uint64_t at) const { return next16_ ? next16_[at] : next8_[at]; }
-  uint64_t find(Arcs arcs, uint32_t token) const;
-  // The number, among the states of `length`, of the one that an arc of a state of length `from` leads to by `code`.
-  uint32_t resolve(uint32_t from, uint32_t arc, Ending ending, uint32_t code, uint32_t length) const;
-
   friend class Check;
 
   std::array<StateLevel, kMaxOrder> levels_;
   const float* root_cost_ = nullptr;
   const uint16_t* token16_ = nullptr;  // or null: then token24_ has them
   const uint8_t* token24_ = nullptr;
-  const uint16_t* next16_ = nullptr;  // or null: then next8_ has them
-  const uint8_t* next8_ = nullptr;
   uint32_t next_bits_ = 0;
   std::array<std::unique_ptr<DenseLists>, kMaxOrder> dense_;  // by length
   mutable std::once_flag unigram_once_;

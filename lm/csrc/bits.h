@@ -28,11 +28,14 @@ class CorruptModel : public std::runtime_error {
 // The number of binary digits; 0 for 0.
 inline uint32_t bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
 
-inline uint64_t load64(const uint8_t* bytes) {
-  uint64_t word;
-  std::memcpy(&word, bytes, 8);
+template <typename Word>
+Word load_word(const uint8_t* bytes) {
+  Word word;
+  std::memcpy(&word, bytes, sizeof word);
   return word;
 }
+inline uint16_t load16(const uint8_t* bytes) { return load_word<uint16_t>(bytes); }
+inline uint32_t load32(const uint8_t* bytes) { return load_word<uint32_t>(bytes); }
 
 // Asks for the memory at an address, which may be anywhere. GCC takes a function that does nothing but __builtin_prefetch for one
 // without effect and leaves out its calls; the empty statement keeps them.

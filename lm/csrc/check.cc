@@ -38,8 +38,13 @@ class Check {
   void sequences(uint32_t l) const {
     const StateLevel& own = lm_.levels_[l];
     const std::string length = " of length " + std::to_string(l);
-    if (!own.begin.well_formed() || (own.states && (own.begin[0] != 0 || own.begin[own.states] != own.arcs)))
-      fail("arc_begin", own.first_state, "expected the states" + length + " to have arcs 0.." + std::to_string(own.arcs) + " in Elias-Fano form");
+    uint64_t begin = 0;
+    for (uint64_t index = 0; index < own.states; ++index) {
+      const auto [from, to] = own.contexts.arcs(index);
+      if (from != begin) fail("contexts", own.first_state + index, "expected the states" + length + " to have arcs one behind the other, those of this one from " + std::to_string(begin) + " on, got " + std::to_string(from));
+      begin = to;
+    }
+    if (begin != own.arcs) fail("contexts", own.first_state, "expected the states" + length + " to have " + std::to_string(own.arcs) + " arcs together, got " + std::to_string(begin));
     if (!own.shorter.well_formed()) fail("backoff_state", own.first_state, "expected ascending states" + length + " less one in Elias-Fano form");
     if (own.first[0] != 0 || own.first[lm_.vocab_size] != own.states)
       fail("first_state", 0, "expected 0 to " + std::to_string(own.states) + " for the states" + length);
@@ -64,17 +69,17 @@ class Check {
 
   void costs(uint32_t l) const {
     const StateLevel& own = lm_.levels_[l];
-    if (!own.cost.book_ascends()) fail("arc_book", l, "expected costs that ascend");
-    if (!own.backoff.book_ascends()) fail("backoff_book", l, "expected costs that ascend");
+    if (!own.records.form().book_ascends()) fail("arc_book", l, "expected costs that ascend");
+    if (!own.contexts.form().book_ascends()) fail("backoff_book", l, "expected costs that ascend");
     for (uint64_t i = 0; i < own.arcs; ++i)
-      if (!std::isfinite(own.cost[i])) fail("arc_cost", own.first_arc + i, "expected a finite cost");
+      if (!std::isfinite(own.records.cost(i))) fail("arcs", own.first_arc + i, "expected a finite cost");
     for (uint64_t i = 0; i < own.states; ++i)
-      if (!std::isfinite(own.backoff[i])) fail("backoff_cost", own.first_state + i, "expected a finite cost");
+      if (!std::isfinite(own.contexts.backoff(i))) fail("contexts", own.first_state + i, "expected a finite backoff cost");
   }
 
-  // Let h be a context of length l. If hw has an arc, so has h'w; and the arc of hw leads to the state hw, whose
-  // failure arc leads where h'w leads, or if hw is no state where h'w leads. All states of length l + 1 are entered
-  // so, each by one arc, and are in order: by h'w, their failure arc, then by the first token of h.
+  // Let h be a context of length l. If hw has an arc, so has h'w; and if the arc of hw leads to the state hw, its failure arc
+  // leads where h'w leads. All states of length l + 1 are entered so, each by one arc, and are in order: by h'w, their failure
+  // arc, then by the first token of h.
   void targets(uint32_t l) {
     const StateLevel& own = lm_.levels_[l];
     const bool extends = l + 1 < lm_.order;
@@ -90,12 +95,12 @@ class Check {
         if (without == shorter.end)
           fail("arc_token", arc, "expected token " + std::to_string(token) + " to have an arc in the next shorter context too");
         if (suffix != kRoot) shorter.begin = without;
-        enter(arc, resolved(arc, token), resolved(without, token), l, first_tokens_[index], first_tokens);
+        if (extends) enter(arc, longer(l, arc, token), lm_.next(suffix, without, token), l, first_tokens_[index], first_tokens);
       }
     }
     for (uint64_t x = 0; x < states; ++x) {
       const uint32_t state = lm_.levels_[l + 1].first_state + x;
-      if (first_tokens[x] == UINT32_MAX) fail("arc_next", state, "expected an arc that leads to this state");
+      if (first_tokens[x] == UINT32_MAX) fail("contexts", state, "expected an arc that leads to this state");
       if (x && lm_.backoff(state) == lm_.backoff(state - 1) && first_tokens[x] <= first_tokens[x - 1])
         fail("backoff_state", state, "expected the states of one length in the order of their contexts read backwards");
     }
@@ -103,23 +108,20 @@ class Check {
   }
 
   void enter(uint64_t arc, uint32_t state, uint32_t suffix, uint32_t l, uint32_t first_token, std::vector<uint32_t>& first_tokens) const {
-    if (lm_.length(state) <= l) {
-      if (state != suffix) fail("arc_next", arc, "expected state " + std::to_string(suffix) + ", as without the first token, got " + std::to_string(state));
-      return;
-    }
+    if (state == kRoot) return;
     const uint64_t x = state - lm_.levels_[l + 1].first_state;
     if (lm_.backoff(state) != suffix)
-      fail("arc_next", arc, "expected a state that backs off to " + std::to_string(suffix) + ", got " + std::to_string(state));
-    if (first_tokens[x] != UINT32_MAX) fail("arc_next", arc, "expected state " + std::to_string(state) + " to be entered by one context");
+      fail("arcs", arc, "expected a state that backs off to " + std::to_string(suffix) + ", got " + std::to_string(state));
+    if (first_tokens[x] != UINT32_MAX) fail("arcs", arc, "expected state " + std::to_string(state) + " to be entered by one context");
     first_tokens[x] = first_token;
   }
 
-  uint32_t resolved(uint64_t arc, uint32_t token) const {
-    const uint32_t state = lm_.next(arc, token);
-    const StateLevel& to = lm_.levels_[lm_.length(state)];
+  uint32_t longer(uint32_t l, uint64_t arc, uint32_t token) const {
+    const uint32_t state = lm_.longer(l, arc - lm_.levels_[l].first_arc, token);
+    const StateLevel& to = lm_.levels_[l + 1];
     const uint64_t x = state - to.first_state;
     if (state != kRoot && (x < to.first[token] || x >= to.first[token + 1]))
-      fail("arc_next", arc, "expected a state whose context ends in token " + std::to_string(token) + ", got " + std::to_string(state));
+      fail("arcs", arc, "expected a state whose context ends in token " + std::to_string(token) + ", got " + std::to_string(state));
     return state;
   }
 

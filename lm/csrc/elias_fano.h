@@ -5,12 +5,11 @@
 // sample of every 32nd value says where to start counting. One block of 64-bit words holds it all:
 //
 //     samples  h of values 0, 32, 64, .., two to a word; l is such that they fit into 32 bits
-//     low      n l bits, and a word more if l > 0, so that a value may be read with its neighbours
+//     low      n l bits, and a word more if l > 0, so that a value may be read with the next word
 //     high     n + (greatest >> l) bits and at least one more
 #pragma once
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "bits.h"
@@ -38,28 +37,6 @@ class EliasFano {
 
   // Value i < count.
   uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
-
-  // Asks for the memory that value i < count is read from: first what says where its high bits lie, then these.
-  void prefetch(uint64_t i) const {
-    ask_for(samples_ + i / kSampled / 2);
-    ask_for(low_ + i * low_bits_ / 64);
-  }
-  void prefetch_high(uint64_t i) const { ask_for(high_ + std::min(sample(i) / 64, high_words_ - 1)); }
-
-  // Values i and i + 1 < count.
-  std::pair<uint64_t, uint64_t> pair(uint64_t i) const {
-    const auto [position, next] = select_pair(i);
-    // The low bits of both lie beside each other.
-    const uint64_t bit = i * low_bits_, shift = bit % 64, mask = (uint64_t{1} << low_bits_) - 1;
-    uint64_t low = 0, low_next = 0;
-    if (low_bits_) {
-      low = (low_[bit / 64] >> shift | (low_[bit / 64 + 1] << 1) << (63 - shift));
-      low_next = 2 * low_bits_ <= 64 ? low >> low_bits_ : this->low(i + 1);
-    }
-    const uint64_t first = ((position - i) << low_bits_) | (low & mask), second = ((next - i - 1) << low_bits_) | (low_next & mask);
-    if (position < i || first > greatest_ || second > greatest_) corrupt(name_, i);
-    return {first, second};
-  }
 
   // Whether the words hold `count` values that never descend, and samples that fit them; O(count).
   bool well_formed() const {
@@ -135,23 +112,6 @@ class EliasFano {
       if (++at >= high_words_) corrupt(name_, i);
       word = high_[at];
     }
-  }
-
-  // The positions of ones number i and i + 1. As a rule both are in the 15 bytes behind a sample, and then nothing branches
-  // on the bits.
-  std::pair<uint64_t, uint64_t> select_pair(uint64_t i) const {
-    const uint64_t start = sample(i), byte = start / 8;
-    if (byte + 16 <= 8 * high_words_) {
-      const uint8_t* bytes = reinterpret_cast<const uint8_t*>(high_) + byte;
-      const uint64_t word = load64(bytes) & (~uint64_t{0} << start % 8), next = load64(bytes + 8);
-      const uint32_t rank = i % kSampled, ones = count_ones(word);
-      if (rank + 1 < ones + count_ones(next)) return {8 * byte + select_in_two(word, next, ones, rank), 8 * byte + select_in_two(word, next, ones, rank + 1)};
-    }
-    return {select(i), select(i + 1)};
-  }
-  static uint64_t select_in_two(uint64_t word, uint64_t next, uint32_t ones, uint32_t rank) {
-    const uint64_t beyond = -static_cast<uint64_t>(rank >= ones);  // all bits; compilers make branches of a choice
-    return (64 & beyond) + place_of_one(word ^ ((word ^ next) & beyond), rank - static_cast<uint32_t>(ones & beyond));
   }
 
   const char* name_ = "";

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gallop.h"
+
 namespace rescore {
 namespace {
 
@@ -9,16 +11,23 @@ namespace {
   throw std::invalid_argument(std::string(array) + "[" + std::to_string(index) + "]: expected " + what);
 }
 
+struct PlainTokens {
+  const Plain& plain;
+  uint32_t operator[](uint64_t arc) const { return plain.token(arc); }
+};
+
 class Encoder {
  public:
-  Encoder(const Plain& plain, uint32_t code_bytes, uint32_t next_bits) : plain_(plain), code_bytes_(code_bytes), next_bits_(next_bits) {}
+  Encoder(const Plain& plain, uint32_t next_bits, const ChooseBook& choose_book) : plain_(plain), next_bits_(next_bits), choose_book_(choose_book) {}
 
-  Structure run() {
+  Encoded run() {
     find_lengths();
     copy_tokens();
     count_endings();
-    write_sequences();
-    write_targets();
+    check_root();
+    out_.sizes = {plain_.vocab_size, 4, 0, 1, 4, 0};
+    for (uint32_t l = 1; l < plain_.order; ++l) write_length(l);
+    out_.arcs.resize(out_.arcs.size() + ArcRecords::kSpare);
     return std::move(out_);
   }
 
@@ -49,16 +58,15 @@ class Encoder {
     const size_t lengths = states == 1 ? 1 : first_state_.size() - 1;
     if (lengths > plain_.order) throw std::invalid_argument("backoff_state: expected contexts of at most " + std::to_string(plain_.order - 1) + " tokens");
     first_state_.resize(plain_.order + 1, states);
-    for (uint32_t l = 0; l < plain_.order; ++l) {
-      out_.states.push_back(first_state_[l + 1] - first_state_[l]);
-      out_.arcs.push_back(first_arc(l + 1) - first_arc(l));
-      if (l && out_.arcs[l] >= UINT32_MAX)
-        throw std::invalid_argument("order " + std::to_string(l + 1) + ": expected fewer than 2^32 - 1 n-grams, got " + std::to_string(out_.arcs[l]) + "; prune the model");
-    }
+    for (uint32_t l = 1; l < plain_.order; ++l)
+      if (arcs(l) >= UINT32_MAX)
+        throw std::invalid_argument("order " + std::to_string(l + 1) + ": expected fewer than 2^32 - 1 n-grams, got " + std::to_string(arcs(l)) + "; prune the model");
   }
 
   // Of the states of length l, which are the arcs of order l + 1.
   uint64_t first_arc(uint32_t l) const { return plain_.arc_begin.data[first_state_[l]]; }
+  uint64_t arcs(uint32_t l) const { return first_arc(l + 1) - first_arc(l); }
+  uint64_t states(uint32_t l) const { return first_state_[l + 1] - first_state_[l]; }
 
   void copy_tokens() {
     const uint64_t inner = plain_.arcs - plain_.vocab_size;
@@ -87,80 +95,100 @@ class Encoder {
       for (uint64_t arc = first_arc(l - 1); arc < first_arc(l); ++arc)
         if (plain_.next[arc] >= first_state_[l]) ++first[plain_.token(arc) + 1];
       for (uint32_t token = 0; token < plain_.vocab_size; ++token) first[token + 1] += first[token];
-      if (first[plain_.vocab_size] != out_.states[l])
-        throw std::invalid_argument("arc_next: expected one arc to each of the " + std::to_string(out_.states[l]) + " states of length " +
+      if (first[plain_.vocab_size] != states(l))
+        throw std::invalid_argument("arc_next: expected one arc to each of the " + std::to_string(states(l)) + " states of length " +
                                     std::to_string(l) + " from those a token shorter, got " + std::to_string(first[plain_.vocab_size]));
     }
   }
 
-  void write_sequences() {
-    for (uint32_t l = 1; l < plain_.order; ++l) {
-      if (!out_.states[l]) continue;
-      const uint64_t* begin = plain_.arc_begin.data + first_state_[l];
-      const uint32_t* shorter = plain_.backoff_state + first_state_[l];
-      EliasFano::encode(out_.states[l] + 1, out_.arcs[l], [&](uint64_t i) { return begin[i] - begin[0]; }, out_.arc_begin);
-      if (l > 1)
-        EliasFano::encode(out_.states[l], out_.states[l - 1] - 1, [&](uint64_t i) { return shorter[i] - first_state_[l - 1]; }, out_.backoff_state);
-    }
-  }
-
-  // The codes and jumps that `Automaton::next` explains.
-  void write_targets() {
-    out_.arc_next.resize(code_bytes_ * (plain_.arcs - plain_.vocab_size));
+  void check_root() const {
     for (uint64_t token = 0; token < plain_.vocab_size; ++token) {
       const uint32_t state = plain_.next[token];
       const bool is_state = plain_.order > 1 && out_.first_state[token] < out_.first_state[token + 1];
       if (state != (is_state ? first_state_[1] + out_.first_state[token] : kRoot))
         fail("arc_next", token, "the state of the token alone, in the order of tokens, got " + std::to_string(state));
     }
-    for (uint32_t l = 1; l < plain_.order; ++l) {
-      begin_order(l);
-      for (uint64_t arc = first_arc(l); arc < first_arc(l + 1); ++arc) write_target(arc, l);
+  }
+
+  // The contexts of a length, and their arcs.
+  void write_length(uint32_t l) {
+    const std::vector<float> arc_book = book(plain_.cost + first_arc(l), arcs(l)), backoff_book = book(plain_.backoff_cost + first_state_[l], states(l));
+    const CostWriter arc_costs(arc_book), backoff_costs(backoff_book);
+    write_arcs(l, arc_costs);
+    write_contexts(l, backoff_costs);
+    out_.sizes.insert(out_.sizes.end(), {arcs(l), arc_costs.bytes(), arc_book.size(), states(l), backoff_costs.bytes(), backoff_book.size()});
+    out_.arc_book.insert(out_.arc_book.end(), arc_book.begin(), arc_book.end());
+    out_.backoff_book.insert(out_.backoff_book.end(), backoff_book.begin(), backoff_book.end());
+  }
+
+  std::vector<float> book(const float* cost, uint64_t size) const { return size ? choose_book_(cost, size) : std::vector<float>(); }
+
+  void write_arcs(uint32_t l, const CostWriter& costs) {
+    const bool leads_on = l + 1 < plain_.order;
+    const uint32_t bytes = costs.bytes(), stride = bytes + (leads_on ? ArcRecords::code_bytes(next_bits_) : 0);
+    uint64_t at = out_.arcs.size();
+    out_.arcs.resize(at + stride * arcs(l));
+    reached_.assign(plain_.vocab_size, 0);
+    jumps_ = out_.jumps.size();
+    if (leads_on) out_.jumps.resize(jumps_ + ((states(l + 1) + (uint64_t{1} << next_bits_) - 1) >> next_bits_), UINT32_MAX);
+    for (uint64_t state = first_state_[l], arc = first_arc(l); state < first_state_[l + 1]; ++state) {
+      const uint32_t shorter = plain_.backoff_state[state];
+      const uint64_t end = plain_.arc_begin.data[shorter + 1];
+      for (uint64_t without = plain_.arc_begin.data[shorter]; arc < plain_.arc_begin.data[state + 1]; ++arc, at += stride) {
+        const uint32_t token = plain_.token(arc);
+        without = shorter == kRoot ? token : gallop(PlainTokens{plain_}, without, end, token);
+        if (without == end || plain_.token(without) != token) fail("arc_token", arc, "a token that has an arc in the next shorter context too, got " + std::to_string(token));
+        costs.write(plain_.cost[arc], &out_.arcs[at]);
+        const uint32_t code = target(l, arc, token, plain_.next[without]);
+        std::memcpy(&out_.arcs[at + bytes], &code, stride - bytes);
+      }
     }
   }
 
-  void begin_order(uint32_t l) {
-    reached_.assign(uint64_t{plain_.vocab_size} * plain_.order, 0);
-    for (uint32_t to = 1; to <= std::min(l + 1, plain_.order - 1); ++to) {
-      jumps_[to] = out_.jumps.size();
-      out_.jumps.resize(out_.jumps.size() + ((out_.states[to] + (uint64_t{1} << next_bits_) - 1) >> next_bits_), UINT32_MAX);
+  // The code of where an arc of a state of length l leads, and the jumps, as `Automaton::extension` explains them. without: where
+  // the arc of the next shorter context leads.
+  uint32_t target(uint32_t l, uint64_t arc, uint32_t token, uint32_t without) {
+    const uint32_t state = plain_.next[arc];
+    if (l + 1 == plain_.order || state < first_state_[l + 1]) {
+      if (state != without) fail("arc_next", arc, "state " + std::to_string(without) + ", as without the first token of the context, got " + std::to_string(state));
+      return 0;
     }
-  }
-
-  void write_target(uint64_t arc, uint32_t l) {
-    const uint32_t state = plain_.next[arc], token = plain_.token(arc);
-    const uint32_t to = state < plain_.states() ? length(state) : plain_.order;
-    if (to > l + 1 || to >= plain_.order) fail("arc_next", arc, "a state of at most " + std::to_string(std::min(l + 1, plain_.order - 1)) + " tokens, got " + std::to_string(state));
-    if (to == 0) return;
-    const uint32_t x = state - first_state_[to];
-    const uint32_t* first = &out_.first_state[(uint64_t{plain_.vocab_size} + 1) * (to - 1) + token];
-    uint32_t& before = reached_[uint64_t{plain_.vocab_size} * to + token];
+    if (state >= first_state_[l + 2]) fail("arc_next", arc, "a state of at most " + std::to_string(l + 1) + " tokens, got " + std::to_string(state));
+    const uint32_t x = state - first_state_[l + 1];
+    const uint32_t* first = &out_.first_state[(uint64_t{plain_.vocab_size} + 1) * l + token];
+    uint32_t& before = reached_[token];
     if (x < first[0] || x >= first[1] || x < before)
       fail("arc_next", arc, "states that end in token " + std::to_string(token) + " and do not descend, got " + std::to_string(state));
     before = x;
-    const uint32_t code = to << next_bits_ | (x & ((uint32_t{1} << next_bits_) - 1));
-    std::memcpy(&out_.arc_next[code_bytes_ * (arc - plain_.vocab_size)], &code, code_bytes_);
-    uint32_t* jumps = &out_.jumps[jumps_[to]];
+    uint32_t* jumps = &out_.jumps[jumps_];
     for (uint64_t k = x >> next_bits_; (k << next_bits_) >= first[0] && jumps[k] == UINT32_MAX; --k) {
       jumps[k] = arc - first_arc(l);
       if (k == 0) break;
     }
+    return uint32_t{1} << next_bits_ | (x & ((uint32_t{1} << next_bits_) - 1));
+  }
+
+  void write_contexts(uint32_t l, const CostWriter& costs) {
+    const uint64_t* begin = plain_.arc_begin.data + first_state_[l];
+    ContextBlocks::encode(states(l), [&](uint64_t i) { return static_cast<uint32_t>(begin[i] - begin[0]); }, plain_.backoff_cost + first_state_[l], costs, out_.contexts, out_.wide);
+    const uint32_t* shorter = plain_.backoff_state + first_state_[l];
+    if (l > 1 && states(l)) EliasFano::encode(states(l), states(l - 1) - 1, [&](uint64_t i) { return shorter[i] - first_state_[l - 1]; }, out_.backoff_state);
   }
 
   const Plain& plain_;
-  const uint32_t code_bytes_, next_bits_;
-  Structure out_;
+  const uint32_t next_bits_;
+  const ChooseBook& choose_book_;
+  Encoded out_;
   std::vector<uint64_t> first_state_;  // of each length, and one more
-  std::array<uint64_t, kMaxOrder> jumps_{};  // of this order, by length of the next state
-  std::vector<uint32_t> reached_;  // the last state of each length and token that this order led to
+  uint64_t jumps_ = 0;             // where those of this order begin
+  std::vector<uint32_t> reached_;  // the last state for each token that this order led to
 };
 
 }  // namespace
 
-Structure encode(const Plain& plain, uint32_t code_bytes, uint32_t next_bits) {
-  if (next_bits < 1 || next_bits + bit_length(plain.order - 1) > 8 * code_bytes)
-    throw std::invalid_argument("next_bits: expected 1 to " + std::to_string(8 * code_bytes - bit_length(plain.order - 1)) + ", got " + std::to_string(next_bits));
-  return Encoder(plain, code_bytes, next_bits).run();
+Encoded encode(const Plain& plain, uint32_t next_bits, const ChooseBook& choose_book) {
+  if (next_bits < 1 || next_bits > 15) throw std::invalid_argument("next_bits: expected 1 to 15, got " + std::to_string(next_bits));
+  return Encoder(plain, next_bits, choose_book).run();
 }
 
 void decode(const Automaton& lm, Decoded out) {
@@ -168,11 +196,12 @@ void decode(const Automaton& lm, Decoded out) {
   for (uint64_t state = 0; state < lm.num_states; ++state) {
     const Automaton::Arcs list = lm.arcs(state);
     // Begins that descend would be caught by `arcs`; those that leave a gap would leave arcs unwritten.
-    if (list.begin != arc) corrupt("arc_begin", state);
+    if (list.begin != arc) corrupt("contexts", state);
+    const uint32_t shorter = lm.backoff(state), length = lm.length(state);
     out.arc_begin[state] = list.begin;
-    out.backoff_state[state] = lm.backoff(state);
+    out.backoff_state[state] = shorter;
     out.backoff_cost[state] = lm.backoff_cost(state);
-    for (; arc < list.end; ++arc) {
+    for (Automaton::Arcs rest = lm.arcs(shorter); arc < list.end; ++arc) {
       const uint32_t token = lm.checked_token(arc);
       if (out.token16) {
         out.token16[arc] = token;
@@ -180,10 +209,16 @@ void decode(const Automaton& lm, Decoded out) {
         out.token32[arc] = token;
       }
       out.arc_cost[arc] = lm.cost(arc);
-      out.arc_next[arc] = lm.next(arc, token);
+      out.arc_next[arc] = lm.longer(length, arc - lm.level(length).first_arc, token);
+      if (out.arc_next[arc] != kRoot || state == kRoot) continue;
+      // Where the arc of the next shorter context leads, which was written before.
+      const uint64_t without = shorter == kRoot ? token : lm.find(rest, token);
+      if (without == rest.end) corrupt("arc_token", arc);
+      out.arc_next[arc] = out.arc_next[without];
+      if (shorter != kRoot) rest.begin = without;
     }
   }
-  if (arc != lm.num_arcs) corrupt("arc_begin", lm.num_states);
+  if (arc != lm.num_arcs) corrupt("contexts", lm.num_states);
   out.arc_begin[lm.num_states] = arc;
 }
 

@@ -50,8 +50,8 @@ void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) 
     expect(own.states < kMost && own.states <= sections.sizes.data[n - 2].arcs, row(n) + "at most as many states as arcs that may lead to them, got " + std::to_string(own.states));
     expect(own.states > 0 || own.arcs == 0, row(n) + "no arcs where there are no states");
     expect(own.states == 0 || sections.sizes.data[n - 2].states > 0, row(n) + "no states where there are no shorter ones");
-    expect(CostColumn::valid(own.arc_bits, own.arc_entries), row(n) + "costs of 32 bits, or fewer and a book of them");
-    expect(CostColumn::valid(own.backoff_bits, own.backoff_entries), row(n) + "backoff costs of 32 bits, or fewer and a book of them");
+    expect(CostForm::valid(own.arc_bytes, own.arc_entries), row(n) + "costs of 4 bytes, or of 1 or 2 and a book of them");
+    expect(CostForm::valid(own.backoff_bytes, own.backoff_entries), row(n) + "backoff costs of 4 bytes, or of 1 or 2 and a book of them");
   }
 }
 
@@ -71,9 +71,10 @@ Automaton::Automaton(const Sections& sections, uint32_t model_order, uint32_t to
     num_arcs += levels_[l].arcs;
   }
   expect(num_states <= UINT32_MAX, "states: expected at most 2^32 - 1, got " + std::to_string(num_states));
+  expect(next_bits_ >= 1 && next_bits_ <= 15, "next_bits: expected 1 to 15, got " + std::to_string(next_bits_));
   lay_out(sections);
-  lay_out_columns(sections);
-  lay_out_jumps(sections);
+  lay_out_arcs(sections);
+  lay_out_contexts(sections);
   for (uint32_t l = 1; l < order; ++l) dense_[l] = std::make_unique<DenseLists>(levels_[l].arcs, vocab_size);
 }
 
@@ -81,60 +82,54 @@ void Automaton::lay_out(const Sections& sections) {
   Cut root_cost("root_cost", sections.root_cost);
   root_cost_ = root_cost.take(vocab_size);
   root_cost.end();
-  levels_[0].cost = CostColumn("root_cost", reinterpret_cast<const uint8_t*>(root_cost_), 32, nullptr, 0);
+  levels_[0].records = ArcRecords(reinterpret_cast<const uint8_t*>(root_cost_), CostForm{"root_cost"}, 0);
   const uint64_t token_bytes = vocab_size <= 1 << 16 ? 2 : 3, inner = num_arcs - vocab_size;
   Cut arc_token("arc_token", sections.arc_token);
   token24_ = arc_token.take(token_bytes * inner);
   arc_token.end();
   if (token_bytes == 2) token16_ = reinterpret_cast<const uint16_t*>(token24_);
   Cut first("first_state", sections.first_state);
-  Cut begin("arc_begin", sections.arc_begin);
+  Cut jumps("jumps", sections.jumps);
+  for (uint32_t l = 1; l < order; ++l) {
+    levels_[l].first = first.take(uint64_t{vocab_size} + 1);
+    if (l + 1 < order) levels_[l].jumps = jumps.take((levels_[l + 1].states + (uint64_t{1} << next_bits_) - 1) >> next_bits_);
+  }
+  first.end();
+  jumps.end();
+}
+
+// Arcs of the highest order lead to no state of their own: they have no code.
+void Automaton::lay_out_arcs(const Sections& sections) {
+  Cut arcs("arcs", sections.arcs);
+  Cut book("arc_book", sections.arc_book);
+  for (uint32_t l = 1; l < order; ++l) {
+    const Sizes& sizes = sections.sizes.data[l];
+    const uint32_t bytes = sizes.arc_bytes, code_bytes = l + 1 < order ? ArcRecords::code_bytes(next_bits_) : 0;
+    const CostForm form{"arcs", bytes == 4 ? nullptr : book.take(sizes.arc_entries), sizes.arc_entries, bytes};
+    levels_[l].records = ArcRecords(arcs.take((bytes + code_bytes) * levels_[l].arcs), form, code_bytes);
+  }
+  arcs.take(ArcRecords::kSpare);
+  arcs.end();
+  book.end();
+}
+
+void Automaton::lay_out_contexts(const Sections& sections) {
+  Cut contexts("contexts", sections.contexts);
+  Cut book("backoff_book", sections.backoff_book);
   Cut shorter("backoff_state", sections.backoff_state);
   for (uint32_t l = 1; l < order; ++l) {
     StateLevel& own = levels_[l];
-    own.first = first.take(uint64_t{vocab_size} + 1);
-    if (!own.states) continue;
-    own.begin = EliasFano("arc_begin", begin.take(EliasFano::words(own.states + 1, own.arcs)), own.states + 1, own.arcs);
-    if (l == 1) continue;
+    const Sizes& sizes = sections.sizes.data[l];
+    const uint32_t bytes = sizes.backoff_bytes;
+    const CostForm form{"contexts", bytes == 4 ? nullptr : book.take(sizes.backoff_entries), sizes.backoff_entries, bytes};
+    own.contexts = ContextBlocks(contexts.take(ContextBlocks::kBytes * ContextBlocks::blocks(own.states, bytes)), own.arcs, form, sections.wide.data, sections.wide.size);
+    if (l == 1 || !own.states) continue;
     const uint64_t greatest = levels_[l - 1].states - 1;
     own.shorter = EliasFano("backoff_state", shorter.take(EliasFano::words(own.states, greatest)), own.states, greatest);
   }
-  first.end();
-  begin.end();
+  contexts.end();
+  book.end();
   shorter.end();
-}
-
-void Automaton::lay_out_columns(const Sections& sections) {
-  Cut arc_cost("arc_cost", sections.arc_cost);
-  Cut arc_book("arc_book", sections.arc_book);
-  Cut backoff_cost("backoff_cost", sections.backoff_cost);
-  Cut backoff_book("backoff_book", sections.backoff_book);
-  for (uint32_t l = 1; l < order; ++l) {
-    StateLevel& own = levels_[l];
-    const Sizes& sizes = sections.sizes.data[l];
-    own.cost = CostColumn("arc_cost", arc_cost.take(CostColumn::bytes(own.arcs, sizes.arc_bits)), sizes.arc_bits,
-                          arc_book.take(sizes.arc_entries), sizes.arc_entries);
-    own.backoff = CostColumn("backoff_cost", backoff_cost.take(CostColumn::bytes(own.states, sizes.backoff_bits)), sizes.backoff_bits, backoff_book.take(sizes.backoff_entries), sizes.backoff_entries);
-  }
-  arc_cost.end();
-  arc_book.end();
-  backoff_cost.end();
-  backoff_book.end();
-}
-
-void Automaton::lay_out_jumps(const Sections& sections) {
-  const bool wide = sections.code_bytes == 2;
-  Cut arc_next("arc_next", sections.arc_next);
-  next8_ = arc_next.take(sections.code_bytes * (num_arcs - vocab_size));
-  arc_next.end();
-  if (wide) next16_ = reinterpret_cast<const uint16_t*>(next8_);
-  expect(next_bits_ >= 1 && next_bits_ + bit_length(order - 1) <= 8 * sections.code_bytes,
-         "next_bits: expected 1 to " + std::to_string(8 * sections.code_bytes - bit_length(order - 1)) + ", got " + std::to_string(next_bits_));
-  Cut jumps("jumps", sections.jumps);
-  for (uint32_t l = 1; l < order; ++l)
-    for (uint32_t to = 1; to <= std::min(l + 1, order - 1); ++to)
-      levels_[l].jumps[to] = jumps.take((levels_[to].states + (uint64_t{1} << next_bits_) - 1) >> next_bits_);
-  jumps.end();
 }
 
 }  // namespace rescore

@@ -1,0 +1,95 @@
+// What is stored of the arcs of one order beside their tokens, arc by arc: the cost, and where orders above have states a code of the
+// next state. What a search wants to know of an arc lies in one line of memory.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "cost_form.h"
+
+namespace rescore {
+
+class ArcRecords {
+ public:
+  static constexpr uint64_t kSpare = 4;  // bytes behind the last record that may be read with it
+
+  static uint32_t code_bytes(uint32_t next_bits) { return next_bits < 8 ? 1 : 2; }
+
+  ArcRecords() = default;
+  // A view of records that someone else keeps, each a cost and `code_bytes` more: 0, 1 or 2.
+  ArcRecords(const uint8_t* data, CostForm form, uint32_t code_bytes)
+      : data_(data), form_(form), stride_(form.bytes + code_bytes), code_mask_((uint32_t{1} << 8 * code_bytes) - 1) {}
+
+  float cost(uint64_t i) const { return form_.read(at(i), i); }
+  // 0 where records have no code.
+  uint32_t code(uint64_t i) const { return load32(at(i) + form_.bytes) & code_mask_; }
+  void prefetch(uint64_t i) const { ask_for(at(i)); }
+  const CostForm& form() const { return form_; }
+
+  // The costs of those arcs of a row of `size`, a multiple of eight, that have a bit; the others stay.
+  void costs(const uint32_t* arc, uint64_t here, [[maybe_unused]] int size, double* cost) const {
+#ifdef __AVX512BW__
+    for (int first = 0; first < size; first += 8) {
+      const __mmask8 own = static_cast<__mmask8>(here >> first);
+      const __m512i number = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(arc + first)));
+      const __m512i offset = _mm512_mul_epu32(number, _mm512_set1_epi64(stride_));
+      const __m256i bits = _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), own, offset, data_, 1);
+      const __m256 costs = form_.book ? _mm512_castps512_ps256(of_book(_mm512_castsi256_si512(bits), own, arc[first + __builtin_ctz(own | 0x80)])) : _mm256_castsi256_ps(bits);
+      _mm512_storeu_pd(cost + first, _mm512_mask_cvtps_pd(_mm512_loadu_pd(cost + first), own, costs));
+    }
+#else
+    for (; here; here &= here - 1) cost[__builtin_ctzll(here)] = this->cost(arc[__builtin_ctzll(here)]);
+#endif
+  }
+
+  // Which of arcs i .. i + count - 1 cost at most as much as the limit, a bit each; count <= 64.
+  uint64_t within(uint64_t i, uint64_t count, float limit) const {
+    uint64_t found = 0;
+#ifdef __AVX512BW__
+    for (uint64_t n = 0; n < count; n += 16) {
+      const uint32_t size = std::min<uint64_t>(count - n, 16);
+      const __mmask16 here = static_cast<__mmask16>((uint32_t{1} << size) - 1);
+      const __m512i bits = sixteen(i + n, size);
+      const __m512 costs = form_.book ? of_book(bits, here, i + n) : _mm512_castsi512_ps(bits);
+      found |= static_cast<uint64_t>(_mm512_mask_cmp_ps_mask(here, costs, _mm512_set1_ps(limit), _CMP_LE_OQ)) << n;
+    }
+#else
+    const auto look = [&](auto read) {
+      for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>(read(i + n) <= limit) << n;
+    };
+    if (form_.book)
+      look([this](uint64_t arc) { return cost(arc); });
+    else
+      look([this](uint64_t arc) { return load_word<float>(at(arc)); });
+#endif
+    return found;
+  }
+
+ private:
+  const uint8_t* at(uint64_t i) const { return data_ + i * stride_; }
+#ifdef __AVX512BW__
+  // The first 4 bytes of records i .. i + size - 1; size <= 16.
+  __m512i sixteen(uint64_t i, uint32_t size) const {
+    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), stride = _mm512_set1_epi32(stride_);
+    if (stride_ % 2) return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), static_cast<__mmask16>((uint32_t{1} << size) - 1), _mm512_mullo_epi32(number, stride), at(i), 1);
+    // Two loads and one choice of 16-bit words are faster than a gather.
+    const uint64_t words = (uint64_t{1} << (size * stride_ + 2) / 2) - 1;
+    const __m512i low = _mm512_srli_epi32(_mm512_mullo_epi32(number, stride), 1);
+    const __m512i chosen = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(1)), 16));
+    return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(words), at(i)), chosen, _mm512_maskz_loadu_epi16(static_cast<__mmask32>(words >> 32), at(i) + 64));
+  }
+  // first: the number of the first one, should one be damaged.
+  __m512 of_book(__m512i bits, __mmask16 here, uint64_t first) const {
+    const __m512i codes = _mm512_and_si512(bits, _mm512_set1_epi32(form_.bytes == 1 ? 0xFF : 0xFFFF));
+    if (_mm512_mask_cmpge_epu32_mask(here, codes, _mm512_set1_epi32(form_.entries))) corrupt(form_.name, first);
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), here, codes, form_.book, 4);
+  }
+#endif
+
+  const uint8_t* data_ = nullptr;
+  CostForm form_;
+  uint32_t stride_ = 4;
+  uint32_t code_mask_ = 0;
+};
+
+}  // namespace rescore

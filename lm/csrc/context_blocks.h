@@ -1,0 +1,92 @@
+// What is stored of the contexts of one length: where the arcs of each begin and end, and its backoff cost, in one line of memory.
+//
+// A block of 64 bytes for every 10, 15 or 30 of them, as backoff costs have 4, 2 or 1 bytes:
+//
+//     uint32  where the arcs of the first begin
+//     uint16  where those of each end, counted from there; uint8 where costs have 1 byte
+//     costs
+//
+// Where that does not fit, since contexts of one block have many arcs, the first number is 2^32 - 1, and the next 32 bits say from
+// where on the begins of all of them are in `wide`, and the end of the last.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cost_form.h"
+
+namespace rescore {
+
+class ContextBlocks {
+ public:
+  static constexpr uint32_t kBytes = 64;
+
+  ContextBlocks() = default;
+  // A view of blocks that someone else keeps, and of `wide_size` numbers.
+  ContextBlocks(const uint8_t* blocks, uint64_t arcs, CostForm form, const uint32_t* wide, uint64_t wide_size)
+      : blocks_(blocks), arcs_(arcs), form_(form), wide_(wide), wide_size_(wide_size), end_bytes_(end_bytes(form.bytes)), each_(contexts(form.bytes)) {}
+
+  // How many contexts a block has, and how many blocks so many contexts take.
+  static uint32_t contexts(uint32_t cost_bytes) { return (kBytes - 4) / (end_bytes(cost_bytes) + cost_bytes); }
+  static uint64_t blocks(uint64_t size, uint32_t cost_bytes) { return (size + contexts(cost_bytes) - 1) / contexts(cost_bytes); }
+
+  void prefetch(uint32_t i) const { ask_for(block(i)); }
+  const CostForm& form() const { return form_; }
+
+  // Where the arcs of context i are, among those of all contexts of this length.
+  std::pair<uint32_t, uint32_t> arcs(uint32_t i) const {
+    const uint8_t* own = block(i);
+    const uint32_t place = i % each_, begin = load32(own);
+    if (begin == kWide) return wide_arcs(i);
+    const uint64_t from = uint64_t{begin} + (place ? end(own, place - 1) : 0), to = uint64_t{begin} + end(own, place);
+    if (from > to || to > arcs_) corrupt("contexts", i);
+    return {static_cast<uint32_t>(from), static_cast<uint32_t>(to)};
+  }
+  float backoff(uint32_t i) const { return form_.read(block(i) + 4 + end_bytes_ * each_ + form_.bytes * (i % each_), i); }
+
+  // Appends the blocks of `size` contexts: arcs begin(i) to begin(i + 1) - 1, and costs cost[i].
+  template <typename Begin>
+  static void encode(uint64_t size, Begin begin, const float* cost, const CostWriter& writer, std::vector<uint8_t>& blocks, std::vector<uint32_t>& wide) {
+    const uint32_t bytes = writer.bytes(), ends = end_bytes(bytes), each = contexts(bytes);
+    uint64_t at = blocks.size();
+    blocks.resize(at + kBytes * ContextBlocks::blocks(size, bytes));
+    for (uint64_t first = 0; first < size; first += each, at += kBytes) {
+      uint8_t* own = &blocks[at];
+      const uint32_t count = std::min<uint64_t>(each, size - first);
+      uint32_t from = begin(first);
+      if ((begin(first + count) - from) >> 8 * ends == 0) {
+        for (uint32_t i = 0; i < count; ++i) store(begin(first + i + 1) - from, own + 4 + ends * i, ends);
+      } else {
+        store(wide.size(), own + 4, 4);
+        for (uint32_t i = 0; i <= each; ++i) wide.push_back(begin(first + std::min(i, count)));
+        from = kWide;
+      }
+      store(from, own, 4);
+      for (uint32_t i = 0; i < count; ++i) writer.write(cost[first + i], own + 4 + ends * each + bytes * i);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kWide = UINT32_MAX;
+
+  static uint32_t end_bytes(uint32_t cost_bytes) { return cost_bytes == 1 ? 1 : 2; }
+  static void store(uint32_t value, uint8_t* to, uint32_t bytes) { std::memcpy(to, &value, bytes); }
+
+  uint32_t end(const uint8_t* block, uint32_t place) const { return end_bytes_ == 1 ? block[4 + place] : load16(block + 4 + 2 * place); }
+  const uint8_t* block(uint32_t i) const { return blocks_ + uint64_t{kBytes} * (i / each_); }
+  std::pair<uint32_t, uint32_t> wide_arcs(uint32_t i) const {
+    const uint64_t at = uint64_t{load32(block(i) + 4)} + i % each_;
+    if (at + 1 >= wide_size_ || wide_[at] > wide_[at + 1] || wide_[at + 1] > arcs_) corrupt("wide_begin", at);
+    return {wide_[at], wide_[at + 1]};
+  }
+
+  const uint8_t* blocks_ = nullptr;
+  uint64_t arcs_ = 0;
+  CostForm form_;
+  const uint32_t* wide_ = nullptr;
+  uint64_t wide_size_ = 0;
+  uint32_t end_bytes_ = 2, each_ = 10;
+};
+
+}  // namespace rescore
