@@ -9,14 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def least_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
-    """Microseconds of this thread in each call, the least of the rounds, after a round that is not counted."""
-    return _least(calls, rounds, time.thread_time_ns)
+def least_times(calls: Sequence[Callable[[], object]], rounds: int, seconds: float = 0) -> NDArray[np.float64]:
+    """Microseconds of this thread in each call, the least of the rounds, after a round that is not counted.
+
+    seconds  rounds go on for so long at least: those of short calls would else all lie in the same few milliseconds, in which
+             others may have the machine
+    """
+    return _least(calls, rounds, seconds, time.thread_time_ns)
 
 
 def least_wall_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
     """The same by the clock on the wall, for calls that work on several threads."""
-    return _least(calls, rounds, time.perf_counter_ns)
+    return _least(calls, rounds, 0, time.perf_counter_ns)
 
 
 def figures(microseconds: NDArray[np.float64]) -> dict[str, float]:
@@ -24,13 +28,16 @@ def figures(microseconds: NDArray[np.float64]) -> dict[str, float]:
     return {"median_us": float(np.median(microseconds)), "p99_us": float(np.percentile(microseconds, 99)), "mean_us": float(microseconds.mean())}
 
 
-def _least(calls: Sequence[Callable[[], object]], rounds: int, now: Callable[[], int]) -> NDArray[np.float64]:
+def _least(calls: Sequence[Callable[[], object]], rounds: int, seconds: float, now: Callable[[], int]) -> NDArray[np.float64]:
     least = np.full(len(calls), np.inf)
-    for number in range(rounds + 1):
+    for call in calls:
+        call()
+    end = time.monotonic() + seconds
+    while rounds > 0 or time.monotonic() < end:
         for i, call in enumerate(calls):
             began = now()
             call()
             took = now() - began
-            if number:
-                least[i] = min(least[i], took / 1e3)
+            least[i] = min(least[i], took / 1e3)
+        rounds -= 1
     return least

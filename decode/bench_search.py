@@ -38,6 +38,7 @@ OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)
 EXACT = (OURS, NATIVE, ANCHOR)
 SLOTS, WIDTH, PATHS = 8, 16, 16
 TREE_SIZES = (16, 64, 128)
+SECONDS = 0.2  # for which trees, and drawn drafts, are timed at least
 CELLS = tuple(dict.fromkeys((*TABLE_12_MS, *TABLE_13_MS)))
 
 
@@ -169,8 +170,8 @@ def tree_times(engines: Engines, question: Question, batch: Sausage, histories: 
     if not (np.array_equal(trees.tokens, larger.tokens[:, :nodes]) and np.array_equal(trees.parents, larger.parents[:, :nodes])):
         raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {2 * nodes}")
     return {
-        OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds),
-        NATIVE: least_times([partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds),
+        OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds, SECONDS),
+        NATIVE: least_times([partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds, SECONDS),
     }
 
 
@@ -185,7 +186,7 @@ def sample_times(engines: Engines, question: Question, batch: Sausage, histories
     def draw(lattice: int, local: bool) -> object:
         return rescorer.normalise(batch[lattice], histories[lattice], local=local).sample(uniforms[lattice])
 
-    return {name: least_times([partial(draw, i, local) for i in every], rounds) for name, local in ((GLOBAL, False), (LOCAL, True))}
+    return {name: least_times([partial(draw, i, local) for i in every], rounds, SECONDS) for name, local in ((GLOBAL, False), (LOCAL, True))}
 
 
 KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {"paths": path_times, "tree": tree_times, "samples": sample_times}

@@ -7,12 +7,21 @@
 
 namespace rescore {
 
-// Runs search(b, output of lattice b) for every lattice of a batch. out: None, or a tuple of arrays for the answer: tokens,
+struct Trees {
+  TreeOutput first;
+  int32_t* counts;  // how many nodes each has
+
+  TreeOutput of(int64_t b) const {
+    const size_t at = b * size_t(first.nodes);
+    return {first.tokens + at, first.parents + at, first.depths + at, first.logq + at, first.nodes};
+  }
+};
+
+// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays for the answer: tokens,
 // parents, depths, logq [rows, nodes], counts [rows].
 template <typename Search>
-nb::object trees(size_t rows, int nodes, int threads, const nb::object& out, Search search) {
+nb::object trees(size_t rows, int nodes, const nb::object& out, Search search) {
   expect_range("nodes", nodes, 1, 4096);
-  expect_range("threads", threads, 1, 1024);
   const size_t n = nodes;
   const Answer<int32_t, 2> tokens("tokens", given(out, 0, 5), {rows, n});
   const Answer<int32_t, 2> parents("parents", given(out, 1, 5), {rows, n});
@@ -21,10 +30,7 @@ nb::object trees(size_t rows, int nodes, int threads, const nb::object& out, Sea
   const Answer<int32_t, 1> counts("count", given(out, 4, 5), {rows});
   {
     nb::gil_scoped_release release;
-    parallel_for(rows, threads, [&](int64_t b) {
-      const size_t at = b * n;
-      counts.data[b] = search(b, TreeOutput{tokens.data + at, parents.data + at, depths.data + at, logq.data + at, nodes});
-    });
+    search(Trees{{tokens.data, parents.data, depths.data, logq.data, nodes}, counts.data});
   }
   return out.is_none() ? nb::make_tuple(tokens.array, parents.array, depths.array, logq.array, counts.array) : out;
 }

@@ -65,34 +65,45 @@ class SortedChildren {
 // Takes the cheapest of all offers over and over. Prefix 0 is empty; prefix i + 1 is node i.
 class BestPrefixes {
  public:
-  // open(openings): makes known the children of 1 to `together` prefixes: of the one that is taken next, and of others that
-  // probably will be soon. next(number, offer): sets `offer` to the best child that it was not yet set to; false if there is none.
-  // token(depth, offer): names the token of a child of a prefix of `depth`.
-  template <typename Open, typename Next, typename Token>
-  int run(int length, TreeOutput out, int together, Open open, Next next, Token token) {
+  // In steps, so that several trees can take turns: begin, then while `advance` says so, `openings` are opened.
+  void begin(int length, TreeOutput out, int together) {
+    rescore::clear(out);
+    length_ = length;
+    together_ = together;
+    out_ = out;
+    found_ = 0;
     tree_.clear();
     numbers_.clear();
     queue_.clear();
-    opened_ = 1;
+    opened_ = 0;
     add(kNone, 0, 0, 0);
-    openings_.assign(1, {0, kNone, {}, 0});
-    open(openings_);
-    if (next(0, tree_.offers[0])) queue_.push(tree_.offers[0].cost, 0);
-    int found = 0;
-    while (found < out.nodes && queue_.size()) {
+  }
+
+  // Takes prefixes until others have to be opened; false: the tree is done. next(number, offer): sets `offer` to the best child that it
+  // was not yet set to; false if there is none. token(depth, offer): names the token of a child of a prefix of `depth`.
+  template <typename Next, typename Token>
+  bool advance(Next next, Token token) {
+    if (length_ == 0) return false;
+    if (!opened_) {
+      opened_ = 1;
+      openings_.assign(1, {0, kNone, {}, 0});
+      return true;
+    }
+    if (!found_ && !queue_.size() && next(0, tree_.offers[0])) queue_.push(tree_.offers[0].cost, 0);
+    while (found_ < out_.nodes && queue_.size()) {
       const uint32_t parent = queue_[0];
       const Offer taken = tree_.offers[parent];
-      const int depth = tree_.prefixes[parent].depth + 1, left = out.nodes - found - 1;
+      const int depth = tree_.prefixes[parent].depth + 1, left = out_.nodes - found_ - 1;
       // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as the rest.
-      if (left && depth < length && numbers_[parent].offer == kNone) {
-        choose(length, std::min(together, (left + 7) / 8));
-        open(openings_);
+      if (left && depth < length_ && numbers_[parent].offer == kNone) {
+        choose(std::min(together_, (left + 7) / 8));
+        return true;
       }
-      out.tokens[found] = token(depth - 1, taken);
-      out.parents[found] = static_cast<int32_t>(parent) - 1;
-      out.depths[found] = depth;
-      out.logq[found] = -to_cost(taken.cost);
-      ++found;
+      out_.tokens[found_] = token(depth - 1, taken);
+      out_.parents[found_] = static_cast<int32_t>(parent) - 1;
+      out_.depths[found_] = depth;
+      out_.logq[found_] = -to_cost(taken.cost);
+      ++found_;
       const uint32_t number = numbers_[parent].offer;
       const uint32_t prefix = add(parent, taken.rank, depth, number);
       numbers_[parent].offer = kNone;
@@ -102,8 +113,13 @@ class BestPrefixes {
         queue_.pop();
       if (number != kNone && next(number, tree_.offers[prefix])) queue_.push(tree_.offers[prefix].cost, prefix);
     }
-    return found;
+    return false;
   }
+
+  // The 1 to `together` prefixes whose children are to be made known: the one that is taken next, and others that probably will be soon.
+  const std::vector<Opening>& openings() const { return openings_; }
+  // How many nodes the tree has.
+  int found() const { return found_; }
 
  private:
   struct Numbers {  // kNone: children are not known
@@ -123,17 +139,19 @@ class BestPrefixes {
   }
 
   // The offers of the first in the queue, but for those that are opened already and those that are whole strings.
-  void choose(int length, size_t most) {
+  void choose(size_t most) {
     openings_.clear();
     for (size_t i = 0; i < std::min(most, queue_.size()); ++i) {
       const uint32_t parent = queue_[i];
       const int depth = tree_.prefixes[parent].depth + 1;
-      if (numbers_[parent].offer != kNone || depth == length) continue;
+      if (numbers_[parent].offer != kNone || depth == length_) continue;
       numbers_[parent].offer = opened_++;
       openings_.push_back({numbers_[parent].offer, numbers_[parent].own, tree_.offers[parent], depth});
     }
   }
 
+  int length_, together_, found_;
+  TreeOutput out_;
   PrefixTree tree_;
   std::vector<Numbers> numbers_;  // beside the prefixes: of each, and of what it offers
   std::vector<Opening> openings_;

@@ -17,32 +17,55 @@ constexpr double kRounder = 3.0 * kMaxWeight;
 }  // namespace
 
 void LatticeTreeSearch::read_rows() {
-  for (int t = 0, length = sausage_->length(); t < length; ++t) {
+  for (int t = 0, length = sausage_.length(); t < length; ++t) {
     const Slot& slot = slots_[t];
     Row& row = rows_[t];
     for (int i = 0; i < slot.count; ++i) {
-      row.head[i] = sausage_->slot_cost(t)[slot.rank[i]];
+      row.head[i] = sausage_.slot_cost(t)[slot.rank[i]];
       row.rank[i] = slot.rank[i];
     }
     std::fill(row.head.begin() + slot.count, row.head.begin() + width_, INFINITY);
   }
 }
 
-void LatticeTreeSearch::open(const std::vector<Opening>& openings) {
-  const size_t size = openings.back().number + size_t{1};
+void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, const States& start, TreeOutput out) {
+  models_ = models;
+  sausage_ = sausage;
+  width_ = row_size(sausage.width);
+  read_slots(sausage, slots_);
+  read_rows();
+  opened_.resize(1);
+  for (int j = 0; j < models.size(); ++j) opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
+  best_.begin(sausage.length(), out, kTogether);
+}
+
+bool LatticeTreeSearch::choose() {
+  const bool more = best_.advance([this](uint32_t number, Offer& offer) { return next(number, offer); },
+                                  [this](int depth, const Offer& offer) { return sausage_.slot_ids(depth)[offer.rank]; });
+  if (!more) return false;
+  const size_t size = best_.openings().back().number + size_t{1};
   opened_.resize(size);
   if (const size_t room = size * width_; keys_.size() < room) keys_.resize(2 * room);
-  for (const Opening& one : openings) {
-    opened_[one.number].cost = one.offer.cost;
-    opened_[one.number].depth = one.depth;
+  for (const auto& [number, parent, offer, depth] : best_.openings()) {
+    Opened& own = opened_[number];
+    own.cost = offer.cost;
+    own.depth = depth;
+    for (int j = 0; depth && j < models_.size(); ++j) own.nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
   }
-  for (int j = 0; j < models_->size(); ++j) {
-    for (const auto& [number, parent, offer, depth] : openings) {
-      if (depth) opened_[number].nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
-    }
-    compositions_[j].read();
-  }
-  for (const Opening& one : openings) weigh(one.number);
+  return true;
+}
+
+void LatticeTreeSearch::find_lists() {
+  for (int j = 0; j < models_.size(); ++j) compositions_[j].find_lists();
+}
+
+void LatticeTreeSearch::match_lists() {
+  for (int j = 0; j < models_.size(); ++j) compositions_[j].match_lists();
+}
+
+void LatticeTreeSearch::weigh() {
+  for (int j = 0; j < models_.size(); ++j) compositions_[j].read_costs();
+  for (const Opening& one : best_.openings()) weigh(one.number);
 }
 
 // The softmax over the slot's candidates after a prefix.
@@ -52,7 +75,7 @@ void LatticeTreeSearch::weigh(uint32_t number) {
   CostRow nats;
   for (int i = 0; i < width_; i += kLanes) {
     Doubles cost = load<Doubles>(&row.head[i]);
-    for (int j = 0; j < models_->size(); ++j) cost += models_->weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
+    for (int j = 0; j < models_.size(); ++j) cost += models_.weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
     const Doubles size = cost < 0 ? -cost : cost;
     store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
   }
@@ -76,21 +99,17 @@ bool LatticeTreeSearch::next(uint32_t number, Offer& offer) {
   return true;
 }
 
-int LatticeTreeSearch::run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out) {
-  clear(out);
-  const int length = sausage.length();
-  if (length == 0) return 0;
-  models_ = &models;
-  sausage_ = &sausage;
-  width_ = row_size(sausage.width);
-  read_slots(sausage, slots_);
-  read_rows();
-  opened_.resize(1);
-  for (int j = 0; j < models.size(); ++j) opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
-  return best_.run(
-      length, out, kTogether, [&](const std::vector<Opening>& openings) { open(openings); },
-      [&](uint32_t number, Offer& offer) { return next(number, offer); },
-      [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; });
+void grow_trees(LatticeTreeSearch* searches, int count) {
+  std::array<LatticeTreeSearch*, kTurns> turn;
+  for (;;) {
+    int left = 0;
+    for (int i = 0; i < count; ++i)
+      if (searches[i].choose()) turn[left++] = &searches[i];
+    if (!left) return;
+    for (int i = 0; i < left; ++i) turn[i]->find_lists();
+    for (int i = 0; i < left; ++i) turn[i]->match_lists();
+    for (int i = 0; i < left; ++i) turn[i]->weigh();
+  }
 }
 
 }  // namespace rescore

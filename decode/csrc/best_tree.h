@@ -10,7 +10,17 @@ namespace rescore {
 // Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
 class LatticeTreeSearch {
  public:
-  int run(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
+  void begin(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
+
+  // Steps of several trees that take turns: while memory is fetched for one, others work. Each step for all of them before the next.
+  // False: the tree is done.
+  bool choose();
+  void find_lists();
+  void match_lists();
+  void weigh();
+
+  // How many nodes the tree has.
+  int found() const { return best_.found(); }
 
  private:
   struct Opened {
@@ -24,12 +34,11 @@ class LatticeTreeSearch {
     std::array<int64_t, kMaxCandidates> rank;
   };
   void read_rows();
-  void open(const std::vector<Opening>& openings);
   void weigh(uint32_t number);
   bool next(uint32_t number, Offer& offer);
 
-  const Models* models_;
-  const Sausage* sausage_;
+  Models models_;
+  Sausage sausage_;
   int width_;  // of rows
   BestPrefixes best_;
   std::vector<Opened> opened_;
@@ -39,5 +48,10 @@ class LatticeTreeSearch {
   std::array<Row, kMaxSlots> rows_;
   std::array<LazyComposition, kMaxModels> compositions_;
 };
+
+constexpr int kTurns = 4;  // trees that take turns on a thread
+
+// Up to kTurns trees that were begun take turns until all are done.
+void grow_trees(LatticeTreeSearch* searches, int count);
 
 }  // namespace rescore

@@ -90,14 +90,9 @@ class Normalised {
   }
 
   nb::object trees(int nodes, int threads) const {
-    return rescore::trees(batch_.rows, nodes, threads, nb::none(), [&](int64_t b, TreeOutput out) {
-      const Sausage sausage = batch_.sausage(b);
-      if (local_) {
-        thread_local Caches caches;
-        LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
-        return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
-      }
-      return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
+    expect_range("threads", threads, 1, 1024);
+    return rescore::trees(batch_.rows, nodes, nb::none(), [&](const Trees& trees) {
+      parallel_for(batch_.rows, threads, [&](int64_t b) { trees.counts[b] = tree(b, trees.of(b)); });
     });
   }
 
@@ -111,6 +106,16 @@ class Normalised {
   }
 
  private:
+  int tree(int64_t b, TreeOutput out) const {
+    const Sausage sausage = batch_.sausage(b);
+    if (local_) {
+      thread_local Caches caches;
+      LocalLattice lattice(batch_.models, sausage, starts_[b], temperature_, caches);
+      return NormalisedTreeSearch<LocalWalk>().run(LocalWalk(lattice), sausage, out);
+    }
+    return NormalisedTreeSearch<PushedWalk>().run(PushedWalk(pushed_[b], sausage), sausage, out);
+  }
+
   void push_all(size_t transitions, int threads) {
     pushed_.resize(batch_.rows);
     std::atomic<size_t> together{0};

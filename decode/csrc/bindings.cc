@@ -42,13 +42,24 @@ nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t,
   return out.is_none() ? nb::make_tuple(tokens.array, costs.array, counts.array) : out;
 }
 
+// A thread grows the trees of some lattices in turns.
+void best_trees(const Batch& batch, int threads, const Trees& trees) {
+  const int64_t rows = batch.rows, each = std::clamp<int64_t>((rows + threads - 1) / threads, 1, kTurns);
+  parallel_for((rows + each - 1) / each, threads, [&](int64_t group) {
+    thread_local std::array<LatticeTreeSearch, kTurns> searches;
+    const int64_t first = group * each;
+    const int count = std::min(each, rows - first);
+    for (int i = 0; i < count; ++i) searches[i].begin(batch.models, batch.sausage(first + i), batch.start(first + i), trees.of(first + i));
+    grow_trees(searches.data(), count);
+    for (int i = 0; i < count; ++i) trees.counts[first + i] = searches[i].found();
+  });
+}
+
 nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha, int nodes, int threads,
                      const nb::object& out) {
   const Batch batch(ModelList(lms), histories, ids, cost, alpha);
-  return trees(batch.rows, nodes, threads, out, [&](int64_t b, TreeOutput tree) {
-    thread_local LatticeTreeSearch search;
-    return search.run(batch.models, batch.sausage(b), batch.start(b), tree);
-  });
+  expect_range("threads", threads, 1, 1024);
+  return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
 // weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice.
@@ -69,9 +80,12 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   const ContextModel::Reading reading(texts);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
-  return trees(batch.rows, nodes, threads, nb::none(), [&](int64_t b, TreeOutput tree) {
-    thread_local OpenTreeSearch search;
-    return search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, texts.empty() ? nullptr : texts[b], strength.data(), tree);
+  expect_range("threads", threads, 1, 1024);
+  return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
+    parallel_for(batch.rows, threads, [&](int64_t b) {
+      thread_local OpenTreeSearch search;
+      trees.counts[b] = search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, texts.empty() ? nullptr : texts[b], strength.data(), trees.of(b));
+    });
   });
 }
 

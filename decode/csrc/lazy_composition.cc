@@ -14,9 +14,7 @@ uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, int wid
   nodes_.resize(kMaxSlots);
   read_ = kMaxSlots;
   expect_room(kMaxSlots);
-  const uint32_t node = enter(state);
-  read();
-  return node;
+  return enter(state);
 }
 
 void LazyComposition::expect_room(size_t nodes) {
@@ -52,17 +50,8 @@ uint32_t LazyComposition::add(uint32_t length, uint32_t index, uint32_t backoff,
   return static_cast<uint32_t>(nodes_.size() - 1);
 }
 
-// Each step is taken for all of them before the next: their reads do not wait for each other.
-void LazyComposition::read() {
-  if (read_ == nodes_.size()) return;
-  expect_room(nodes_.size());
-  find_lists();
-  match_lists();
-  read_costs();
-  read_ = nodes_.size();
-}
-
 void LazyComposition::find_lists() {
+  expect_room(nodes_.size());
   lists_.resize(nodes_.size() - read_);
   for (size_t n = read_; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
@@ -94,6 +83,7 @@ void LazyComposition::read_costs() {
     for (size_t i = 0; i < stride_; i += kLanes) store(cost + i, load<Doubles>(shorter + i) + backoff);
     level.records.costs(&arc_[n * stride_], node.tokens, stride_, cost);
   }
+  read_ = nodes_.size();
 }
 
 // If context and token are a state together, the arc is the only one to it, and the state backs off to where the arc of the

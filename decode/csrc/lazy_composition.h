@@ -19,15 +19,18 @@ namespace rescore {
 
 class LazyComposition {
  public:
-  // Forgets everything; returns the node of `state` before the first slot. The slots stay the caller's; width: the most
-  // candidates of one.
+  // Forgets everything; returns the node of `state` before the first slot, which is new. The slots stay the caller's; width: the
+  // most candidates of one.
   uint32_t start(const Automaton& lm, const Slots& slots, int width, uint32_t state);
 
   // Where candidate i of a node's slot leads. Precondition: the node was read, and there is another slot.
   uint32_t next(uint32_t node, int i);
 
-  // Reads all nodes that are new.
-  void read();
+  // Reads all nodes that are new. Each step is taken for all of them before the next: their reads do not wait for each other, nor for
+  // those of other compositions for which the step is taken between.
+  void find_lists();
+  void match_lists();
+  void read_costs();
 
   // The cost of each of the slot's candidates under failure semantics, backing off included, in the slot's order, and anything
   // behind them up to row_size(width). Precondition: the node was read. Valid until the next call of anything.
@@ -49,9 +52,6 @@ class LazyComposition {
   uint32_t enter(uint32_t state);
   uint32_t root(int slot);
   uint32_t add(uint32_t length, uint32_t index, uint32_t backoff, int slot);
-  void find_lists();
-  void match_lists();
-  void read_costs();
 
   const Automaton* lm_;
   const Slots* slots_;

@@ -18,21 +18,18 @@ class NormalisedTreeSearch {
  public:
   // `start` has taken no token yet. Returns how many prefixes there are.
   int run(const Walk& start, const Sausage& sausage, TreeOutput out) {
-    clear(out);
-    const int length = sausage.length();
-    if (length == 0) return 0;
     children_.clear();
     walks_.clear();
-    return best_.run(
-        length, out, 1,
-        [&](const std::vector<Opening>& openings) {
-          const Opening& opening = openings.front();
-          walks_.push_back(opening.depth ? Walk(walks_[opening.parent]) : start);
-          if (opening.depth) walks_.back().take(opening.depth - 1, opening.offer.rank);
-          open(opening, sausage);
-        },
-        [&](uint32_t number, Offer& offer) { return children_.next(number, offer); },
-        [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; });
+    best_.begin(sausage.length(), out, 1);
+    const auto next = [&](uint32_t number, Offer& offer) { return children_.next(number, offer); };
+    const auto token = [&](int depth, const Offer& offer) { return sausage.slot_ids(depth)[offer.rank]; };
+    while (best_.advance(next, token)) {
+      const Opening& opening = best_.openings().front();
+      walks_.push_back(opening.depth ? Walk(walks_[opening.parent]) : start);
+      if (opening.depth) walks_.back().take(opening.depth - 1, opening.offer.rank);
+      open(opening, sausage);
+    }
+    return best_.found();
   }
 
  private:

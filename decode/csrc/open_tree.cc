@@ -25,9 +25,7 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 
 int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open, const ContextModel* text,
                         const double* strength, TreeOutput out) {
-  clear(out);
   const int length = open ? sausage.slots : sausage.length();
-  if (length == 0) return 0;
   lm_ = &lm;
   sausage_ = &sausage;
   weights_ = weights;
@@ -44,17 +42,17 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   arcs_.clear();
   least_.clear();
   opened_.clear();
-  return best_.run(
-      length, out, 1,
-      [&](const std::vector<Opening>& openings) {
-        const auto& [number, parent, offer, depth] = openings.front();
-        opened_.push_back({});
-        opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
-        if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
-        this->open(openings.front());
-      },
-      [&](uint32_t number, Offer& offer) { return children_.next(number, offer); },
-      [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); });
+  best_.begin(length, out, 1);
+  const auto next = [this](uint32_t number, Offer& offer) { return children_.next(number, offer); };
+  const auto token = [](int, const Offer& offer) { return static_cast<int32_t>(offer.rank); };
+  while (best_.advance(next, token)) {
+    const auto& [number, parent, offer, depth] = best_.openings().front();
+    opened_.push_back({});
+    opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
+    if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
+    this->open(best_.openings().front());
+  }
+  return best_.found();
 }
 
 // The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children seen
