@@ -53,6 +53,13 @@ def test_trees_are_nested(problem, nodes):
     assert small == [tree[:nodes] for tree in search(lms, batch, alphas, histories, nodes + 1, threads=2)]
 
 
+@settings(max_examples=200)
+@given(problems(), st.integers(1, 40), st.integers(1, 3))
+def test_trees_do_not_depend_on_which_take_turns(problem, nodes, threads):
+    lms, batch, alphas, histories, _ = problem
+    assert search(lms, batch * 5, alphas, histories * 5, nodes, threads=threads) == search(lms, batch, alphas, histories, nodes) * 5
+
+
 @given(problems())
 def test_one_candidate_without_model_is_the_base_draft(problem):
     _, batch, _, histories, _ = problem
@@ -60,6 +67,16 @@ def test_one_candidate_without_model_is_the_base_draft(problem):
     for sausage, found in zip(chains, search([], chains, [], histories, 64)):
         draft = tuple(slot[0][0] for slot in sausage)
         assert found == [(0.0, depth, draft[:depth]) for depth in range(1, len(draft) + 1)]
+
+
+def test_nothing_is_left_of_the_lattice_before():
+    """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would see."""
+    large, small = unigrams([1.0] * 5000), unigrams([1.0] * VOCAB)
+    assert len(search([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
+    ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
+    ids[2], cost[2] = 3, 1
+    counts = _core.best_tree([small.automaton()], np.full((5, 4), -1, np.int32), ids, cost, np.ones((1, 1)), nodes=4)[-1]
+    assert counts.tolist() == [0, 0, 1, 0, 0]
 
 
 def test_misuse():
