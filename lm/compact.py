@@ -49,7 +49,7 @@ class Compact(NamedTuple):
         ValueError, naming the entry, unless states and arcs are those of a closed model in canonical order.
         """
         next_bits = 7 if quantise else 15  # and a flag
-        sizes, token, *others = _core.encode(
+        sizes, token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state = _core.encode(
             *arrays,
             order=order,
             vocab_size=vocab_size,
@@ -57,11 +57,18 @@ class Compact(NamedTuple):
             choose_book=(lambda cost: codebook(cost, BINS)) if quantise else _core.exact_book,
         )
         return cls(
-            sizes.reshape(order, 6),
-            np.ascontiguousarray(arrays.arc_cost[:vocab_size]),
-            token.view(np.uint16) if vocab_size <= 1 << 16 else token,
-            *others,
-            next_bits,
+            sizes=sizes.reshape(order, 6),
+            root_cost=np.ascontiguousarray(arrays.arc_cost[:vocab_size]),
+            arc_token=token.view(np.uint16) if vocab_size <= 1 << 16 else token,
+            arcs=arcs,
+            arc_book=arc_book,
+            contexts=contexts,
+            backoff_book=backoff_book,
+            wide=wide,
+            first_state=first_state,
+            jumps=jumps,
+            backoff_state=backoff_state,
+            next_bits=next_bits,
         )
 
     @property
