@@ -77,7 +77,7 @@ class ContextBlocks {
   const uint8_t* block(uint32_t i) const { return blocks_ + uint64_t{kBytes} * (i / each_); }
   std::pair<uint32_t, uint32_t> wide_arcs(uint32_t i) const {
     const uint64_t at = uint64_t{load32(block(i) + 4)} + i % each_;
-    if (at + 1 >= wide_size_ || wide_[at] > wide_[at + 1] || wide_[at + 1] > arcs_) corrupt("wide_begin", at);
+    if (at + 1 >= wide_size_ || wide_[at] > wide_[at + 1] || wide_[at + 1] > arcs_) corrupt("wide", at);
     return {wide_[at], wide_[at + 1]};
   }
 

@@ -80,12 +80,6 @@ class Encoder {
     }
   }
 
-  uint32_t length(uint32_t state) const {
-    uint32_t found = 0;
-    for (uint32_t l = 1; l < plain_.order; ++l) found += state >= first_state_[l];
-    return found;
-  }
-
   // Every state of length n is entered by one arc of order n, whose token its context ends in.
   void count_endings() {
     const uint64_t width = uint64_t{plain_.vocab_size} + 1;
