@@ -193,7 +193,7 @@ def open_tree(
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, under the q of `rescore.decode.calibration`, ties broken by tokens. With `open`, over the whole vocabulary,
+    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over the whole vocabulary,
     and slots may be without candidates."""
 
 @final

@@ -9,77 +9,78 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rescore.decode.calibrated import CalibratedRescorer
-    from rescore.decode.calibration import Calibration
-    from rescore.decode.draft import Drafts, Rescorer, propose_trees
     from rescore.decode.drafters.draft_model import DraftModelDrafter
     from rescore.decode.drafters.drawn import DrawnDrafter
     from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
-    from rescore.decode.drafters.neural import NeuralDrafter
+    from rescore.decode.drafters.neural_drafter import NeuralDrafter
     from rescore.decode.drafters.ngram import NGramDrafter
-    from rescore.decode.generate import Options, generate, stream
-    from rescore.decode.huggingface.drafting import Drafting
-    from rescore.decode.layout import BatchLayout, TreeLayout
+    from rescore.decode.drafters.width import AutoWidth
+    from rescore.decode.engines.huggingface.drafting import Drafting
+    from rescore.decode.loop.generate import Options, generate, stream
+    from rescore.decode.loop.layout import BatchLayout, TreeLayout
+    from rescore.decode.loop.request import Generation, Request
+    from rescore.decode.loop.stopping import Stopping
     from rescore.decode.models.open import open_model
-    from rescore.decode.neural import NeuralRescorer
-    from rescore.decode.normalised import NormalisedLattice, SampledDrafts, dense_rows
-    from rescore.decode.request import Generation, Request
-    from rescore.decode.sampling import Sampling
-    from rescore.decode.settings import Settings
-    from rescore.decode.shaping import Shaping
-    from rescore.decode.stopping import Stopping
-    from rescore.decode.tensors import TensorDrafts, TensorSamples, TensorSausage, TensorTrees
-    from rescore.decode.trees import Trees
-    from rescore.decode.tune import tune
-    from rescore.decode.width import AutoWidth
+    from rescore.decode.rescoring.calibrated import CalibratedRescorer
+    from rescore.decode.rescoring.calibration import Calibration
+    from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+    from rescore.decode.rescoring.normalised import NormalisedLattice, dense_rows
+    from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+    from rescore.decode.tuning.settings import Settings
+    from rescore.decode.tuning.tune import tune
+    from rescore.decode.verify.sampling import Sampling
+    from rescore.decode.verify.shaping import Shaping
+    from rescore.lattice.drafts import Drafts, SampledDrafts
     from rescore.lattice.dump import Dump
     from rescore.lattice.sausage import Sausage
+    from rescore.lattice.tensors import TensorDrafts, TensorSamples, TensorSausage, TensorTrees
     from rescore.lattice.tree import TokenTree
+    from rescore.lattice.trees import Trees
     from rescore.lm.ngram import NGram
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "AutoWidth": "decode.width",
-    "BatchLayout": "decode.layout",
-    "CalibratedRescorer": "decode.calibrated",
-    "Calibration": "decode.calibration",
+    "AutoWidth": "decode.drafters.width",
+    "BatchLayout": "decode.loop.layout",
+    "CalibratedRescorer": "decode.rescoring.calibrated",
+    "Calibration": "decode.rescoring.calibration",
     "DraftModelDrafter": "decode.drafters.draft_model",
-    "Drafting": "decode.huggingface.drafting",
-    "Drafts": "decode.draft",
+    "Drafting": "decode.engines.huggingface.drafting",
+    "Drafts": "lattice.drafts",
     "DrawnDrafter": "decode.drafters.drawn",
     "Dump": "lattice.dump",
-    "Generation": "decode.request",
+    "Generation": "decode.loop.request",
     "NGram": "lm.ngram",
     "NGramDrafter": "decode.drafters.ngram",
-    "NeuralDrafter": "decode.drafters.neural",
-    "NeuralRescorer": "decode.neural",
-    "NormalisedLattice": "decode.normalised",
-    "Options": "decode.generate",
+    "NeuralDrafter": "decode.drafters.neural_drafter",
+    "NeuralRescorer": "decode.rescoring.neural_rescorer",
+    "NormalisedLattice": "decode.rescoring.normalised",
+    "Options": "decode.loop.generate",
     "PathDrafter": "decode.drafters.lattice",
-    "Request": "decode.request",
-    "Rescorer": "decode.draft",
-    "SampledDrafts": "decode.normalised",
-    "Sampling": "decode.sampling",
+    "Request": "decode.loop.request",
+    "Rescorer": "decode.rescoring.rescorer",
+    "SampledDrafts": "lattice.drafts",
+    "Sampling": "decode.verify.sampling",
     "Sausage": "lattice.sausage",
-    "Settings": "decode.settings",
-    "Shaping": "decode.shaping",
+    "Settings": "decode.tuning.settings",
+    "Shaping": "decode.verify.shaping",
     "Slots": "decode.drafters.lattice",
-    "Stopping": "decode.stopping",
-    "TensorDrafts": "decode.tensors",
-    "TensorSamples": "decode.tensors",
-    "TensorSausage": "decode.tensors",
-    "TensorTrees": "decode.tensors",
+    "Stopping": "decode.loop.stopping",
+    "TensorDrafts": "lattice.tensors",
+    "TensorSamples": "lattice.tensors",
+    "TensorSausage": "lattice.tensors",
+    "TensorTrees": "lattice.tensors",
     "TokenTree": "lattice.tree",
     "TreeDrafter": "decode.drafters.lattice",
-    "TreeLayout": "decode.layout",
-    "Trees": "decode.trees",
-    "dense_rows": "decode.normalised",
-    "generate": "decode.generate",
+    "TreeLayout": "decode.loop.layout",
+    "Trees": "lattice.trees",
+    "dense_rows": "decode.rescoring.normalised",
+    "generate": "decode.loop.generate",
     "open_model": "decode.models.open",
-    "propose_trees": "decode.draft",
-    "stream": "decode.generate",
-    "tune": "decode.tune",
+    "propose_trees": "decode.rescoring.rescorer",
+    "stream": "decode.loop.generate",
+    "tune": "decode.tuning.tune",
 }
 
 __all__ = [

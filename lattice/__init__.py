@@ -1,15 +1,15 @@
 """Sausage lattices, token trees, the oracle, dumps and drawings. OpenFst: `rescore.lattice.fst`. See README.md."""
 
-from .block import Block
-from .draw import draw_sausage
-from .draw_tree import draw_tree
-from .dump import Dump
-from .dump_header import DumpHeader
-from .dump_writer import DumpWriter
-from .logits_file import LogitsSource, reduce_logits
-from .oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
-from .sausage import Sausage
-from .tree import TokenTree, accepted_by_size
+from rescore.lattice.block import Block
+from rescore.lattice.draw import draw_sausage
+from rescore.lattice.draw_tree import draw_tree
+from rescore.lattice.dump import Dump
+from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump_writer import DumpWriter
+from rescore.lattice.logits_file import LogitsSource, reduce_logits
+from rescore.lattice.oracle import oracle_by_width, oracle_lengths, oracle_path, ranks
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree, accepted_by_size
 
 __all__ = [
     "Block",

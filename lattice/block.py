@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .loops import loop_count
-from .sausage import Sausage, trusted
+from rescore.lattice.loops import loop_count
+from rescore.lattice.sausage import Sausage, trusted
 
 MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01, less where mass matters
 

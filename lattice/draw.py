@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import svg
-from .oracle import oracle_lengths, ranks
-from .sausage import Sausage
-from .svg import Words
+from rescore.lattice import svg
+from rescore.lattice.oracle import oracle_lengths, ranks
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.svg import Words
 
 MARGIN = 20
 GAP = 34  # between columns, for the curves

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from . import svg
-from .svg import Words
-from .tree import ROOT, TokenTree
+from rescore.lattice import svg
+from rescore.lattice.svg import Words
+from rescore.lattice.tree import ROOT, TokenTree
 
 MARGIN = 20
 GAP = 34

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .block import Block
-from .dump_header import FILE_NAME, DumpHeader, ShardInfo, read_header
-from .mapped import map_tensors
+from rescore.lattice.block import Block
+from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, read_header
+from rescore.lattice.mapped import map_tensors
 
 VERIFY_BYTES = 64 << 20  # shards up to this size are verified whenever they are read
 ARRAYS = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "topk_ids", "topk_logp", "entropy")

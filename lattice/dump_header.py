@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .sausage import MAX_SLOTS, MAX_WIDTH
+from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
 
 FORMAT = "rescore-dump"
 VERSION = 1

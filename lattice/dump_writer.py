@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from .block import Block
-from .dump import crc32_of
-from .dump_header import FILE_NAME, DumpHeader, ShardInfo, TaskInfo, read_header
-from .loops import is_loop
+from rescore.lattice.block import Block
+from rescore.lattice.dump import crc32_of
+from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, TaskInfo, read_header
+from rescore.lattice.loops import is_loop
 
 SHARD_BYTES = 32 << 20
 POSITIVE_SLACK = 1e-3  # rounding of a log softmax near 0; more is an error

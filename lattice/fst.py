@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pywrapfst
 
-from .sausage import PADDING, Sausage
+from rescore.lattice.sausage import PADDING, Sausage
 
 
 def to_fst(sausage: Sausage) -> pywrapfst.VectorFst:

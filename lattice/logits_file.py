@@ -13,13 +13,13 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from .damaged import reading
-from .dump import Dump
-from .dump_header import DumpHeader
-from .dump_writer import DumpWriter
-from .mapped import BFLOAT16, map_tensors, widen
-from .texts_file import Texts, read_texts
-from .top import BLOCK_BYTES, top_of_logits
+from rescore.lattice.damaged import reading
+from rescore.lattice.dump import Dump
+from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump_writer import DumpWriter
+from rescore.lattice.mapped import BFLOAT16, map_tensors, widen
+from rescore.lattice.texts_file import Texts, read_texts
+from rescore.lattice.top import BLOCK_BYTES, top_of_logits
 
 FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT16)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .sausage import Sausage
+from rescore.lattice.sausage import Sausage
 
 
 def ranks(sausage: Sausage, truth: NDArray) -> NDArray[np.int32]:

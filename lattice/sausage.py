@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .top import top_of_logits
+from rescore.lattice.top import top_of_logits
 
 MAX_SLOTS = 32
 MAX_WIDTH = 64

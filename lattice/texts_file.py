@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .damaged import reading
-from .dump import _check_offsets
-from .mapped import map_tensors
+from rescore.lattice.damaged import reading
+from rescore.lattice.dump import _check_offsets
+from rescore.lattice.mapped import map_tensors
 
 NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
 

@@ -17,7 +17,7 @@ from rescore.decode.device.compose import compose
 from rescore.decode.device.normalised import TensorNormalised
 from rescore.decode.device.push import push
 from rescore.decode.device.rescoring import DeviceRescorer
-from rescore.decode.tensors import TensorSausage
+from rescore.lattice.tensors import TensorSausage
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables
 

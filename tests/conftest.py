@@ -55,7 +55,7 @@ def worked():
 @pytest.fixture(scope="session")
 def program(tmp_path_factory) -> Path:
     """The search by C++ OpenFst; compiling it takes some seconds."""
-    from rescore.decode.openfst.search import Unavailable, compile_search
+    from rescore.decode.bench.openfst.search import Unavailable, compile_search
 
     try:
         return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rescore.decode.device.rescoring import DeviceRescorer
-from rescore.decode.draft import Rescorer
-from rescore.decode.tensors import TensorSausage
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.tensors import TensorSausage
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rescore.decode.drafters.draft import Draft
+from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import no_deeper
 from rescore.lattice.tree import TokenTree
 

@@ -8,15 +8,15 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode.draft import Rescorer
-from rescore.decode.dynamic_tree import dynamic_trees
-from rescore.decode.replays import normalised_trees
-from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
-from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replays.static_trees import StaticTreeReplay
-from rescore.decode.run import replay_dump
-from rescore.decode.split import Split
-from rescore.decode.static_tree import StaticTree
+from rescore.decode.replay.drafters import normalised_trees
+from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
+from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.dynamic_tree import dynamic_trees
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage

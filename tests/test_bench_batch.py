@@ -10,12 +10,12 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode import bench_batch
-from rescore.decode.allocations import counter
-from rescore.decode.allocations.counter import Unavailable, compile_preload
-from rescore.decode.bench_batch import ALLOCATIONS, OVERHEAD, parts
-from rescore.decode.bench_calls import CALLS
-from rescore.decode.bench_search import NATIVE, OURS
+from rescore.decode.bench import batch as bench_batch
+from rescore.decode.bench.allocations import counter
+from rescore.decode.bench.allocations.counter import Unavailable, compile_preload
+from rescore.decode.bench.batch import ALLOCATIONS, OVERHEAD, parts
+from rescore.decode.bench.calls import CALLS
+from rescore.decode.bench.search import NATIVE, OURS
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,10 @@ pytest.importorskip("tokenizers")
 
 from tiny_blockwise import END, V, text, trained, write_prompts, write_settings  # noqa: E402
 
-from rescore.decode import bench, model_shape  # noqa: E402
+from rescore.decode.bench import decoding as bench  # noqa: E402
 from rescore.decode.cli.actions import drafting  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.cost import model_shape  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
@@ -72,7 +73,7 @@ def test_settings_add_calibrated_trees(world, capsys):
 
 
 def test_rounds_are_counted_and_come_in_turns(world):
-    from rescore.decode.generate import Options
+    from rescore.decode.loop.generate import Options
     from rescore.decode.models.blockwise_target import BlockwiseTarget
 
     rounds = []
@@ -138,7 +139,7 @@ def test_replay_times_random_weights(world, capsys):
 
 
 def test_merged_paths_are_counted_as_a_tree(world):
-    from rescore.decode.bench_replay import lattices, merged_size
+    from rescore.decode.bench.replayed import lattices, merged_size
 
     dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "dump.ngram"))
     sausages, histories = lattices(dump, rescorer, 64)

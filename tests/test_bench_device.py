@@ -10,9 +10,9 @@ pytest.importorskip("triton")
 from device_rescorer import DEVICE, device_rescorer  # noqa: E402
 
 import bench_device  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.trees import Trees  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lattice.trees import Trees  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
 
@@ -25,7 +25,7 @@ class Replayed:
 
 @pytest.fixture
 def small(worked, monkeypatch):
-    monkeypatch.setattr("rescore.decode.tensor_rescorer.open_tensor_rescorer", lambda rescorer, device: device_rescorer(rescorer))
+    monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", lambda rescorer, device: device_rescorer(rescorer))
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
     monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)
     model, sausage = worked

@@ -9,8 +9,8 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode import bench_lm
-from rescore.decode.bench_lm import (
+from rescore.decode.bench import lm as bench_lm
+from rescore.decode.bench.lm import (
     CONST,
     KENLM_ARPA,
     KENLM_PROBING,
@@ -20,7 +20,7 @@ from rescore.decode.bench_lm import (
     Disagreement,
     check_costs,
 )
-from rescore.decode.bench_lm_process import chunks
+from rescore.decode.bench.lm_process import chunks
 from rescore.lm.ngram import NGram
 
 

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from rescore import _core
-from rescore.decode import bench_equality, bench_search
-from rescore.decode.bench_clock import figures, least_times, least_wall_times
-from rescore.decode.bench_lattices import lattices_of, lattices_of_text, widened
-from rescore.decode.bench_search import (
+from rescore.decode.bench import equality as bench_equality
+from rescore.decode.bench import search as bench_search
+from rescore.decode.bench.clock import figures, least_times, least_wall_times
+from rescore.decode.bench.lattices import lattices_of, lattices_of_text, widened
+from rescore.decode.bench.openfst import python_search, search
+from rescore.decode.bench.paper_latency import TABLES
+from rescore.decode.bench.search import (
     ALL,
     ANCHOR,
     CELLS,
@@ -32,8 +35,6 @@ from rescore.decode.bench_search import (
     compared,
 )
 from rescore.decode.cli.actions import bench_search as actions
-from rescore.decode.openfst import python_search, search
-from rescore.decode.paper_latency import TABLES
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

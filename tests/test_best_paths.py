@@ -22,9 +22,10 @@ from oracle import (
 )
 
 from rescore import _core
-from rescore.decode.draft import Drafts, Rescorer
-from rescore.decode.trees import Trees
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
 VOCAB = 7

@@ -8,7 +8,7 @@ from oracle import FIXED_ONE, best_prefixes, padded_histories, unigrams
 from test_best_paths import VOCAB, padded, problems
 
 from rescore import _core
-from rescore.decode.draft import Rescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 

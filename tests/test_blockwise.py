@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 from tiny_blockwise import CONFIG, V, untrained  # noqa: E402
 
-from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer  # noqa: E402
 
 
 def slow_hidden(model: BlockwiseTransformer, ids: list[int]) -> np.ndarray:

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from test_draft import lm  # noqa: F401
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.calibration import Calibration
-from rescore.decode.replay import visited_rows
-from rescore.decode.replays.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lm.build import build

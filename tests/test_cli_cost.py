@@ -7,11 +7,11 @@ import json
 import cli
 import pytest
 
-from rescore.decode import cost_inputs
 from rescore.decode.cli.actions import cost as action
-from rescore.decode.cost_model import Precision, Roofline, Way, forecast, per_token
-from rescore.decode.hardware import ACCELERATORS
-from rescore.decode.model_shape import PRESETS
+from rescore.decode.cost import cost_inputs
+from rescore.decode.cost.cost_model import Precision, Roofline, Way, forecast, per_token
+from rescore.decode.cost.hardware import ACCELERATORS
+from rescore.decode.cost.model_shape import PRESETS
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_passes_are_measured(capsys, tmp_path):
 
 def test_passes_of_a_model(capsys, tmp_path):
     torch = pytest.importorskip("torch")
-    from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+    from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
     model = BlockwiseTransformer(BlockwiseConfig(vocab_size=20, heads=2, layers=1, width=8, attention_heads=1, hidden=8, head_hidden=8, context=160))
     model.save(tmp_path / "model.safetensors", dtype=torch.float32)

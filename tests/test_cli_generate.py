@@ -17,13 +17,13 @@ from tiny_blockwise import END, V, text, trained, write_settings  # noqa: E402
 
 from rescore.decode.cli.actions import generate as action  # noqa: E402
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
-from rescore.decode.generate import Chunk, Options, generate  # noqa: E402
+from rescore.decode.loop.generate import Chunk, Options, generate  # noqa: E402
+from rescore.decode.loop.request import Finish, Statistics  # noqa: E402
+from rescore.decode.loop.stopping import Stopping  # noqa: E402
+from rescore.decode.loop.text_stream import TextStream  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.request import Finish, Statistics  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
-from rescore.decode.stopping import Stopping  # noqa: E402
-from rescore.decode.text_stream import TextStream  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -252,7 +252,7 @@ def test_bad_data(world, capsys, tmp_path):
 def test_models_without_heads(world, capsys, tmp_path):
     from tiny_blockwise import untrained
 
-    from rescore.decode.blockwise import BlockwiseConfig
+    from rescore.decode.models.blockwise import BlockwiseConfig
 
     untrained(config=BlockwiseConfig(vocab_size=V, heads=1, layers=1, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96)).save(tmp_path / "model.safetensors")
     call = ["generate", "--model", tmp_path, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]

@@ -4,7 +4,7 @@ import cli
 import dumps
 import pytest
 
-from rescore.decode.analyses.oracle import powers_of_two
+from rescore.decode.replay.analyses.oracle_efficiency import powers_of_two
 
 
 @pytest.fixture(scope="module")

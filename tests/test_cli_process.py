@@ -79,8 +79,8 @@ def test_top(capsys):
 
 
 def test_semantics_are_those_of_the_library():
-    from rescore.decode import draft
     from rescore.decode.cli import arguments, lm_arguments
+    from rescore.decode.rescoring import rescorer as draft
     from rescore.lm import formats
 
     assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.SUFFIXES == formats.SUFFIXES

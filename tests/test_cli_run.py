@@ -8,13 +8,13 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.bootstrap import Resampled
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import ReplayOptions
-from rescore.decode.replays.tuned import run_drafters
-from rescore.decode.run import DumpResult, replay_dump
-from rescore.decode.split import Split
+from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.tuned_drafters import run_drafters
 from rescore.lattice.dump import Dump
 
 TREES = (16, 32, 64, 128)

@@ -6,9 +6,9 @@ import re
 import cli
 import pytest
 
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune import tune
+from rescore.decode.replay.split import Split
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune import tune
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -11,11 +11,11 @@ pytest.importorskip("transformers")
 from scripted import Scripted  # noqa: E402
 from tiny_transformers import V, shared  # noqa: E402
 
-from rescore.decode.generate import Options, generate  # noqa: E402
-from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.request import Request  # noqa: E402
 from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget  # noqa: E402
-from rescore.decode.request import Request  # noqa: E402
 
 torch.set_num_threads(1)
 CHAIN = Scripted(lambda history: [[1, 2, 3, 4, 5, 6]])

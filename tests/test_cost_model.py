@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescore.decode import paper_cost
-from rescore.decode.cost_model import (
+from rescore.decode.cost import paper_cost
+from rescore.decode.cost.cost_model import (
     PLAIN,
     Precision,
     Roofline,
@@ -23,9 +23,9 @@ from rescore.decode.cost_model import (
     step_work,
     stops_paying,
 )
-from rescore.decode.hardware import ACCELERATORS, Accelerator, accelerator
-from rescore.decode.model_shape import PRESETS, ModelShape
-from rescore.decode.pass_costs import PassCosts
+from rescore.decode.cost.hardware import ACCELERATORS, Accelerator, accelerator
+from rescore.decode.cost.model_shape import PRESETS, ModelShape
+from rescore.decode.cost.pass_costs import PassCosts
 
 # 2 layers: 4 matrices of 8 x 8 and 2 of 8 x 16, the tied table 10 x 8: 1104 parameters. 32 numbers in the cache for each token.
 SHAPE = ModelShape(width=8, layers=2, heads=2, key_heads=2, hidden=16, vocab_size=10, gated=False, tied=True, block_parameters=100)

@@ -9,25 +9,30 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
-from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.drafted_pass import DraftedPass  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.drafters.neural import NeuralDrafter  # noqa: E402
+from rescore.decode.drafters.neural_drafter import NeuralDrafter  # noqa: E402
 from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
-from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.drafted_pass import DraftedPass  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.neural import NeuralRescorer  # noqa: E402
-from rescore.decode.rules import BlockVerification, GreedyBlockVerification, RecursiveRejection, TokenVerification  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
-from rescore.decode.tensors import TensorSausage  # noqa: E402
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.decode.verify import block, greedy_block, token  # noqa: E402
+from rescore.decode.verify.rules import (
+    BlockVerification,
+    GreedyBlockVerification,
+    RecursiveRejection,
+    TokenVerification,
+)  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lattice.tensors import TensorSausage  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
 

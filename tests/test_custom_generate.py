@@ -20,11 +20,11 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList, StopSt
 from rescore import CalibratedRescorer, Drafting, NGram, Rescorer  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
-from rescore.decode.huggingface.caller import dropped_arguments  # noqa: E402
+from rescore.decode.drafters.width import MOST  # noqa: E402
+from rescore.decode.engines.huggingface.caller import dropped_arguments  # noqa: E402
 from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
 from rescore.decode.models.medusa import MedusaHeads  # noqa: E402
 from rescore.decode.models.mtp import MtpHeads  # noqa: E402
-from rescore.decode.width import MOST  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)
@@ -468,7 +468,7 @@ def test_inputs_that_are_refused():
         model.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4, custom_generate=drafting)
     with pytest.raises(ValueError, match="expected text alone .*, got token_type_ids"):
         tiny_transformers.shared("gpt2").generate(**one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected a decoder-only model, got T5ForConditionalGeneration; decode with rescore.decode.generate"):
+    with pytest.raises(ValueError, match="expected a decoder-only model, got T5ForConditionalGeneration; decode with rescore.decode.loop.generate"):
         tiny_transformers.shared("t5").generate(**one(), max_new_tokens=4, custom_generate=drafting)
     with pytest.raises(ValueError, match="UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before, expected one row whose drafts are matched, got 5 rows"):
         model.generate(**ragged(), guidance_scale=1.5, negative_prompt_ids=ids, max_new_tokens=4, custom_generate=drafting)

@@ -12,7 +12,7 @@ from oracle import padded  # noqa: E402
 from oracle_normalised import strings  # noqa: E402
 from test_best_paths import problems  # noqa: E402
 
-from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
 
 TEMPERATURES = st.sampled_from([0.25, 1.0, 2.0])

@@ -10,7 +10,7 @@ from device_rescorer import device_rescorer, on_device, padded_histories  # noqa
 from oracle import padded  # noqa: E402
 from test_best_paths import problems  # noqa: E402
 
-from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402

@@ -11,10 +11,10 @@ from device_rescorer import DEVICE, device_rescorer, on_device, padded_histories
 from oracle import Backoff, padded  # noqa: E402
 from test_best_paths import VOCAB, problems  # noqa: E402
 
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.tensors import TensorSausage  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lattice.tensors import TensorSausage  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
 FIELDS = ("tokens", "parents", "depths", "logq", "count")

@@ -6,7 +6,7 @@ import example
 import numpy as np
 import pytest
 
-from rescore.decode.draft import Rescorer, propose_trees
+from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import Tables

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 from tiny_blockwise import CONFIG, END, V, text, trained, untrained  # noqa: E402
 
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.stopping import Stopping  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.models.heads import Step  # noqa: E402
-from rescore.decode.rules import BlockVerification, GreedyBlockVerification, TokenVerification  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping, probabilities  # noqa: E402
-from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.decode.verify.rules import BlockVerification, GreedyBlockVerification, TokenVerification  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping, probabilities  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))

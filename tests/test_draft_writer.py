@@ -7,10 +7,10 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.draft import Rescorer
-from rescore.decode.draft_writer import DraftWriter
-from rescore.decode.replay import accepted_of_drafts, visited_rows
-from rescore.decode.replays.paths import PathReplay
+from rescore.decode.replay.draft_writer import DraftWriter
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -7,17 +7,17 @@ torch = pytest.importorskip("torch")
 
 from tiny_blockwise import END, V, text, trained, untrained  # noqa: E402
 
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.drafted_pass import DraftedPass  # noqa: E402
 from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
-from rescore.decode.layout import TreeLayout  # noqa: E402
+from rescore.decode.loop.drafted_pass import DraftedPass  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.layout import TreeLayout  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rules import BlockVerification  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
-from rescore.decode.tensors import TensorSausage  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
+from rescore.decode.verify.rules import BlockVerification  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
+from rescore.lattice.tensors import TensorSausage  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 
@@ -86,7 +86,7 @@ def with_kernels(monkeypatch):
         return device_rescorer(rescorer)
 
     monkeypatch.setattr("rescore.decode.drafters.lattice.has_kernels", lambda device: True)
-    monkeypatch.setattr("rescore.decode.tensor_rescorer.open_tensor_rescorer", open_kernels)
+    monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", open_kernels)
     return opened
 
 

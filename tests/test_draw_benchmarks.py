@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as xml
 
 from draw_benchmarks import pictures
-from rescore.decode.bench_search import ANCHOR, BY_NODES, BY_PATHS, HEADLINE, NATIVE, OURS, TREES
+from rescore.decode.bench.search import ANCHOR, BY_NODES, BY_PATHS, HEADLINE, NATIVE, OURS, TREES
 
 
 def report(bench, ngrams, rows):

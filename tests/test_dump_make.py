@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from tiny_blockwise import END, V, trained, write_prompts, write_tokenizer  # noqa: E402
 from tokenizers import Tokenizer, models  # noqa: E402
 
-from rescore.decode import continuations  # noqa: E402
+from rescore.decode.loop import continuations  # noqa: E402
+from rescore.decode.loop.prompts import Prompt  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.prompts import Prompt  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
 torch.set_num_threads(1)

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from slow_replay import block_efficiency, matched
 
-from rescore.decode.analyses.models import compare_models, compare_orders
-from rescore.decode.analyses.oracle import multiples, oracle_efficiency, powers_of_two
-from rescore.decode.analyses.parallel import parallel_drafts
-from rescore.decode.analyses.weights import GRID, best_draft, weights_by_task
-from rescore.decode.bootstrap import Resampled
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.trees import TreeReplay
-from rescore.decode.split import Split
+from rescore.decode.replay.analyses.models import compare_models, compare_orders
+from rescore.decode.replay.analyses.oracle_efficiency import multiples, oracle_efficiency, powers_of_two
+from rescore.decode.replay.analyses.parallel import parallel_drafts
+from rescore.decode.replay.analyses.weights import GRID, best_draft, weights_by_task
+from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -6,7 +6,7 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.analyses.entropies import Regression, entropies, h_max, regression
+from rescore.decode.replay.analyses.entropies import Regression, entropies, h_max, regression
 from rescore.lattice.dump import Dump
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.decode.calibration import Calibration
-from rescore.decode.choices import Thinned, calibration_choices, path_choices
-from rescore.decode.fit import fit_calibration, fit_weights
-from rescore.decode.logit import RIDGE, Choices, fit_logit, likelihood
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
+from rescore.decode.tuning.fit import fit_calibration, fit_weights
+from rescore.decode.tuning.logit import RIDGE, Choices, fit_logit, likelihood
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram

@@ -12,18 +12,18 @@ torch = pytest.importorskip("torch")
 from scripted import Scripted  # noqa: E402
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.drafters.draft import Draft  # noqa: E402
+from rescore.decode.drafters.drafter import Draft  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate, stream  # noqa: E402
-from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.generate import Options, generate, stream  # noqa: E402
+from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.request import Finish, Request  # noqa: E402
+from rescore.decode.loop.stopping import Stopping  # noqa: E402
 from rescore.decode.models.block import Block  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.request import Finish, Request  # noqa: E402
-from rescore.decode.rules import Greedy, Matching  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
-from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
+from rescore.decode.verify.rules import Greedy, Matching  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
 from rescore.lattice.tree import TokenTree  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 

@@ -17,11 +17,11 @@ from rescore.lattice.dump import Dump
 REPLAY = """
 import sys
 from pathlib import Path
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.oracle import OracleReplay
-from rescore.decode.replays.paths import PathReplay
-from rescore.decode.replays.trees import TreeReplay
-from rescore.decode.run import replay_dump
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import replay_dump
 from rescore.lattice.dump import Dump
 
 *paths, keeps = sys.argv[1:]

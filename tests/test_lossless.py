@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from check_lossless import drafters, margins, prompts_of, reference, text_of  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402
 from small_models import FAMILIES, small  # noqa: E402

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from slow_replay import matched, steps
 
-from rescore.decode.analyses.acceptance import acceptance_by_position
-from rescore.decode.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.paths import PathReplay
-from rescore.decode.replays.trees import TreeReplay
+from rescore.decode.replay.analyses.acceptance import acceptance_by_position
+from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rescore.decode.model_shape import PRESETS, ModelShape
+from rescore.decode.cost.model_shape import PRESETS, ModelShape
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 500}
 SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
@@ -56,7 +56,7 @@ def test_against_models_of_hugging_face(tmp_path, family, tied):
 
 def test_against_one_of_ours(tmp_path):
     torch = pytest.importorskip("torch")
-    from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+    from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
     model = BlockwiseTransformer(BlockwiseConfig(vocab_size=50, heads=3, layers=2, width=32, attention_heads=4, hidden=48, head_hidden=24, context=16))
     model.save(tmp_path / "model.safetensors", dtype=torch.float32)

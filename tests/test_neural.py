@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 from tiny_blockwise import CONFIG, END, V, text, trained, untrained  # noqa: E402
 
 from rescore.decode.drafters.lattice import PathDrafter, Slots  # noqa: E402
-from rescore.decode.drafters.neural import NeuralDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.drafters.neural_drafter import NeuralDrafter  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.stopping import Stopping  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.neural import NeuralRescorer  # noqa: E402
-from rescore.decode.stopping import Stopping  # noqa: E402
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
 from rescore.lattice.tree import TokenTree  # noqa: E402
 

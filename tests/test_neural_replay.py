@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from tiny_blockwise import CONFIG, untrained  # noqa: E402
 
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.neural import NeuralRescorer  # noqa: E402
-from rescore.decode.replay import visited_rows  # noqa: E402
-from rescore.decode.replays.neural import NeuralReplay  # noqa: E402
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay  # noqa: E402
+from rescore.decode.replay.worth import visited_rows  # noqa: E402
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
 torch.set_num_threads(1)

@@ -9,12 +9,12 @@ torch = pytest.importorskip("torch")
 
 from tiny_blockwise import V, text, trained  # noqa: E402
 
-from rescore.decode.draft import propose_trees  # noqa: E402
 from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from rescore.decode.models.heads import Step  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
+from rescore.decode.rescoring.rescorer import propose_trees  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)

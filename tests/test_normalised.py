@@ -13,7 +13,7 @@ from oracle_normalised import Enumerated, normalise, strings
 from test_best_paths import problems
 
 from rescore import _core
-from rescore.decode.draft import Rescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 
 temperatures = st.sampled_from([0.5, 1.0, 1.0, 1.7])

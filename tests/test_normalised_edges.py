@@ -10,8 +10,8 @@ from oracle_normalised import normalise
 from test_best_paths import VOCAB
 
 from rescore import _core
-from rescore.decode.draft import Rescorer
-from rescore.decode.normalised import dense_rows
+from rescore.decode.rescoring.normalised import dense_rows
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 
 

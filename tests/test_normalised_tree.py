@@ -11,7 +11,7 @@ from test_best_tree import prefixes
 from test_best_tree import search as local_trees
 from test_normalised import temperatures
 
-from rescore.decode.draft import Rescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 
 

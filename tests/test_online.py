@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer  # noqa: E402
 
 from check_online import compare, decode_again  # noqa: E402
-from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.cli import main  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402

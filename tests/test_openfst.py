@@ -1,6 +1,6 @@
 """p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
 
-What counts as the same answer is said by `disagreement` in decode/openfst/search.py: costs to 1e-4, strings but for ties.
+What counts as the same answer is said by `disagreement` in decode/bench/openfst/search.py: costs to 1e-4, strings but for ties.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import models, padded, sausages
 
-from rescore.decode.draft import Rescorer
-from rescore.decode.openfst.const_fst import write_const
-from rescore.decode.openfst.python_search import best_distinct, read_model, strings_of_fst
-from rescore.decode.openfst.search import SETTINGS, Unavailable, compile_search, disagreement, run_search, strings_of
+from rescore.decode.bench.openfst.const_fst import write_const
+from rescore.decode.bench.openfst.python_search import best_distinct, read_model, strings_of_fst
+from rescore.decode.bench.openfst.search import (
+    SETTINGS,
+    Unavailable,
+    compile_search,
+    disagreement,
+    run_search,
+    strings_of,
+)
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.fst import to_fst as sausage_to_fst
 from rescore.lattice.sausage import Sausage
@@ -159,11 +166,11 @@ def test_disagreement():
 
 
 def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("rescore.decode.openfst.search.HEADER", tmp_path / "fstlib.h")
-    monkeypatch.setattr("rescore.decode.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.HEADER", tmp_path / "fstlib.h")
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
     with pytest.raises(Unavailable, match="install OpenFst"):
         compile_search(tmp_path / "program")
-    monkeypatch.setattr("rescore.decode.openfst.search.shutil.which", lambda name: None)
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: None)
     with pytest.raises(Unavailable, match=r"install g\+\+"):
         compile_search(tmp_path / "program")
 

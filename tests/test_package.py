@@ -77,5 +77,5 @@ def test_typed_and_documented(part):
 
 
 def test_core_modules_import():
-    for module in ("lattice.sausage", "lm.ngram", "decode.draft", "decode.replay", "decode.run", "decode.cli"):
+    for module in ("lattice.sausage", "lm.ngram", "decode.rescoring.rescorer", "decode.replay.worth", "decode.replay.run", "decode.cli"):
         importlib.import_module(f"rescore.{module}")

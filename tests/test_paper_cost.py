@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescore.decode.paper_cost import PRINTED, TABLE_11, TARGET, table_11
+from rescore.decode.cost.paper_cost import PRINTED, TABLE_11, TARGET, table_11
 
 
 @pytest.mark.parametrize("row", PRINTED)

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 
 from tiny_blockwise import CONFIG, V, untrained  # noqa: E402
 
-from rescore.decode.drafters.reader import Reader  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
+from rescore.decode.models.reader import Reader  # noqa: E402
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))

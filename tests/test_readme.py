@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from rescore.decode.calibration import Calibration
 from rescore.decode.cli import parser
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune_paths import PathWeights
-from rescore.decode.tune_trees import KINDS, TreeWeights
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_paths import PathWeights
+from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 
 
 @pytest.fixture(scope="module")

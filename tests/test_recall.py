@@ -4,9 +4,9 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.analyses.recall import recall
-from rescore.decode.draft import Rescorer
-from rescore.decode.split import Split
+from rescore.decode.replay.analyses.recall import recall
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -4,12 +4,12 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.draft import Rescorer, propose_trees
-from rescore.decode.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay import visited_rows
-from rescore.decode.replays.oracle import OracleReplay
-from rescore.decode.replays.standard import ReplayOptions, standard_drafters
-from rescore.decode.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build

@@ -16,15 +16,15 @@ import tiny_transformers  # noqa: E402
 from test_cli_report import rows  # noqa: E402
 from tiny_blockwise import CONFIG, untrained  # noqa: E402
 
-from rescore.decode.cost_model import Roofline, Stopwatch  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.hardware import ACCELERATORS  # noqa: E402
-from rescore.decode.replays.remembered import RememberedReplay  # noqa: E402
+from rescore.decode.cost.cost_model import Roofline, Stopwatch  # noqa: E402
+from rescore.decode.cost.hardware import ACCELERATORS  # noqa: E402
+from rescore.decode.replay.drafters.remembered import RememberedReplay  # noqa: E402
+from rescore.decode.replay.split import Split  # noqa: E402
 from rescore.decode.report.measured import rows_to_come  # noqa: E402
 from rescore.decode.report.open_neural import open_neural  # noqa: E402
 from rescore.decode.report.report import small_shape  # noqa: E402
 from rescore.decode.report.sections.cost import CostOptions  # noqa: E402
-from rescore.decode.split import Split  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 
 torch.set_num_threads(1)

@@ -4,8 +4,8 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.split import Split
 from rescore.decode.report import families
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
@@ -25,7 +25,7 @@ from rescore.decode.report.sections import (
     weights,
 )
 from rescore.decode.report.sections.efficiency import paper_table
-from rescore.decode.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tree import DRAFTS, longest, padded, strings
 
-from rescore.decode.sampling import Sampling, uniform
 from rescore.decode.verify import block, greedy, greedy_block, matching, recursive, token
 from rescore.decode.verify.modification import Modification, Modified, step
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import Sampling, uniform
 from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import TokenTree
 

@@ -12,26 +12,26 @@ torch = pytest.importorskip("torch")
 from g_test import g_test  # noqa: E402
 from tiny_blockwise import END, V, text, trained  # noqa: E402
 
-from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
 from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
-from rescore.decode.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
+from rescore.decode.loop.request import Request  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
 from rescore.decode.models.heads import Memoryless  # noqa: E402
 from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
-from rescore.decode.request import Request  # noqa: E402
-from rescore.decode.rules import (  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
+from rescore.decode.verify.rules import (
     BlockVerification,
     GreedyBlockVerification,
     Matching,
     RecursiveRejection,
     TokenVerification,
 )
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping, probabilities  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping, probabilities  # noqa: E402
 from rescore.lattice.dump import Dump  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 from rescore.lm.ngram import NGram  # noqa: E402

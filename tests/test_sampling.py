@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescore.decode.sampling import Sampling, uniform
+from rescore.decode.verify.sampling import Sampling, uniform
 
 LOGITS = st.lists(st.integers(-8, 8).map(lambda n: n / 2) | st.just(-math.inf), min_size=1, max_size=7).filter(
     lambda row: any(math.isfinite(z) for z in row)
@@ -103,7 +103,7 @@ def test_torch_and_numpy_agree():
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
     torch = pytest.importorskip("torch")
-    from rescore.decode.shaping import probabilities
+    from rescore.decode.verify.shaping import probabilities
 
     logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
     logits[0, 0] = -torch.inf

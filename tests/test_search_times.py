@@ -6,9 +6,9 @@ import json
 import cli
 import pytest
 
-from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
+from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
+from rescore.decode.bench.search_times import read_search
 from rescore.decode.report.sections import latency
-from rescore.decode.search_times import read_search
 
 CELLS = list({**TABLE_12_MS, **TABLE_13_MS})
 GOOD = {

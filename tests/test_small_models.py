@@ -18,13 +18,13 @@ from transformers import (  # noqa: E402
 )
 
 from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
-from rescore.decode.drafters.reader import Reader  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
 from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget  # noqa: E402
-from rescore.decode.rules import TokenVerification  # noqa: E402
-from rescore.decode.sampling import Sampling  # noqa: E402
-from rescore.decode.shaping import Shaping  # noqa: E402
+from rescore.decode.models.reader import Reader  # noqa: E402
+from rescore.decode.verify.rules import TokenVerification  # noqa: E402
+from rescore.decode.verify.sampling import Sampling  # noqa: E402
+from rescore.decode.verify.shaping import Shaping  # noqa: E402
 
 torch.set_num_threads(1)
 V = 40

@@ -4,9 +4,9 @@ import dumps
 import numpy as np
 import pytest
 
-from rescore.decode.replays.oracle import OracleReplay
-from rescore.decode.run import replay_dump
-from rescore.decode.split import Split
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
 from rescore.lattice.dump import Dump
 
 

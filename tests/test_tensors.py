@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rescore.decode.draft import Rescorer  # noqa: E402
-from rescore.decode.tensors import TensorSausage  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.lattice.tensors import TensorSausage  # noqa: E402
 
 CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescore.decode.text_stream import Detokenizer, TextStream
+from rescore.decode.loop.text_stream import Detokenizer, TextStream
 
 
 def decode_bytes(ids) -> str:

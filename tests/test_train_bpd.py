@@ -17,7 +17,7 @@ import sample_text  # noqa: E402
 import tied_loss  # noqa: E402
 import train_bpd  # noqa: E402
 import training_loop  # noqa: E402
-from rescore.decode.blockwise import BlockwiseTransformer  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
 from token_files import TokenFile, TokenFiles  # noqa: E402
 

@@ -7,18 +7,18 @@ import cli
 import numpy as np
 import pytest
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.fit import fit_calibration
-from rescore.decode.model_file import ModelFile
-from rescore.decode.replays.calibrated import CalibratedReplay
-from rescore.decode.replays.tuned import is_tuned_on, tuned_drafters
-from rescore.decode.run import replay_dump
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune import tune
-from rescore.decode.tune_paths import GRID, scalar_weights
-from rescore.decode.tune_report import evaluate, heldout_json, tuned_values
-from rescore.decode.tune_trees import SCALES, STRENGTHS
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune import tune
+from rescore.decode.tuning.tune_paths import GRID, scalar_weights
+from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
+from rescore.decode.tuning.tune_trees import SCALES, STRENGTHS
+from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -109,7 +109,7 @@ def test_the_best_of_what_was_tried(world, tuned):
     def log_efficiency(drafter, names) -> float:
         return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in replay_dump(dump, [drafter], split=part).tasks for name in names]))
 
-    from rescore.decode.replays.paths import PathReplay
+    from rescore.decode.replay.drafters.paths import PathReplay
 
     chosen = log_efficiency(PathReplay(rescorer=tuned.paths.weights.rescorer([model]), budgets={"p": 4}), ["p"])
     for alpha in scalar.efficiency:

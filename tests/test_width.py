@@ -11,13 +11,13 @@ torch = pytest.importorskip("torch")
 
 from tiny_blockwise import CONFIG, END, V, text, trained  # noqa: E402
 
-from rescore.decode import width  # noqa: E402
-from rescore.decode.draft import Rescorer  # noqa: E402
+from rescore.decode.cost.pass_costs import PassCosts  # noqa: E402
+from rescore.decode.drafters import width  # noqa: E402
 from rescore.decode.drafters.lattice import Slots, TreeDrafter  # noqa: E402
-from rescore.decode.generate import Options, generate  # noqa: E402
+from rescore.decode.drafters.width import AutoWidth, WidthSession, best_size, measure_passes  # noqa: E402
+from rescore.decode.loop.generate import Options, generate  # noqa: E402
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.pass_costs import PassCosts  # noqa: E402
-from rescore.decode.width import AutoWidth, WidthSession, best_size, measure_passes  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
 from rescore.lm.build import build  # noqa: E402
 
 torch.set_num_threads(1)

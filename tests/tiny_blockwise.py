@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
-from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
-from rescore.decode.calibration import Calibration
-from rescore.decode.model_file import ModelFile
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune_paths import PathWeights
-from rescore.decode.tune_trees import TreeWeights
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_paths import PathWeights
+from rescore.decode.tuning.tune_trees import TreeWeights
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))
 V, END = len(WORDS), 0

@@ -37,9 +37,9 @@ from rich.console import Console
 from rich.table import Table
 
 from process_watch import watch
+from rescore.decode.bench.machine import machine
 from rescore.decode.cli.actions.output import console as terminal
 from rescore.decode.cli.lm_arguments import amount, counts
-from rescore.decode.machine import machine
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.machine import version
+from rescore.decode.bench.machine import version
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import windows_of, write_counts
 from rescore.lm.pieces import plan

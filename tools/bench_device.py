@@ -31,13 +31,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ngram_sampler import Sampler
-from rescore.decode.bench_replay import lattices
+from rescore.decode.bench.machine import machine
+from rescore.decode.bench.replayed import lattices
 from rescore.decode.device.rescoring import DeviceRescorer
-from rescore.decode.draft import Rescorer
-from rescore.decode.machine import machine
-from rescore.decode.tensors import TensorSausage
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 

@@ -23,15 +23,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Rescorer
-from rescore.decode.drafters.draft import Drafter
 from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
-from rescore.decode.drafters.neural import NeuralDrafter
-from rescore.decode.generate import Options, generate
-from rescore.decode.layout import BatchLayout, TreeLayout
-from rescore.decode.neural import NeuralRescorer
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 from small_models import FAMILIES, Small, small

@@ -19,22 +19,22 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rescore.decode.blockwise import BlockwiseTransformer
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.calibration import Calibration
-from rescore.decode.draft import Rescorer
-from rescore.decode.drafters.draft import Drafter
+from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
 from rescore.decode.drafters.ngram import NGramDrafter
-from rescore.decode.generate import Options, generate
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.request import Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.replay import visited_rows
-from rescore.decode.replays.calibrated import CalibratedReplay
-from rescore.decode.replays.standard import ReplayOptions, standard_drafters
-from rescore.decode.request import Request
-from rescore.decode.sampling import Sampling
-from rescore.decode.shaping import Shaping
-from rescore.decode.stopping import Stopping
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram

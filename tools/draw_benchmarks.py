@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from line_chart import Axis, Line, chart
-from rescore.decode.bench_calls import CALLS
-from rescore.decode.bench_search import (
+from rescore.decode.bench.calls import CALLS
+from rescore.decode.bench.search import (
     ANCHOR,
     BY_CANDIDATES,
     BY_NODES,

@@ -11,19 +11,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayDrafter
-from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
-from rescore.decode.replays.model_trees import ModelReplay
-from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replays.oracle import OracleReplay
-from rescore.decode.replays.paths import PathReplay
-from rescore.decode.replays.standard import check_models
-from rescore.decode.replays.static_trees import StaticTreeReplay
-from rescore.decode.replays.trees import TreeReplay
-from rescore.decode.run import DumpResult, mean_over_tasks, replay_dump
-from rescore.decode.split import Part, Split
-from rescore.decode.static_tree import StaticTree
+from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
+from rescore.decode.replay.split import Part, Split
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from rescore.decode.calibration import Calibration
-from rescore.decode.choices import calibration_choices
 from rescore.decode.cli.actions.output import console
-from rescore.decode.fit import START
-from rescore.decode.logit import Choices, fit_logit
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.choices import calibration_choices
+from rescore.decode.tuning.fit import START
+from rescore.decode.tuning.logit import Choices, fit_logit
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram

@@ -21,8 +21,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rescore.decode.blockwise import BlockwiseTransformer
 from rescore.decode.cli import main as rescore
+from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.lattice.dump import Dump
 
 DEMO = Path(__file__).parents[1] / "data" / "demo"

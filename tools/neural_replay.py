@@ -29,13 +29,13 @@ from rich.table import Table
 
 from rescore.decode.cli.actions.output import console, progress_bar
 from rescore.decode.cli.arguments import DEFAULT_ALPHA
-from rescore.decode.draft import Rescorer
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
-from rescore.decode.neural import NeuralRescorer
-from rescore.decode.replays.neural import NeuralReplay
-from rescore.decode.replays.standard import ReplayOptions, standard_drafters
-from rescore.decode.run import replay_dump
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -71,7 +71,7 @@ def batches(prompts: list[list[int]], rows: int, draw: np.random.Generator) -> I
 def sample(model: Target, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
     """Sampled tokens int64 [rows, new]; after a row's end-of-text everything is end-of-text.
 
-    Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.sampling` instead.
+    Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.verify.sampling` instead.
     """
     rows, length = prompt.shape
     cache, _ = model.open(list(prompt), 1, length + new)

@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget

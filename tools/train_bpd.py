@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rescore.decode.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from tied_loss import distill, first_loss, later_losses, own_positions
 from token_files import Batch, TokenFiles
 from training_loop import Pair, add_options, check_options, device, optimizers, token_files, train

@@ -18,7 +18,7 @@ from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed, to_nats
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.selection import choose, count_upto, threshold
 from rescore.decode.device.slots import Lattices, precedes
-from rescore.decode.tensors import TensorDrafts
+from rescore.lattice.tensors import TensorDrafts
 
 
 class Prefixes(NamedTuple):

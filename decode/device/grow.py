@@ -18,7 +18,7 @@ from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
 from rescore.decode.device.resident import ResidentModels
 from rescore.decode.device.slots import Lattices, keep_starts, lattice_of, length_of, slot_of
-from rescore.decode.tensors import TensorTrees
+from rescore.lattice.tensors import TensorTrees
 
 
 class LiveStates(NamedTuple):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rescore.decode.tensors import TensorSamples, TensorTrees
-
-from .compose import Composition
-from .pushed_trees import grow_pushed
-from .slots import Lattices
-from .walks import draw, follow
+from rescore.decode.device.compose import Composition
+from rescore.decode.device.pushed_trees import grow_pushed
+from rescore.decode.device.slots import Lattices
+from rescore.decode.device.walks import draw, follow
+from rescore.lattice.tensors import TensorSamples, TensorTrees
 
 
 class TensorNormalised:
-    """What `rescore.decode.tensor_rescorer` says of it."""
+    """What `rescore.decode.rescoring.tensor_rescorer` says of it."""
 
     def __init__(self, lattices: Lattices, composed: Composition, log_mass: Tensor):
         self._lattices, self._composed = lattices, composed

@@ -10,7 +10,7 @@ from rescore.decode.device.fixed import IMPOSSIBLE, rounded, to_fixed
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
 from rescore.decode.device.slots import Lattices, lattice_of, precedes
-from rescore.decode.tensors import TensorTrees
+from rescore.lattice.tensors import TensorTrees
 
 
 @triton.jit

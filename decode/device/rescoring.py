@@ -9,16 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.tensors import TensorDrafts, TensorSausage, TensorTrees
+from rescore.decode.device.best import best
+from rescore.decode.device.compose import compose
+from rescore.decode.device.grow import grow
+from rescore.decode.device.normalised import TensorNormalised
+from rescore.decode.device.push import push
+from rescore.decode.device.resident import resident_models
+from rescore.decode.device.slots import Lattices
+from rescore.lattice.tensors import TensorDrafts, TensorSausage, TensorTrees
 from rescore.lm.ngram import NGram
-
-from .best import best
-from .compose import compose
-from .grow import grow
-from .normalised import TensorNormalised
-from .push import push
-from .resident import resident_models
-from .slots import Lattices
 
 MOST_NODES, MOST_PATHS = 4096, 1024
 LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6  # scores stay finite

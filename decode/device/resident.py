@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rescore.decode.device.look_up import EMPTY, WAYS, Models, bucket_of
 from rescore.lm.compile import Arrays
 from rescore.lm.ngram import NGram
-
-from .look_up import EMPTY, WAYS, Models, bucket_of
 
 LOAD = 0.5
 ROOT = -1

@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.drafters.drafter import Draft
 from rescore.decode.models.heads import Step
+from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
-from rescore.decode.shaping import Shaping
 from rescore.decode.verify.sample import sample
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
-
-from .draft import Draft
-from .reader import Reader
 
 
 class DraftModelDrafter:

@@ -9,16 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.draft import Rescorer
+from rescore.decode.drafters.drafter import Draft
+from rescore.decode.drafters.lattice import Slots
+from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.heads import HeadsSession, Step
-from rescore.decode.normalised import SampledDrafts
-from rescore.decode.shaping import Shaping
-from rescore.decode.tensor_rescorer import TensorNormalised
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.tensor_rescorer import TensorNormalised
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.tree import TokenTree
-
-from .draft import Draft
-from .lattice import Slots
-from .tree_search import moved
 
 
 class LatticeLaw:

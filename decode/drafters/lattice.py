@@ -11,19 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Rescorer
+from rescore.decode.drafters.drafter import EMPTY, Draft, DrafterSession
+from rescore.decode.drafters.tree_search import TreeSearch, moved, open_search
+from rescore.decode.drafters.width import AutoWidth, WidthSession
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, Step
-from rescore.decode.shaping import Shaping
-from rescore.decode.tensor_rescorer import has_kernels
-from rescore.decode.tensors import TensorSausage
-from rescore.decode.width import AutoWidth, WidthSession
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.tensor_rescorer import has_kernels
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
-
-from .draft import EMPTY, Draft, DrafterSession
-from .tree_search import TreeSearch, moved, open_search
 
 LOGP_DTYPES = ("float16", "float32")
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.draft import propose_trees
+from rescore.decode.drafters.drafter import Draft
+from rescore.decode.drafters.lattice import no_deeper
+from rescore.decode.drafters.tree_search import padded
 from rescore.decode.models.heads import Step
-from rescore.decode.shaping import Shaping
+from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.verify.shaping import Shaping
 from rescore.lm.ngram import NGram
-
-from .draft import Draft
-from .lattice import no_deeper
-from .tree_search import padded
 
 
 class NGramDrafter:

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Rescorer
-from rescore.decode.trees import Trees
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.trees import Trees
 
 if TYPE_CHECKING:
-    from .lattice import Slots
+    from rescore.decode.drafters.lattice import Slots
 
 Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded
 

@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.blockwise import BlockwiseTransformer
-
-from .block import Block
-from .heads import Memoryless
-from .slot_cache import SlotCache
+from rescore.decode.models.block import Block
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.slot_cache import SlotCache
 
 
 class BlockwiseTarget:

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .block import Block
-from .model_check import check_attention_model, check_logits, trying_out
-from .slot_cache import SlotCache
-from .slot_layers import DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
+from rescore.decode.models.block import Block
+from rescore.decode.models.model_check import check_attention_model, check_logits, trying_out
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.slot_layers import DynamicCache, EncoderDecoderCache, SlotLayers, attention_mask
 
 
 class EncodedCache(SlotCache):

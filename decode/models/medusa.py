@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
 from rescore.lm.atomic import replacing
-
-from .heads import Memoryless
-from .medusa_files import CONFIG, WEIGHTS, MedusaForm, read_medusa
 
 
 class ResidualBlock(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .checkpoint import read_json, tensor_files
+from rescore.decode.models.checkpoint import read_json, tensor_files
 
 CONFIG = "config.json"
 WEIGHTS = "medusa_lm_head.safetensors"

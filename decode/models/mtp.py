@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .block import Block
-from .causal_lm import CausalLMTarget
-from .checkpoint import tensor_files
-from .heads import Step
-from .slot_cache import SlotCache
-from .slot_layers import SlotLayers, attention_mask
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.heads import Step
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.slot_layers import SlotLayers, attention_mask
 
 _FIRST_SLOTS = 256
 

@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 
-from rescore.decode.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.checkpoint import read_json
+from rescore.decode.models.heads import Heads
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.medusa_files import holds_medusa
+from rescore.decode.models.target import Target
 from rescore.lm.tokenizer import TextTokenizer
-
-from .blockwise_target import BlockwiseHeads, BlockwiseTarget
-from .checkpoint import read_json
-from .heads import Heads
-from .medusa import MedusaHeads
-from .medusa_files import holds_medusa
-from .target import Target
 
 MTP = "mtp"
 
@@ -90,8 +89,8 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
 
 def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
     try:
-        from .causal_lm import CausalLMTarget
-        from .encoder_decoder import EncoderDecoderTarget
+        from rescore.decode.models.causal_lm import CausalLMTarget
+        from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
     except ImportError as error:
         raise ValueError(f"{folder}: {error}") from None
     model = _load(folder, dtype).to(device)
@@ -145,8 +144,8 @@ def _check_config(folder: Path) -> None:
 
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
-    from .causal_lm import CausalLMTarget
-    from .mtp import MtpHeads, stores_mtp
+    from rescore.decode.models.causal_lm import CausalLMTarget
+    from rescore.decode.models.mtp import MtpHeads, stores_mtp
 
     causal = isinstance(target, CausalLMTarget)
     if heads is None:

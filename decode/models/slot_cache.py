@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .block import Block
+from rescore.decode.models.block import Block
 
 
 class SlotCache:

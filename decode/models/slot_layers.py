@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"models of Hugging Face need the package transformers: pip install rescore[transformers] ({error})") from None
 
-from .slot_cache import SlotCache
+from rescore.decode.models.slot_cache import SlotCache
 
 __all__ = ["DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
 

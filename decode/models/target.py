@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .block import Block
-from .slot_cache import SlotCache
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
 
 
 class Target(Protocol):

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.calibration import Calibration
-from rescore.decode.draft import Rescorer, alpha_of_slots
-from rescore.decode.replay import accepted_of_drafts, visited_rows
-from rescore.decode.replays.calibrated import trees_of_block
-from rescore.decode.trees import Trees
+from rescore.decode.replay.drafters.calibrated import trees_of_block
+from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import clean
 from rescore.lattice.tree import accepted_by_size
+from rescore.lattice.trees import Trees
 
 PROMPT_TOKENS = 64  # of its end, shown before the text
 MAX_BYTES = 5 << 20  # of JSON; sequences beyond it are left out

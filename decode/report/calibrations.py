@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rescore.decode.calibration import Calibration
-from rescore.decode.settings import Settings
-from rescore.decode.tune_trees import TreeTuning
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_trees import TreeTuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

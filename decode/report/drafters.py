@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescore.decode.calibrated import CalibratedRescorer
-from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayDrafter
-from rescore.decode.replays.calibrated import CalibratedReplay
-from rescore.decode.replays.dynamic_trees import DynamicTreeReplay
-from rescore.decode.replays.model_trees import ModelReplay
-from rescore.decode.replays.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replays.oracle import OracleReplay
-from rescore.decode.replays.paths import PathReplay
-from rescore.decode.replays.standard import ReplayOptions, check_models
-from rescore.decode.replays.static_trees import StaticTreeReplay
-from rescore.decode.replays.trees import TreeReplay
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, check_models
+from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.split import Split
+from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
-from rescore.decode.split import Split
-from rescore.decode.static_tree import StaticTree
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.static_tree import StaticTree
 from rescore.lattice.dump import Dump
 
 PATHS = (1, 2, 4, 8, 16, 32)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rescore.decode.bootstrap import Resampled
-from rescore.decode.run import DumpResult, mean_over_tasks
+from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 EQUAL = (16, 64)  # nodes at which drafters are compared
 BASELINES = ("static", "dynamic", "pushed")  # other ways to make trees

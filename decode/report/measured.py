@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rescore.decode.analyses.acceptance import Acceptance, acceptance_by_position
-from rescore.decode.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.analyses.entropies import Entropies, entropies
-from rescore.decode.analyses.lost_tokens import LostTokens, lost_tokens
-from rescore.decode.analyses.models import compare_models, compare_orders
-from rescore.decode.analyses.oracle import oracle_efficiency
-from rescore.decode.analyses.recall import TaskRecall, recall
-from rescore.decode.analyses.weights import Weights, best_draft, weights_by_task
-from rescore.decode.draft import Rescorer
-from rescore.decode.replay import ReplayDrafter
-from rescore.decode.replays.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.analyses.acceptance import Acceptance, acceptance_by_position
+from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.analyses.entropies import Entropies, entropies
+from rescore.decode.replay.analyses.lost_tokens import LostTokens, lost_tokens
+from rescore.decode.replay.analyses.models import compare_models, compare_orders
+from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
+from rescore.decode.replay.analyses.recall import TaskRecall, recall
+from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.split import Part, Split
+from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.timing import drafting_seconds
-from rescore.decode.run import DumpResult, replay_dump
-from rescore.decode.split import Part, Split
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rescore.decode.model_shape import ModelShape
-from rescore.decode.replay import ReplayDrafter
-from rescore.decode.run import DumpResult
+from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.replay.run import DumpResult
+from rescore.decode.replay.worth import ReplayDrafter
 
 GREEDY, BEAM = "neural", "neural_beam"  # drafters
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from rescore.decode.cost_inputs import open_shape
-from rescore.decode.model_shape import ModelShape
+from rescore.decode.cost.cost_inputs import open_shape
+from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.neural import NeuralRescorer
-from rescore.decode.replays.neural import NeuralReplay
-from rescore.decode.replays.remembered import RememberedReplay
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay
+from rescore.decode.replay.drafters.remembered import RememberedReplay
 from rescore.decode.report.neural import BEAM, GREEDY, Neural
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.tokenizer import TextTokenizer
 

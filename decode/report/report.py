@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rescore.decode.cost_model import Roofline
-from rescore.decode.draft import Rescorer
-from rescore.decode.model_shape import ModelShape
-from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.bench.search_times import SearchTimes
+from rescore.decode.cost.cost_model import Roofline
+from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.run import DumpResult
+from rescore.decode.replay.split import Split
 from rescore.decode.report.browser import BrowserOptions, browser
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report, Section
@@ -34,9 +36,7 @@ from rescore.decode.report.sections import (
     weights,
 )
 from rescore.decode.report.sections import neural as neural_section
-from rescore.decode.run import DumpResult
-from rescore.decode.search_times import SearchTimes
-from rescore.decode.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rescore.decode.replay import ReplayDrafter
-from rescore.decode.split import Part
+from rescore.decode.replay.split import Part
+from rescore.decode.replay.worth import ReplayDrafter
 from rescore.lattice.dump import Dump
 
 ROWS = 1024  # lattices searched together

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checked import Array, ids, numbers, probabilities, shaped
-from .residual import residual
-from .sample import sample
-from .verdict import Verdict
+from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
+from rescore.decode.verify.residual import residual
+from rescore.decode.verify.sample import sample
+from rescore.decode.verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

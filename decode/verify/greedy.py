@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from rescore.decode.verify.checked import ids
+from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import ROOT, TokenTree
-
-from .checked import ids
-from .verdict import Verdict
 
 GUARANTEE = "the target's greedy output, token for token (equal arithmetic)"
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .chain import Chain, Law, longest, tests_and_draw
-from .checked import Array
-from .verdict import Verdict
+from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
+from rescore.decode.verify.checked import Array
+from rescore.decode.verify.verdict import Verdict
 
 GUARANTEE = (
     "the emitted tokens have the target's distribution if the rest of the block is decoded with the modified target "

@@ -1,7 +1,7 @@
 """Sample matching: the target draws its tokens as it would without a draft, and drafted ones that it draws are kept.
 
 When: temperature > 0 and drafts that are not samples of a known q: the best tree, the p best drafts, an n-gram's guess.
-Which draft was offered never changes the text: position j's number draws its token, as in `rescore.decode.sampling`.
+Which draft was offered never changes the text: position j's number draws its token, as in `rescore.decode.verify.sampling`.
 Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of multi-draft verification.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rescore.decode.verify.checked import Array, numbers, probabilities, shaped
+from rescore.decode.verify.greedy import follow
+from rescore.decode.verify.sample import sample
+from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import TokenTree
-
-from .checked import Array, numbers, probabilities, shaped
-from .greedy import follow
-from .sample import sample
-from .verdict import Verdict
 
 GUARANTEE = "the emitted tokens have the target's distribution, and are the same tokens whatever is drafted (equal arithmetic)"
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .checked import Array, ids, probabilities, shaped
-from .greedy_block import LARGEST
-from .residual import residual
-from .verdict import Verdict
+from rescore.decode.verify.checked import Array, ids, probabilities, shaped
+from rescore.decode.verify.greedy_block import LARGEST
+from rescore.decode.verify.residual import residual
+from rescore.decode.verify.verdict import Verdict
 
 Drafter = Callable[[tuple[int, ...]], Array]
 """Tokens since the block's start -> float [V], the law from which the block's drafter draws the next one."""

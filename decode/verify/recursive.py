@@ -18,12 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
+from rescore.decode.verify.residual import residual
+from rescore.decode.verify.sample import sample
+from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import ROOT, TokenTree
-
-from .checked import Array, ids, numbers, probabilities, shaped
-from .residual import residual
-from .sample import sample
-from .verdict import Verdict
 
 GUARANTEE = "the emitted tokens have the target's distribution"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .checked import Array
+from rescore.decode.verify.checked import Array
 
 
 def sample(weights: Array, uniform: Array | float) -> Array:

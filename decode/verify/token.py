@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .chain import Chain, Law, tests_and_draw
-from .checked import Array
-from .verdict import Verdict
+from rescore.decode.verify.chain import Chain, Law, tests_and_draw
+from rescore.decode.verify.checked import Array
+from rescore.decode.verify.verdict import Verdict
 
 GUARANTEE = "the emitted tokens have the target's distribution"
 

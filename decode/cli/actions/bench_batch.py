@@ -6,13 +6,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rescore.decode import bench_batch
-from rescore.decode.allocations.counter import Unavailable
-from rescore.decode.bench_batch import AGAIN, ALLOCATIONS, OVERHEAD
-from rescore.decode.bench_calls import CALLS
-from rescore.decode.bench_lattices import Lattices
-from rescore.decode.bench_report import BenchReport, Row, bench_machine
-from rescore.decode.bench_search import NATIVE, OURS, SLOTS, WIDTH
+from rescore.decode.bench import batch as bench_batch
+from rescore.decode.bench.allocations.counter import Unavailable
+from rescore.decode.bench.batch import AGAIN, ALLOCATIONS, OVERHEAD
+from rescore.decode.bench.calls import CALLS
+from rescore.decode.bench.lattices import Lattices
+from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.search import NATIVE, OURS, SLOTS, WIDTH
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import made_of, open_inputs
 from rescore.decode.cli.actions.bench_tables import Figure, Part, of_engines

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescore.decode.bench import Contender, bench
-from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.bench.decoding import Contender, bench
+from rescore.decode.bench.results import BenchReport, Row, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import Part
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.generate import Options
-from rescore.decode.prompts import read_prompts
-from rescore.decode.sampling import Sampling
-from rescore.decode.shaping import Shaping
-from rescore.decode.stopping import Stopping
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 
 SIZES = (16, 32, 64)  # of trees, beside auto

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.bench_lattices import Lattices, lattices_of, lattices_of_text
+from rescore.decode.bench.lattices import Lattices, lattices_of, lattices_of_text
 from rescore.decode.cli.actions import models
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import check_models
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram

@@ -6,8 +6,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rescore.decode import bench_lm
-from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.bench import lm as bench_lm
+from rescore.decode.bench.results import BenchReport, Row, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import text_of
 from rescore.decode.cli.actions.bench_tables import Figure, by_engine

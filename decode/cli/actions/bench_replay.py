@@ -6,15 +6,15 @@ import argparse
 
 import torch
 
-from rescore.decode.bench_replay import Rig, bench_replay, random_target, replayed_efficiency, ways
-from rescore.decode.bench_report import BenchReport, Row, bench_machine
+from rescore.decode.bench.replayed import Rig, bench_replay, random_target, replayed_efficiency, ways
+from rescore.decode.bench.results import BenchReport, Row, bench_machine
 from rescore.decode.cli.actions import bench_tables, models, output
 from rescore.decode.cli.actions.bench_tables import Part
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.model_shape import PRESETS
-from rescore.decode.replays.standard import ReplayOptions
+from rescore.decode.cost.model_shape import PRESETS
+from rescore.decode.replay.drafters.standard import ReplayOptions
 from rescore.lattice.dump import Dump
 
 PACKAGES = ("rescore", "torch", "transformers", "numpy")

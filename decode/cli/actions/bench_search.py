@@ -9,10 +9,13 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from rescore.decode import bench_equality, bench_search
-from rescore.decode.bench_lattices import Lattices
-from rescore.decode.bench_report import BenchReport, Row, bench_machine
-from rescore.decode.bench_search import (
+from rescore.decode.bench import equality as bench_equality
+from rescore.decode.bench import search as bench_search
+from rescore.decode.bench.lattices import Lattices
+from rescore.decode.bench.openfst.search import OPTIMISED, Unavailable, compile_search
+from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS
+from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.search import (
     ANCHOR,
     DISTINCT,
     HEADLINE,
@@ -29,8 +32,6 @@ from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import Source, made_of, open_inputs
 from rescore.decode.cli.actions.bench_tables import OF_ENGINES, Part, by_engine, of_engines, of_runs
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.openfst.search import OPTIMISED, Unavailable, compile_search
-from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS
 from rescore.lattice.dump import Dump
 
 JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from rescore.decode.bench_report import BenchReport, Row
+from rescore.decode.bench.results import BenchReport, Row
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.report.markdown import plain, row_of

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from rescore.decode import cost_inputs, paper_cost
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.arguments import Misuse, printable
-from rescore.decode.cost_model import (
+from rescore.decode.cost import cost_inputs, paper_cost
+from rescore.decode.cost.cost_model import (
     PLAIN,
     Clock,
     Forecast,
@@ -27,8 +27,8 @@ from rescore.decode.cost_model import (
     resident_bytes,
     stops_paying,
 )
-from rescore.decode.hardware import Accelerator, accelerator
-from rescore.decode.model_shape import ModelShape
+from rescore.decode.cost.hardware import Accelerator, accelerator
+from rescore.decode.cost.model_shape import ModelShape
 
 BATCHES = (1, 8, 64)
 EVERY_BATCH = range(1, 1025)

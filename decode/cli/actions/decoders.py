@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.dump_make import check_tokenizer
+from rescore.decode.loop.dump_make import check_tokenizer
+from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.prompt_text import PromptText
 from rescore.lm.tokenizer import TextTokenizer
 
 

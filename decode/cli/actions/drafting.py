@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.calibrated import CalibratedRescorer
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
-from rescore.decode.draft import Rescorer
-from rescore.decode.drafters.draft import Drafter
 from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.drawn import DrawnDrafter
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
-from rescore.decode.drafters.neural import NeuralDrafter
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.drafters.ngram import NGramDrafter
-from rescore.decode.layout import BatchLayout, TreeLayout
+from rescore.decode.drafters.width import AutoWidth
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.neural import NeuralRescorer
-from rescore.decode.settings import Settings
-from rescore.decode.width import AutoWidth
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.settings import Settings
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram

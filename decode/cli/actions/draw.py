@@ -10,8 +10,8 @@ from typing import Any
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft import Rescorer
-from rescore.decode.replay import accepted_of_drafts, visited_rows
+from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.block import Block
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree

@@ -7,10 +7,10 @@ import argparse
 from rescore.decode.cli.actions import dump_info, output
 from rescore.decode.cli.actions.decoders import open_decoder
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.continuations import ContinuationOptions
-from rescore.decode.dump_make import DumpSource, make_dump, provenance
-from rescore.decode.prompts import read_prompts
-from rescore.decode.sampling import Sampling
+from rescore.decode.loop.continuations import ContinuationOptions
+from rescore.decode.loop.dump_make import DumpSource, make_dump, provenance
+from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
 
 SAMPLING = {"temperature": 0.7, "top_p": 1.0, "seed": 1}

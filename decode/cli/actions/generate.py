@@ -18,13 +18,13 @@ from rescore.decode.cli.actions.drafting import Drafters, Drafting
 from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.generate import Chunk, Options, generate, stream
-from rescore.decode.layout import TreeLayout
-from rescore.decode.request import Request
-from rescore.decode.sampling import Sampling
-from rescore.decode.shaping import Shaping
-from rescore.decode.stopping import Stopping
-from rescore.decode.text_stream import TextStream
+from rescore.decode.loop.generate import Chunk, Options, generate, stream
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.request import Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.text_stream import TextStream
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 
 WARM_UP = 3  # tokens, before times are compared
 

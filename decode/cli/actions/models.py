@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import check_models
-from rescore.decode.settings import Settings
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.settings import Settings
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load

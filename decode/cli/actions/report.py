@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rescore.decode import cost_inputs
+from rescore.decode.bench.search_times import read_search
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.cost import chosen
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.cost_model import Clock, Roofline, Stopwatch
-from rescore.decode.draft import Rescorer
-from rescore.decode.replays.standard import ReplayOptions
-from rescore.decode.replays.tuned import is_tuned_on
+from rescore.decode.cost import cost_inputs
+from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.split import Split
 from rescore.decode.report.browser import BrowserOptions
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Report
@@ -25,10 +25,10 @@ from rescore.decode.report.neural import Neural
 from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, Sources, report
 from rescore.decode.report.sections.cost import CostOptions
-from rescore.decode.search_times import read_search
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune_trees import tune_trees
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_trees import tune_trees
+from rescore.decode.tuning.tuned_drafters import is_tuned_on
 from rescore.lattice.dump import Dump
 
 

@@ -9,16 +9,16 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from rescore.decode.bootstrap import RESAMPLES, Resampled
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
-from rescore.decode.draft_writer import SUFFIXES, DraftWriter
-from rescore.decode.replays.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
-from rescore.decode.replays.tuned import is_tuned_on, run_drafters
-from rescore.decode.run import DumpResult, Listener, mean_over_tasks, replay_dump
-from rescore.decode.settings import Settings
-from rescore.decode.split import Part, Split
+from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
+from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
+from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
+from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
+from rescore.decode.replay.split import Part, Split
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
 
 TIMED = {"paths": "parallel_rescored", "tree": f"tree_{max(TREE_SIZES)}"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.decode.request import Statistics
+from rescore.decode.loop.request import Statistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,14 @@ from rich.console import RenderableType
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
-from rescore.decode.draft import Rescorer
-from rescore.decode.model_file import ModelFile
-from rescore.decode.replays.standard import check_models
-from rescore.decode.settings import Settings
-from rescore.decode.split import Split
-from rescore.decode.tune import Tuned, tune
-from rescore.decode.tune_paths import ScalarTuning
-from rescore.decode.tune_report import evaluate, heldout_json, tuned_values
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune import Tuned, tune
+from rescore.decode.tuning.tune_paths import ScalarTuning
+from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TextIO
 
 from rescore.decode.cli.arguments import printable
-from rescore.decode.generate import Chunk
-from rescore.decode.text_stream import Piece, TextStream
+from rescore.decode.loop.generate import Chunk
+from rescore.decode.loop.text_stream import Piece, TextStream
 
 SHADES = ("\x1b[36m", "\x1b[32m")  # runs of accepted tokens in turn; certain tokens are plain
 PLAIN = "\x1b[0m"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rescore.decode.analyses.acceptance import Acceptance
+from rescore.decode.replay.analyses.acceptance import Acceptance
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 

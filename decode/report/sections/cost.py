@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rescore.decode.cost_model import (
+from rescore.decode.cost.cost_model import (
     PLAIN,
     Clock,
     Forecast,
@@ -17,12 +17,12 @@ from rescore.decode.cost_model import (
     forecast,
     per_token,
 )
-from rescore.decode.model_shape import ModelShape
+from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.replay.run import ORACLE
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
 from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.neural import BEAM, GREEDY
-from rescore.decode.run import ORACLE
 
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot

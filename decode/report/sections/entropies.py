@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rescore.decode.analyses.entropies import Entropies, TaskEntropies
+from rescore.decode.replay.analyses.entropies import Entropies, TaskEntropies
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rescore.decode.paper_latency import TABLE_12_MS, TABLE_13_MS, Cell
+from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, Cell
+from rescore.decode.bench.search_times import SearchTimes, Times
 from rescore.decode.report import content, numbers
 from rescore.decode.report.content import Facts, Section, Table
-from rescore.decode.search_times import SearchTimes, Times
 
 
 def section(times: SearchTimes, name: str) -> Section:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescore.decode.analyses.lost_tokens import CAUSES, LostTokens
+from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 

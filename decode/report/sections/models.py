@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rescore.decode.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 

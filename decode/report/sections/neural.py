@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rescore.decode.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.bootstrap import Difference, Resampled
+from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.bootstrap import Difference, Resampled
+from rescore.decode.replay.run import DumpResult
 from rescore.decode.report import families, numbers
 from rescore.decode.report.content import Cell, Section, Table
 from rescore.decode.report.neural import BEAM, GREEDY, Neural, milliseconds
-from rescore.decode.run import DumpResult
 
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.analyses.recall import Recall, TaskRecall
+from rescore.decode.replay.analyses.recall import Recall, TaskRecall
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
 

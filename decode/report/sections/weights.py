@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rescore.decode.analyses.weights import Weights
+from rescore.decode.replay.analyses.weights import Weights
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table, View

@@ -1,0 +1,68 @@
+"""The calls that benchmarks time and whose allocations they count: drafts of a batch of lattices, public and native."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import _core
+from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
+from rescore.lattice.sausage import Sausage
+
+NDArrays = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One question to a batch of lattices [B, T, K] with histories [B, N - 1].
+
+    public  through `Rescorer`, which checks arrays
+    again   the same into the arrays of an earlier answer: gives a call without arguments
+    native  to the core alone, with what `native_arguments` gave
+    public and native return the answer's arrays, in one order
+    """
+
+    public: Callable[[Rescorer, Sausage, NDArray[np.int32]], NDArrays]
+    again: Callable[[Rescorer, Sausage, NDArray[np.int32]], Callable[[], object]]
+    native: Callable[..., NDArrays]
+
+
+def native_arguments(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> tuple[Any, ...]:
+    """What the core is called with."""
+    cores = [model.core for model in rescorer.models]
+    return cores, histories, batch.ids, batch.cost, alpha_of_slots(rescorer.alpha, batch.slots)
+
+
+def paths_call(p: int) -> Call:
+    def public(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> NDArrays:
+        found = rescorer.paths(batch, histories, p)
+        return found.tokens, found.cost, found.count
+
+    def again(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> Callable[[], object]:
+        return partial(rescorer.paths, batch, histories, p, out=rescorer.paths(batch, histories, p))
+
+    def native(*arguments: Any, threads: int = 1) -> NDArrays:
+        return _core.best_paths(*arguments, paths=p, threads=threads)
+
+    return Call(public=public, again=again, native=native)
+
+
+def tree_call(nodes: int) -> Call:
+    def public(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> NDArrays:
+        return rescorer.trees(batch, histories, nodes).columns
+
+    def again(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> Callable[[], object]:
+        return partial(rescorer.trees, batch, histories, nodes, out=rescorer.trees(batch, histories, nodes))
+
+    def native(*arguments: Any, threads: int = 1) -> NDArrays:
+        return _core.best_tree(*arguments, nodes=nodes, threads=threads)
+
+    return Call(public=public, again=again, native=native)
+
+
+CALLS = {"paths, p = 16": paths_call(16), "tree of 16": tree_call(16), "tree of 64": tree_call(64)}

@@ -1,0 +1,118 @@
+"""What a language model costs to open, to hold and to read: ours beside KenLM and OpenFst, each in a process of its own, scores compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.bench.openfst.const_fst import write_const
+from rescore.decode.bench.openfst.python_search import read_model
+from rescore.decode.bench.results import Row
+from rescore.decode.bench.search import Disagreement
+from rescore.lm.arpa import write_arpa
+from rescore.lm.ngram import NGram
+
+OURS = "ours"
+GROUP = "one model"
+KENLM_ARPA, KENLM_PROBING, KENLM_TRIE = "KenLM, probing, from ARPA", "KenLM, probing, binary", "KenLM, trie, binary"
+CONST, VECTOR = "OpenFst, ConstFst", "OpenFst, VectorFst"
+TOLERANCE = 1e-4  # nats
+LEAST = 2000  # tokens of a text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """An engine of `bench_lm_process.ENGINES` and the file that it opens."""
+
+    name: str
+    engine: str
+    file: Path
+
+
+def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: list[str]) -> Iterator[Peer]:
+    """Ours, and the same model in the file of every peer that is installed; the others' names and why go to `left_out`."""
+    ours = lm
+    if lm.suffix != ".ngram":
+        ours = folder / "model.ngram"
+        model.save(ours)
+    yield Peer(name=OURS, engine="ours", file=ours)
+    if "kenlm" in without:
+        left_out.append("KenLM: as asked")
+    elif importlib.util.find_spec("kenlm") is None:
+        left_out.append("KenLM: not installed (pip install kenlm)")
+    else:
+        arpa = folder / "model.arpa"
+        write_arpa(model, arpa, words="ids")
+        yield Peer(name=KENLM_ARPA, engine="kenlm", file=arpa)
+        yield from _binaries(arpa, folder, left_out)
+    if "openfst" in without or importlib.util.find_spec("pywrapfst") is None:
+        left_out.append("OpenFst: as asked" if "openfst" in without else "OpenFst: not installed (pip install pynini)")
+        return
+    write_const(folder / "const.fst", model)
+    yield Peer(name=CONST, engine="openfst", file=folder / "const.fst")
+    read_model(folder / "const.fst").write(str(folder / "vector.fst"))
+    yield Peer(name=VECTOR, engine="openfst", file=folder / "vector.fst")
+
+
+def _binaries(arpa: Path, folder: Path, left_out: list[str]) -> Iterator[Peer]:
+    program = shutil.which("build_binary")
+    if program is None:
+        left_out.append("KenLM's binary files: no build_binary on the path (build KenLM from its sources)")
+        return
+    for name, kind in ((KENLM_PROBING, "probing"), (KENLM_TRIE, "trie")):
+        file = folder / f"model.{kind}"
+        done = subprocess.run([program, kind, str(arpa), str(file)], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{program} {kind} failed:\n{done.stderr}")
+        yield Peer(name=name, engine="kenlm", file=file)
+
+
+def bench_lm(model: NGram, found: Iterator[Peer], tokens: NDArray[np.int32], folder: Path, *, rounds: int, advance: Callable[[str], None] = lambda name: None) -> Row:
+    """The row of all engines. Disagreement unless every one that scores gives our costs to 1e-4 nats.
+
+    Of each: `open_ms`; `opened_mib`, `read_mib`: by how much the process grew when it opened the model, and when it had scored the text;
+    `file_mib`; `bytes_per_ngram` of the file, of the memory where all of it is read (KenLM's from ARPA, OpenFst's); microseconds of
+    the thread, median and 99th percentile over calls of 1,000: `walk_us` for a token of the text, `random_us` for a
+    whole n-gram at a random place of it, scored from the empty context, `start_us` for the state of a history. `times_ours`: of `walk_us`.
+    """
+    text, engines, costs = folder / "text.npy", {}, {}
+    np.save(text, tokens)
+    ngrams = sum(model.info()["ngrams"])
+    for peer in found:
+        advance(peer.name)
+        own = measure(peer, text, rounds)
+        size = peer.file.stat().st_size
+        held = own["opened_mib"] * 2**20 if peer.file.suffix in (".arpa", ".fst") else size
+        engines[peer.name] = {"file_mib": size / 2**20, "bytes_per_ngram": held / ngrams, **own}
+        if theirs := engines[peer.name].pop("costs", None):
+            costs[peer.name] = np.array(theirs)
+    for name, theirs in costs.items():
+        check_costs(name, costs[OURS], theirs)
+        if name != OURS:
+            engines[name]["times_ours"] = engines[name]["walk_us"] / engines[OURS]["walk_us"]
+    return Row(group=GROUP, case={"ngrams": ngrams, "tokens": len(tokens)}, engines=engines)
+
+
+def measure(peer: Peer, text: Path, rounds: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "rescore.decode.bench.lm_process", peer.engine, str(peer.file), str(text), str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def check_costs(name: str, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> None:
+    apart = np.abs(ours - theirs)
+    if len(ours) != len(theirs) or apart.max() > TOLERANCE:
+        place = int(apart.argmax())
+        raise Disagreement(f"{name} and ours disagree on token {place} of the text: {theirs[place]} and {ours[place]} nats")

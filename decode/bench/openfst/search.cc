@@ -1,0 +1,245 @@
+// The p best strings of lattices composed with an n-gram model, by OpenFst 1.7.9 (Debian: libfst-dev): what the
+// native core is compared with, in answers (tests/test_openfst.py) and in time (decode/bench/search.py).
+//
+//   openfst_search MODEL.fst MODE PATHS ROUNDS < lattices > answers
+//
+// MODEL.fst   an acceptor, labels token id + 1, backoff arcs under label 0, costs already scaled
+// MODE        phi       backoff arcs are failure arcs (PhiMatcher): exact
+//             epsilon   backoff arcs are epsilons; the p best paths, whose strings repeat
+//             unique    backoff arcs are epsilons; the p best distinct strings (RmEpsilon, then unique)
+// ROUNDS      how often each lattice is searched; the least time is printed
+//
+// A lattice is a line "STATE SLOTS", STATE being the model state of its history, and then a line for each slot,
+// "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS" and then a line for each path,
+// "COST LABEL LABEL ...". The time is the thread's for composition and search alone: building the lattice's FST and reading
+// the strings off the result are not in it.
+//
+// Under failure semantics a state reads a token in one way: by its own arc, or else by its failure arc. The lattice
+// is deterministic, so the composition is, each string has one path, and the p best paths are the p best distinct
+// strings: `unique`, which determinizes, would only cost time.
+//
+// The macros below are the settings of the exact search: what they are by default is what was found to be quickest, and
+// `rescore bench search --peer-settings` times the others.
+#include <fst/arcsort.h>
+#include <fst/compose.h>
+#include <fst/const-fst.h>
+#include <fst/rmepsilon.h>
+#include <fst/shortest-path.h>
+#include <fst/vector-fst.h>
+#include <malloc.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#ifndef MODEL
+#define MODEL ConstFst
+#endif
+#ifndef LATTICE
+#define LATTICE ConstFst
+#endif
+#ifndef COLLECT_GARBAGE
+#define COLLECT_GARBAGE false
+#endif
+#ifndef SORT_LATTICE
+#define SORT_LATTICE true
+#endif
+#ifndef EAGER
+#define EAGER false
+#endif
+#ifndef QUEUE
+#define QUEUE FifoQueue
+#endif
+
+namespace {
+
+using fst::StdArc;
+using Label = StdArc::Label;
+using StateId = StdArc::StateId;
+using Weight = StdArc::Weight;
+using Model = fst::MODEL<StdArc>;
+using Lattice = fst::LATTICE<StdArc>;
+using Result = fst::VectorFst<StdArc>;
+
+// A model that starts where a lattice's history ends. An FST has one start state; this one shares its arrays
+// and answers Start() with a number, so that moving it costs nothing.
+class Anchored : public Model {
+ public:
+  explicit Anchored(const Model& model) : Model(model), start_(model.Start()) {}
+  void SetStart(StateId start) { start_ = start; }
+  StateId Start() const override { return start_; }
+  Anchored* Copy(bool safe = false) const override { return new Anchored(*this); }
+
+ private:
+  StateId start_;
+};
+
+struct Problem {
+  StateId start;
+  Lattice lattice;
+};
+
+[[noreturn]] void Fail(const std::string& message) {
+  std::cerr << "openfst_search: " << message << "\n";
+  std::exit(1);
+}
+
+std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
+  std::vector<Problem> problems;
+  StateId start;
+  for (int slots; in >> start >> slots;) {
+    if (start < 0 || start >= states) Fail("expected a state below " + std::to_string(states) + ", got " + std::to_string(start));
+    fst::VectorFst<StdArc> lattice;
+    lattice.SetStart(lattice.AddState());
+    for (int t = 0; t < slots; ++t) {
+      lattice.AddState();
+      int count = 0;
+      in >> count;
+      for (int i = 0; i < count; ++i) {
+        Label label = 0;
+        float cost = 0;
+        in >> label >> cost;
+        if (!in || label < 1) Fail("lattice " + std::to_string(problems.size()) + ": expected labels from 1 up, each with a cost");
+        lattice.AddArc(t, StdArc(label, label, cost, t + 1));
+      }
+    }
+    lattice.SetFinal(slots, Weight::One());
+    if (SORT_LATTICE) fst::ArcSort(&lattice, fst::ILabelCompare<StdArc>());  // neighbouring look-ups share cache lines
+    problems.push_back({start, Lattice(lattice)});
+  }
+  return problems;
+}
+
+// With its arcs sorted; as it is where the file says that they are.
+Model Sorted(const fst::Fst<StdArc>& source) {
+  const auto* ready = dynamic_cast<const Model*>(&source);
+  if (ready && ready->Properties(fst::kILabelSorted, false)) return *ready;
+  fst::VectorFst<StdArc> model(source);
+  fst::ArcSort(&model, fst::ILabelCompare<StdArc>());
+  return Model(model);
+}
+
+// The lattice composed with the model, its states made when they are visited. `matcher` looks the lattice's labels up
+// in the model; owned by the result. Only the model has epsilons, so no filter is needed to keep paths from repeating.
+template <class ModelMatcher>
+fst::ComposeFst<StdArc> Compose(const Lattice& lattice, const Model& model, ModelMatcher* matcher) {
+  using LatticeMatcher = fst::SortedMatcher<Lattice>;
+  using Filter = fst::TrivialComposeFilter<LatticeMatcher, ModelMatcher>;
+  fst::ComposeFstImplOptions<LatticeMatcher, ModelMatcher, Filter> options;
+  options.gc = COLLECT_GARBAGE;
+  options.matcher1 = new LatticeMatcher(&lattice, fst::MATCH_NONE);
+  options.matcher2 = matcher;
+  return fst::ComposeFst<StdArc>(lattice, model, options);
+}
+
+template <class Queue>
+Queue MakeQueue(const fst::Fst<StdArc>& whole, const std::vector<Weight>* distance) {
+  if constexpr (std::is_default_constructible_v<Queue>) {
+    return Queue();
+  } else {
+    return Queue(whole, distance, fst::AnyArcFilter<StdArc>());  // AutoQueue: of the FST's own shape
+  }
+}
+
+void SearchPhi(const Lattice& lattice, const Model& model, int paths, Result* result) {
+  using Matcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
+  const auto composed = Compose(lattice, model, new Matcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER));
+  // All paths to a state are equally long, so a first-in-first-out queue relaxes each state once and spares the
+  // depth-first search with which the default queue finds an order.
+  using AnyArc = fst::AnyArcFilter<StdArc>;
+  using Queue = fst::QUEUE<StateId>;
+  std::vector<Weight> distance;
+  const auto search = [&](const fst::Fst<StdArc>& whole) {
+    Queue queue = MakeQueue<Queue>(whole, &distance);
+    fst::ShortestPath(whole, result, &distance, fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
+  };
+  if (EAGER) return search(Result(composed));
+  search(composed);
+}
+
+void SearchEpsilon(const Lattice& lattice, const Model& model, bool unique, int paths, Result* result) {
+  const auto composed = Compose(lattice, model, new fst::SortedMatcher<Model>(&model, fst::MATCH_INPUT));
+  if (!unique) return fst::ShortestPath(composed, result, paths);
+  Result whole(composed);
+  fst::RmEpsilon(&whole);
+  fst::ShortestPath(whole, result, paths, true);
+}
+
+struct Path {
+  float cost;
+  std::vector<Label> labels;
+};
+
+// The paths of a result: from its start state, one linear chain for each.
+std::vector<Path> Read(const Result& result) {
+  std::vector<Path> paths;
+  if (result.Start() == fst::kNoStateId) return paths;
+  for (fst::ArcIterator<Result> first(result, result.Start()); !first.Done(); first.Next()) {
+    Path path{0, {}};
+    StateId state = result.Start();
+    for (const StdArc* arc = &first.Value(); arc;) {
+      path.cost += arc->weight.Value();
+      if (arc->ilabel) path.labels.push_back(arc->ilabel);
+      state = arc->nextstate;
+      arc = result.NumArcs(state) ? &fst::ArcIterator<Result>(result, state).Value() : nullptr;
+    }
+    path.cost += result.Final(state).Value();
+    paths.push_back(path);
+  }
+  std::stable_sort(paths.begin(), paths.end(), [](const Path& a, const Path& b) { return a.cost < b.cost; });
+  return paths;
+}
+
+// Of this thread alone, so that other programs do not count.
+double ThreadMicroseconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // keep what is freed between lattices
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  if (argc != 5) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS < lattices");
+  const std::string mode = argv[2];
+  const int count = std::atoi(argv[3]), rounds = std::atoi(argv[4]);
+  if ((mode != "phi" && mode != "epsilon" && mode != "unique") || count < 1 || rounds < 1) Fail("expected phi, epsilon or unique, and numbers of at least 1");
+  const std::unique_ptr<fst::Fst<StdArc>> source(fst::Fst<StdArc>::Read(argv[1]));
+  if (!source) Fail(std::string(argv[1]) + ": not an OpenFst file of standard arcs");
+  Anchored model(Sorted(*source));
+  const std::vector<Problem> problems = ReadProblems(std::cin, fst::CountStates(model));
+
+  std::vector<double> least(problems.size(), std::numeric_limits<double>::infinity());
+  std::vector<std::vector<Path>> answers(problems.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < problems.size(); ++i) {
+      model.SetStart(problems[i].start);
+      Result result;
+      const double began = ThreadMicroseconds();
+      if (mode == "phi") {
+        SearchPhi(problems[i].lattice, model, count, &result);
+      } else {
+        SearchEpsilon(problems[i].lattice, model, mode == "unique", count, &result);
+      }
+      least[i] = std::min(least[i], ThreadMicroseconds() - began);
+      if (round == 0) answers[i] = Read(result);
+    }
+  }
+  std::cout.precision(std::numeric_limits<float>::max_digits10);
+  for (size_t i = 0; i < problems.size(); ++i) {
+    std::cout << answers[i].size() << " " << least[i] << "\n";
+    for (const Path& path : answers[i]) {
+      std::cout << path.cost;
+      for (const Label label : path.labels) std::cout << " " << label;
+      std::cout << "\n";
+    }
+  }
+}

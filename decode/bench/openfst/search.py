@@ -1,0 +1,129 @@
+"""OpenFst's own answers to the search for the p best drafts, through the program `search.cc`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.drafts import Drafts
+from rescore.lattice.sausage import Sausage
+
+SOURCE = Path(__file__).with_suffix(".cc")
+HEADER = Path("/usr/include/fst/fstlib.h")
+OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
+# Of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them: PhiMatcher has none, and with
+# backoff every state reads every token, so that looking ahead could cut nothing off.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "as timed": OPTIMISED,
+    "model a VectorFst": (*OPTIMISED, "-DMODEL=VectorFst"),
+    "lattice a VectorFst": (*OPTIMISED, "-DLATTICE=VectorFst"),
+    "cache with garbage collection": (*OPTIMISED, "-DCOLLECT_GARBAGE=true"),
+    "lattice's arcs by rank": (*OPTIMISED, "-DSORT_LATTICE=false"),
+    "whole composition first": (*OPTIMISED, "-DEAGER=true"),
+    "queue chosen by OpenFst": (*OPTIMISED, "-DQUEUE=AutoQueue"),
+    "-O3, no -march=native": ("-O3", "-DNDEBUG"),
+    "-O2 -march=native": ("-O2", "-march=native", "-DNDEBUG"),
+}
+TOLERANCE = 1e-4  # nats
+
+
+class Unavailable(RuntimeError):
+    """There is no compiler or no OpenFst here; the message says which and what to install."""
+
+
+# A path's cost in nats and its tokens.
+String = tuple[float, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """strings: for each lattice its paths, cheapest first; microseconds float64 [B], least of the rounds."""
+
+    strings: list[list[String]]
+    microseconds: NDArray[np.float64]
+
+
+def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
+    """`program`, compiled from `search.cc`; Unavailable if that cannot be done here."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise Unavailable("no g++ on the path; install g++")
+    if not HEADER.exists():
+        raise Unavailable(f"no {HEADER}; install OpenFst (Debian: libfst-dev)")
+    command = [compiler, "-std=c++17", "-w", *options, str(SOURCE), "-o", str(program), "-lfst", "-lpthread", "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return program
+
+
+def strings_of(drafts: Drafts, lattice: int) -> list[String]:
+    """Our own answer for one lattice of a batch, in the form of `Answers.strings`."""
+    count = int(drafts.count[lattice])
+    tokens = drafts.tokens[lattice, :count].tolist()
+    return [(cost, tuple(t for t in row if t >= 0)) for cost, row in zip(drafts.cost[lattice, :count].tolist(), tokens)]
+
+
+def disagreement(ours: list[String], theirs: list[String], tolerance: float = TOLERANCE) -> str:
+    """What differs between two answers to one search; empty if nothing does.
+
+    Costs are compared place by place. A string may be missing on one side only if it is tied with the last one, since
+    OpenFst adds costs as float32 and breaks ties as it likes.
+    """
+    if len(ours) != len(theirs):
+        return f"{len(ours)} strings against {len(theirs)}"
+    for place, ((mine, _), (other, _)) in enumerate(zip(ours, theirs)):
+        if abs(mine - other) > tolerance:
+            return f"string {place}: cost {mine} against {other}"
+    known, found = ({tokens: cost for cost, tokens in answer} for answer in (ours, theirs))
+    if len(known) < len(ours) or len(found) < len(theirs):
+        return "a string occurs twice"
+    for tokens in known.keys() | found.keys():
+        mine, other = (side.get(tokens, ours[-1][0]) for side in (known, found))
+        if abs(mine - other) > tolerance:
+            return f"string {tokens}: cost {known.get(tokens)} against {found.get(tokens)}"
+    return ""
+
+
+def run_search(
+    program: Path, model: Path, sausage: Sausage, states: NDArray[np.uint32], *, mode: str, paths: int, rounds: int = 1
+) -> Answers:
+    """The answers for a batch of lattices [B, T, K] from the model states [B] of their histories.
+
+    model  an FST file as `write_const` makes it, with epsilon backoff arcs and costs already multiplied by alpha
+    mode   "phi", "epsilon" or "unique"; the program says what they are
+    """
+    done = subprocess.run(
+        [str(program), str(model), mode, str(paths), str(rounds)],
+        input=_problems(sausage, states), capture_output=True, text=True,
+    )
+    if done.returncode != 0 or done.stderr:
+        raise RuntimeError(f"{program} exited {done.returncode}: {done.stderr.strip()}")
+    return _answers(done.stdout.splitlines())
+
+
+def _problems(sausage: Sausage, states: NDArray[np.uint32]) -> str:
+    lines = []
+    for ids, cost, length, state in zip(sausage.ids, sausage.cost, sausage.lengths.tolist(), states.tolist()):
+        lines.append(f"{state} {length}")
+        for slot_ids, slot_cost in zip(ids[:length].tolist(), cost[:length].tolist()):
+            arcs = [f"{token + 1} {c!r}" for token, c in zip(slot_ids, slot_cost) if token >= 0]
+            lines.append(" ".join([str(len(arcs)), *arcs]))
+    return "\n".join(lines) + "\n"
+
+
+def _answers(lines: list[str]) -> Answers:
+    strings, microseconds = [], []
+    rows = iter(lines)
+    for line in rows:
+        count, took = line.split()
+        microseconds.append(float(took))
+        paths = [next(rows).split() for _ in range(int(count))]
+        strings.append([(float(cost), tuple(int(label) - 1 for label in labels)) for cost, *labels in paths])
+    return Answers(strings=strings, microseconds=np.array(microseconds))

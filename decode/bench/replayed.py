@@ -1,0 +1,272 @@
+"""Decoding at the size of a model that is not at hand: times of random weights, acceptance replayed from a dump.
+
+How long a pass takes depends on a model's shape and not on what it has learnt, and how many tokens it brings is in the
+dump. So both are known exactly, each by itself; what is not known is whether a model of that shape would have heads as good, or
+as bad, as the dump's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescore.decode.cost.model_shape import ModelShape
+from rescore.decode.drafters.lattice import Slots
+from rescore.decode.loop.drafted_pass import DraftedPass
+from rescore.decode.models.block import Block
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.target import Target
+from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
+from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
+from rescore.lattice.tree import TokenTree
+
+SAMPLE = 64  # lattices that searches are timed on
+
+
+def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
+    """A causal language model of this shape with random weights. ValueError without transformers."""
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        raise ValueError("random weights of a shape need the package transformers: pip install rescore[transformers]") from None
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+    config = LlamaConfig(
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.hidden,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.tied,
+        max_position_embeddings=1 << 16,
+    )
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with device:
+            return CausalLMTarget(LlamaForCausalLM(config).eval())
+    finally:
+        torch.set_default_dtype(before)
+
+
+Search = Callable[[TensorSausage, Tensor], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
+
+    search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads: whether it needs
+    lattices of heads. tree: rescorer and nodes of drafts that need nothing of the host
+    """
+
+    name: str
+    replayed: str | None
+    rows: int
+    width: int
+    search: Search | None
+    heads: bool = True
+    tree: tuple[Rescorer, int] | None = None
+
+
+def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way]:
+    """Plain decoding, then every drafter of a replay that a pass can verify."""
+    slots, alone, p = dump.header.heads - 1, Rescorer(threads=rescorer.threads), options.paths
+    yield Way(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
+    yield Way(name="base", replayed="base", rows=1, width=1 + slots, search=None)
+    if rescorer.models:
+        yield Way(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
+    yield Way(name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p))
+    yield Way(name=f"parallel {p}, tree", replayed="parallel_rescored", rows=1, width=1 + merged_size(dump, rescorer, p), search=_paths(rescorer, p))
+    for n in TREE_SIZES:
+        if rescorer.models:
+            yield Way(name=f"tree {n}", replayed=f"tree_{n}", rows=1, width=1 + n, search=_trees(rescorer, n), tree=(rescorer, n))
+        yield Way(name=f"tree {n}, heads alone", replayed=f"tree_base_{n}", rows=1, width=1 + n, search=_trees(alone, n), tree=(alone, n))
+    for n in MODEL_SIZES if rescorer.models else ():
+        yield Way(name=f"ngram {n}", replayed=f"lm_alone_{n}", rows=1, width=1 + n, search=_alone(rescorer, slots, n), heads=False)
+
+
+def _paths(rescorer: Rescorer, p: int) -> Search:
+    return lambda sausages, histories: rescorer.paths(sausages, histories, p)
+
+
+def _trees(rescorer: Rescorer, n: int) -> Search:
+    return lambda sausages, histories: rescorer.trees(sausages, histories, n)
+
+
+def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
+    return lambda sausages, histories: propose_trees(rescorer.models[0], histories.cpu().numpy(), slots=slots, n=n, threads=rescorer.threads)
+
+
+def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
+    """Nodes of p drafts merged by prefix, the mean of some lattices."""
+    sausages, histories = lattices(dump, rescorer, SAMPLE)
+    drafts = rescorer.paths(sausages, histories, p)
+    return round(np.mean([TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b]]).size for b in range(len(drafts.count))]))
+
+
+def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
+    """Lattices [count, T, K] from all over the dump's first block, and their histories."""
+    block = next(dump.blocks())
+    rows = np.linspace(0, block.rows - 1, count).astype(np.int64)
+    sausages = block.sausages()
+    return Sausage(ids=sausages.ids[rows], cost=sausages.cost[rows]), block.histories(rows, max(1, rescorer.context))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replayed(Slots):
+    """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that a model knows."""
+
+    lattices: TensorSausage
+
+    def tensors(self, logits: Tensor) -> TensorSausage:
+        Slots.tensors(self, logits)
+        return self.lattices
+
+
+class Rig:
+    """A target of some shape with heads as Medusa's, all weights random, and a stopwatch."""
+
+    def __init__(self, target: Target, *, width: int, dtype: torch.dtype, slots: int, top_k: int, length: int, repeats: int):
+        self.target, self.length, self.repeats, self.width = target, length, repeats, width
+        self._heads = MedusaHeads(heads=slots, width=width, output=target.logits).to(target.device, dtype)
+        self._slots = Slots(heads=self._heads, top_k=top_k)
+        self._dtype = dtype
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """The median; the first call does not count."""
+        times = []
+        for _ in range(1 + self.repeats):
+            self._wait()
+            began = time.perf_counter()
+            call()
+            self._wait()
+            times.append(time.perf_counter() - began)
+        return statistics.median(times[1:])
+
+    @torch.inference_mode()
+    def passes(self, rows: int, width: int) -> dict[str, float]:
+        """Seconds of a pass behind `length` tokens: `eager`, and on CUDA, where it can be captured, as a `graph`, in which nothing waits for Python."""
+        cache, block = self._filled(rows, width), self._block(rows, self.length, width)
+        return self._both_ways(lambda: self.target.logits(self.target.read(block, cache)).argmax(dim=-1))
+
+    @torch.inference_mode()
+    def drafted_passes(self, rescorer: Rescorer, nodes: int, lattices: TensorSausage, histories: Tensor) -> dict[str, float]:
+        """Seconds of passes that make their own drafts, trees of so many nodes in lattices [b, T, K] behind histories [b, m], as `passes`."""
+        rows, width, device = len(histories), 1 + nodes, self.target.device
+        cache, hidden = self._filled(rows, width), self._hidden(rows)
+        slots = _Replayed(heads=self._heads, top_k=self._slots.top_k, lattices=lattices)
+        step = DraftedPass(target=self.target, slots=slots, rescorer=rescorer, nodes=nodes)
+        start = torch.full((rows,), self.length, device=device)
+        return self._both_ways(lambda: step(hidden, histories, start, self.length + width, cache))
+
+    @torch.inference_mode()
+    def lattice(self, rows: int) -> float:
+        """Seconds from hidden states to lattices."""
+        hidden = self._hidden(rows)
+        return self.seconds(lambda: self._slots.tensors(self._heads.of_hidden(hidden)))
+
+    def _both_ways(self, call: Callable[[], Tensor]) -> dict[str, float]:
+        found = {"eager": self.seconds(call)}
+        replay = _captured(call) if self.target.device.type == "cuda" else None
+        return found if replay is None else {**found, "graph": self.seconds(replay)}
+
+    def _filled(self, rows: int, width: int) -> Any:
+        """A cache with numbers for `length` tokens of each row, drawn and not read, which takes longer than all passes; and room for a pass."""
+        cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
+        self.target.read(self._block(rows, self.length - 1, 1), cache)  # which makes its tensors
+        for store in (*cache.keys, *cache.values):
+            store.normal_()
+        return cache
+
+    def _hidden(self, rows: int) -> Tensor:
+        return torch.randn(rows, self.width, device=self.target.device).to(self._dtype)
+
+    def _block(self, rows: int, start: int, width: int) -> Block:
+        return Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, self.target.device)
+
+    def _wait(self) -> None:
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+
+
+def _captured(call: Callable[[], Tensor]) -> Callable[[], None] | None:
+    """The call as a CUDA graph, whose shapes and addresses are fixed; None of a model that asks the device for values on its way."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return None
+    return graph.replay
+
+
+def bench_replay(
+    dump: Dump, rescorer: Rescorer, rig: Rig, options: ReplayOptions, *, batch: int, efficiency: dict[str, float], advance: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """For every way to draft: tokens a pass (replayed), seconds of its parts (measured), and what follows from them.
+
+    Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of the parts.
+
+    batch: texts at once, as if each had the dump's acceptance. efficiency: of `replayed_efficiency`.
+    """
+    lattice = rig.lattice(batch)
+    rows: list[dict[str, Any]] = []
+    samples = list(_samples(*lattices(dump, rescorer, SAMPLE), batch, rig.target.device))
+    for way in ways(dump, rescorer, options):
+        passes = rig.passes(way.rows * batch, way.width)
+        steps = rig.drafted_passes(*way.tree, *samples[0]) if way.tree else {}
+        search = 0.0 if way.search is None else statistics.median(rig.seconds(partial(way.search, *sample)) for sample in samples)
+        drafting = lattice * way.heads + search
+        per_pass = efficiency[way.replayed] if way.replayed else 1.0
+        best = min(passes.values())
+        whole = steps.get("graph", drafting + best)
+        rows.append({
+            "drafter": way.name,
+            "batch": batch,
+            "tokens_per_pass": per_pass,
+            "verified": (way.width - 1) * way.rows,
+            "pass_ms": {name: 1e3 * value for name, value in passes.items()},
+            "step_ms": {name: 1e3 * value for name, value in steps.items()},
+            "lattice_ms": 1e3 * lattice * way.heads,
+            "search_ms": 1e3 * search,
+            "drafting_share": 1 - best / whole,
+            "tokens_per_s": batch * per_pass / whole,
+        })
+        advance()
+    plain = rows[0]["tokens_per_s"]
+    return [{**row, "times_plain": row["tokens_per_s"] / plain} for row in rows]
+
+
+def _samples(sausages: Sausage, histories: np.ndarray, batch: int, device: torch.device) -> Iterator[tuple[TensorSausage, Tensor]]:
+    """The lattices, `batch` at a time, on a device."""
+    for start in range(0, SAMPLE, batch):
+        part = np.arange(start, start + batch) % SAMPLE
+        yield TensorSausage.of(sausages[part], device), torch.from_numpy(np.ascontiguousarray(histories[part])).to(device)
+
+
+def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:
+    """Tokens a pass of every drafter, the mean over the dump's tasks."""
+    result = replay_dump(dump, standard_drafters(dump, rescorer, options))
+    return mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency")

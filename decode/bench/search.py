@@ -1,0 +1,222 @@
+"""How long a search takes, ours beside OpenFst on the same lattices in one run; engines of one kind must agree, or nothing counts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.bench.calls import native_arguments, paths_call, tree_call
+from rescore.decode.bench.clock import figures, least_times
+from rescore.decode.bench.lattices import Lattices
+from rescore.decode.bench.openfst import python_search
+from rescore.decode.bench.openfst.const_fst import write_const
+from rescore.decode.bench.openfst.search import String, disagreement, run_search, strings_of
+from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
+from rescore.decode.bench.results import Row
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lm.ngram import NGram
+
+OURS, NATIVE, ANCHOR = "ours", "ours, native call", "C++ OpenFst, PhiMatcher"
+OURS_EPSILON, REPEATING, DISTINCT, PYTHON = "ours, epsilon", "C++ OpenFst, epsilon, strings repeat", "C++ OpenFst, epsilon, distinct", "pywrapfst, epsilon"
+PEERS = {ANCHOR: OURS, REPEATING: OURS_EPSILON, DISTINCT: OURS_EPSILON, PYTHON: OURS_EPSILON}  # which of our answers theirs is
+PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of the C++ program
+GLOBAL, LOCAL = "ours, pushed", "ours, local"
+
+HEADLINE, TREES, SAMPLES = "8 x 16, p = 16", "trees of 8 x 16", "drafts drawn from 8 x 16"
+BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES = "by p, 8 x 16", "by slots, p = 16", "by candidates, p = 16", "trees by nodes, 8 x 16"
+SWEEPS = (BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES)
+ALL = (OURS, NATIVE, ANCHOR, OURS_EPSILON, REPEATING, DISTINCT, PYTHON)
+OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)
+EXACT = (OURS, NATIVE, ANCHOR)
+SLOTS, WIDTH, PATHS = 8, 16, 16
+TREE_SIZES = (16, 64, 128)
+SECONDS = 0.2  # for which trees, and drawn drafts, are timed at least
+CELLS = tuple(dict.fromkeys((*TABLE_12_MS, *TABLE_13_MS)))
+
+
+class Disagreement(RuntimeError):
+    """Two engines gave different answers to one question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of all lattices: `kind` is paths, tree or samples, `size` so many of them (nodes of a tree), by the engines named."""
+
+    group: str
+    kind: str
+    slots: int
+    candidates: int
+    size: int
+    engines: tuple[str, ...]
+
+
+def questions(*, tables: bool, sweep: bool, most_slots: int, most_candidates: int) -> list[Question]:
+    """8 x 16 with p = 16, trees and samples; the cells of the paper's tables 12 and 13; each size by itself in a sweep, up to a most."""
+    asked = [Question(group=HEADLINE, kind="paths", slots=SLOTS, candidates=WIDTH, size=PATHS, engines=ALL)]
+    asked += [Question(group=TREES, kind="tree", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS, NATIVE)) for n in TREE_SIZES]
+    asked += [Question(group=SAMPLES, kind="samples", slots=SLOTS, candidates=WIDTH, size=n, engines=(GLOBAL, LOCAL)) for n in (1, PATHS)]
+    if tables:
+        asked += [Question(group=TABLES, kind="paths", slots=slots, candidates=width, size=paths, engines=OF_TABLES) for slots, width, paths in CELLS]
+    if sweep:
+        asked += list(_swept(most_slots, most_candidates))
+    return asked
+
+
+def _swept(most_slots: int, most_candidates: int) -> Iterator[Question]:
+    for group, cells in (
+        (BY_PATHS, [(SLOTS, WIDTH, p) for p in (1, 2, 4, 8, 16, 32, 64)]),
+        (BY_SLOTS, [(slots, WIDTH, PATHS) for slots in (2, 4, 8, 12, 16, 24, 32) if slots <= most_slots]),
+        (BY_CANDIDATES, [(SLOTS, width, PATHS) for width in (2, 4, 8, 16, 32, 64) if width <= most_candidates]),
+    ):
+        for slots, width, paths in cells:
+            yield Question(group=group, kind="paths", slots=slots, candidates=width, size=paths, engines=EXACT)
+    for nodes in (8, 16, 32, 64, 128, 256):
+        yield Question(group=BY_NODES, kind="tree", slots=SLOTS, candidates=WIDTH, size=nodes, engines=(OURS, NATIVE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Engines:
+    """What all searches use: our model, the same with scaled costs as an FST in a file, the compiled program or None, the FST in memory or None."""
+
+    rescorer: Rescorer
+    file: Path
+    program: Path | None
+    fst: python_search.Model | None
+
+    @classmethod
+    def of_model(cls, model: NGram, alpha: float, folder: Path, program: Path | None, *, python: bool = True) -> Engines:
+        file = folder / "model.fst"
+        write_const(file, model, alpha=alpha)
+        return cls(rescorer=Rescorer(model, alpha=alpha), file=file, program=program, fst=python_search.read_model(file) if python else None)
+
+    def has(self, engine: str) -> bool:
+        return self.program is not None if engine in PROGRAM else self.fst is not None or engine != PYTHON
+
+
+def bench_search(
+    engines: Engines, asked: Sequence[Question], lattices: Mapping[str, Lattices], *, rounds: int, run: int = 1, advance: Callable[[], None] = lambda: None
+) -> list[Row]:
+    """A row for every question, put to the lattices of its group. Disagreement if two engines of one kind give different answers."""
+    rows = []
+    for question in asked:
+        given = lattices[question.group]
+        times = KINDS[question.kind](engines, question, given.cut(question.slots, question.candidates), given.histories, rounds)
+        rows.append(Row(group=question.group, case=_case(question, given), engines=compared(times), run=run))
+        advance()
+    return rows
+
+
+def _case(question: Question, lattices: Lattices) -> dict[str, int | float | str]:
+    made = {"rows_joined": lattices.joined(question.slots), "candidates_drawn": lattices.drawn_of(question.candidates)}
+    return {"slots": question.slots, "candidates": question.candidates, _SIZES[question.kind]: question.size, "lattices": lattices.sausage.batch_size, **made}
+
+
+_SIZES = {"paths": "paths", "tree": "nodes", "samples": "samples"}
+TURNS = 2  # of all engines, so that what else the machine does meets them alike
+Times = dict[str, NDArray[np.float64]]
+Found = tuple[NDArray[np.float64], list[list[String]]]  # microseconds, and strings for each lattice
+
+
+def path_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
+    """Microseconds of every engine for every lattice, float64 [B]; Disagreement unless all answer alike."""
+    ways = {name: _way(engines, name, batch, histories, question.size, rounds) for name in question.engines if engines.has(name)}
+    times: Times = {}
+    answers: dict[str, list[list[String]]] = {}
+    for _ in range(TURNS):
+        for name, way in ways.items():
+            found, answers[name] = way()
+            times[name] = np.minimum(found, times.get(name, found))
+    for name, peer in PEERS.items():
+        if name in answers:
+            # Of paths whose strings repeat only the first is sure to be a string of the answer: the cheapest.
+            most = 1 if name == REPEATING else question.size
+            check_equal(name, [one[:most] for one in answers[peer]], [one[:most] for one in answers[name]])
+    return times
+
+
+def _way(engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], paths: int, rounds: int) -> Callable[[], Found]:
+    """One turn of an engine: its times, and its strings."""
+    rescorer, every = engines.rescorer, range(batch.batch_size)
+    if name in PROGRAM and engines.program is not None:
+        return partial(_program_turn, engines.program, engines.file, batch, rescorer.states(histories)[0], PROGRAM[name], paths, rounds)
+    if name == PYTHON:
+        return partial(python_search.search_times, engines.fst, [batch[i] for i in every], rescorer.states(histories)[0], paths, rounds)
+    semantics = "epsilon" if name == OURS_EPSILON else "failure"
+    calls: list[Callable[[], object]] = [partial(rescorer.paths, batch[i], histories[i], paths, semantics=semantics) for i in every]
+    if name == NATIVE:
+        calls = [partial(paths_call(paths).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every]
+    drafts = rescorer.paths(batch, histories, paths, semantics=semantics)
+    strings = [strings_of(drafts, i) for i in every]
+    return lambda: (least_times(calls, rounds), strings)
+
+
+def _program_turn(program: Path, model: Path, batch: Sausage, states: NDArray[np.uint32], mode: str, paths: int, rounds: int) -> Found:
+    found = run_search(program, model, batch, states, mode=mode, paths=paths, rounds=1 + rounds)
+    return found.microseconds, found.strings
+
+
+def tree_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
+    """Of trees. A tree of n nodes is the beginning of one of 2 n, or Disagreement."""
+    rescorer, nodes, every = engines.rescorer, question.size, range(batch.batch_size)
+    trees, larger = (rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes))
+    if not (np.array_equal(trees.tokens, larger.tokens[:, :nodes]) and np.array_equal(trees.parents, larger.parents[:, :nodes])):
+        raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {2 * nodes}")
+    return {
+        OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds, SECONDS),
+        NATIVE: least_times([partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds, SECONDS),
+    }
+
+
+def sample_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
+    """Of normalising a lattice and drawing drafts from it. The best strings have the ln q that their costs say, or Disagreement."""
+    rescorer, every = engines.rescorer, range(batch.batch_size)
+    drafts, pushed = rescorer.paths(batch, histories, 1), rescorer.normalise(batch, histories)
+    if not np.allclose(pushed.logq(drafts.tokens), -drafts.cost.astype(np.float64) - pushed.log_mass[:, None], rtol=0, atol=1e-4):
+        raise Disagreement("ln q of the best strings is not what their costs say")
+    uniforms = np.random.default_rng(0).random((len(every), question.size, batch.slots))
+
+    def draw(lattice: int, local: bool) -> object:
+        return rescorer.normalise(batch[lattice], histories[lattice], local=local).sample(uniforms[lattice])
+
+    return {name: least_times([partial(draw, i, local) for i in every], rounds, SECONDS) for name, local in ((GLOBAL, False), (LOCAL, True))}
+
+
+KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {"paths": path_times, "tree": tree_times, "samples": sample_times}
+
+
+def compared(times: Times) -> dict[str, dict[str, float]]:
+    """The figures of every engine; `times_ours`, `times_ours_p99`: how many times our median and 99th percentile of the same answer."""
+    found = {name: figures(own) for name, own in times.items()}
+    for name, peer in PEERS.items():
+        if name in found:
+            found[name]["times_ours"] = found[name]["median_us"] / found[peer]["median_us"]
+            found[name]["times_ours_p99"] = found[name]["p99_us"] / found[peer]["p99_us"]
+    return found
+
+
+def check_equal(engine: str, ours: list[list[String]], theirs: list[list[String]]) -> None:
+    """Disagreement unless both answer every lattice alike: cost to 1e-4 nats, strings but for ties."""
+    if len(ours) != len(theirs):
+        raise Disagreement(f"{engine}: {len(theirs)} answers to {len(ours)} lattices")
+    for lattice, (mine, other) in enumerate(zip(ours, theirs)):
+        if differs := disagreement(mine, other):
+            raise Disagreement(f"{engine} and ours disagree on lattice {lattice}: {differs}")
+
+
+def peer_versions() -> dict[str, str | None]:
+    """What C++ OpenFst is compiled from and with (Debian's packages)."""
+    return {"libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"), "g++": _output("g++", "-dumpfullversion")}
+
+
+def _output(*command: str) -> str | None:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,46 @@
+"""Lattices of heads, rescored by a small neural model: neural rescoring in the decode loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.drafters.drafter import Draft
+from rescore.decode.drafters.lattice import Slots, no_deeper
+from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.models.reader import Reader
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.verify.shaping import Shaping
+
+
+class NeuralDrafter:
+    """The tree of all prefixes that the rescorer's beam holds in the heads' lattice; that of one path is a chain."""
+
+    drawn = 0
+
+    def __init__(self, slots: Slots, rescorer: NeuralRescorer):
+        self.slots, self.rescorer = slots, rescorer
+
+    def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NeuralSession:
+        heads = self.slots.heads
+        return NeuralSession(self, heads.open(len(prompts)), self.rescorer.open(prompts, heads.slots))
+
+
+class NeuralSession:
+    """Heads and a small model at work on the requests of one call."""
+
+    def __init__(self, drafter: NeuralDrafter, heads: HeadsSession, reader: Reader):
+        self.drafter = drafter
+        self.heads = heads
+        self.reader = reader
+
+    def propose(self, step: Step) -> list[Draft]:
+        sausages = self.drafter.slots.sausages(self.heads.logits(step))
+        trees = self.drafter.rescorer.trees(self.reader, sausages, step.histories)
+        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.heads.select(rows)
+        self.reader.select(rows)

@@ -1,0 +1,146 @@
+"""One call of `generate`, checked: what it asks for, in our words. What we cannot do is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.generation import GenerationMode
+
+from rescore.decode.engines.huggingface.caches import checked_cache
+
+_HERE = "custom_generate"
+_REMEDIES = {
+    "contrastive_search": "leave penalty_alpha out",
+    "assisted_generation": "leave assistant_model, prompt_lookup_num_tokens, use_mtp and assistant_early_exit out; a draft model is given to Drafting",
+    "dola_generation": "leave dola_layers out",
+}
+_BEAMS = "give num_beams=1, without constraints"
+_KNOWN = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "output_attentions", "output_hidden_states"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """B texts of n ids each, and what is to be done with them.
+
+    ids         int64 [B, n], left-padded
+    pads        how many of each row's ids are padding
+    most        new tokens at most
+    processors, criteria  those of `generate`, in its order
+    fill        the id that follows a text that has ended; None: `generate` knows no end-of-text token, so all go on together
+    sampled     whether tokens are drawn
+    cache       taken up if it holds something, filled at the end; None: nobody asked for it
+    scores, logits, wrapped  which outputs are wanted: processed and raw scores, a dict
+    """
+
+    ids: Tensor
+    pads: list[int]
+    most: int
+    processors: list[Any]
+    criteria: list[Any]
+    fill: int | None
+    sampled: bool
+    cache: DynamicCache | None
+    scores: bool
+    logits: bool
+    wrapped: bool
+
+    @classmethod
+    def of(cls, model: Any, ids: Tensor, processors: Any, criteria: Any, config: Any, dropped: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Call:
+        """What `generate` calls a decoding method with; ValueError for what cannot be done."""
+        _check_mode(model, config, dropped, kwargs)
+        _check_outputs(config)
+        wrapped = bool(config.return_dict_in_generate)
+        cache = _cache(ids, kwargs, config, wrapped)
+        limit = criteria.max_length if criteria.max_length is not None else config.max_length
+        return cls(
+            ids=ids,
+            pads=_pads(ids, kwargs),
+            most=max(1, limit - ids.shape[1]),  # generate decodes a token before it asks for the length
+            processors=list(processors),
+            criteria=list(criteria),
+            fill=_fill(criteria, config),
+            sampled=bool(config.do_sample),
+            cache=cache,
+            scores=wrapped and bool(config.output_scores),
+            logits=wrapped and bool(config.output_logits),
+            wrapped=wrapped,
+        )
+
+    @property
+    def batch(self) -> int:
+        return self.ids.shape[0]
+
+    def prompts(self) -> list[NDArray[np.int64]]:
+        """The rows without their padding."""
+        return [row[pad:].cpu().numpy() for row, pad in zip(self.ids, self.pads)]
+
+
+def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Mapping[str, Any]) -> None:
+    if model.config.is_encoder_decoder:
+        raise ValueError(f"{_HERE}: expected a decoder-only model, got {type(model).__name__}; decode with rescore.decode.loop.generate and EncoderDecoderTarget")
+    mode = config.get_generation_mode(dropped.get("assistant_model"))
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
+        name = mode.value.replace("_", " ")
+        raise ValueError(f"{_HERE}: expected greedy decoding or sampling, got {name}; {_REMEDIES.get(mode.value, _BEAMS)}, or leave custom_generate out")
+    if dropped.get("synced_gpus"):
+        raise ValueError(f"{_HERE}: expected one process, got synced_gpus, whose processes must make equally many passes; leave it out")
+    if config.cache_implementation not in (None, "dynamic"):
+        raise ValueError(f"{_HERE}: expected cache_implementation None or 'dynamic', got {config.cache_implementation!r}, from which rejected drafts cannot be taken back; leave it out")
+    if config.prefill_chunk_size is not None:
+        raise ValueError(f"{_HERE}: prompts are read in one pass, expected prefill_chunk_size None, got {config.prefill_chunk_size}; leave it out")
+    unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _KNOWN)
+    if unknown:
+        raise ValueError(f"{_HERE}: expected text alone (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, or leave custom_generate out")
+
+
+def _check_outputs(config: Any) -> None:
+    for name in ("output_attentions", "output_hidden_states"):
+        if getattr(config, name):
+            raise ValueError(f"{_HERE}: {name}: a pass that verifies a draft reads other tokens than plain decoding does; leave it out, or call the model on the finished text")
+
+
+def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
+    """How many ids in front of each row the attention mask leaves out."""
+    mask = kwargs.get("attention_mask")
+    attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
+    if attended.shape != ids.shape:
+        raise ValueError(f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}")
+    pads = (~attended).sum(dim=1)
+    left = torch.arange(ids.shape[1], device=ids.device) >= pads[:, None]
+    for row in range(len(ids)):
+        if not attended[row, -1] or bool((attended[row] != left[row]).any()):
+            raise ValueError(f"attention_mask: expected padding on the left alone, got another in row {row}; set tokenizer.padding_side = 'left'")
+    positions = kwargs.get("position_ids")
+    usual = (attended.long().cumsum(dim=1) - 1)[attended]
+    if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):
+        raise ValueError("position_ids: expected those of the attention mask, 0, 1, .. behind the padding, got others; leave them out")
+    return pads.tolist()
+
+
+def _fill(criteria: Any, config: Any) -> int | None:
+    """What `generate` fills up with; it does so if some criterion has an `eos_token_id`."""
+    if not any(hasattr(one, "eos_token_id") for one in criteria):
+        return None
+    if config._pad_token_tensor is None:
+        raise ValueError("pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None; give generate a pad_token_id")
+    return int(config._pad_token_tensor)
+
+
+def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -> DynamicCache | None:
+    """The cache that is wanted: the user's own, or, to be returned, the one that `generate` has made."""
+    cache = kwargs.get("past_key_values")
+    if cache is None or not (wrapped or getattr(cache, "_is_user_defined", False)):
+        return None
+    held = checked_cache(cache, len(ids))
+    mask = kwargs.get("attention_mask")
+    whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
+    if held and (held >= ids.shape[1] or whole != ids.shape[1]):
+        raise ValueError(f"past_key_values: expected input_ids to hold the cache's {held} tokens and at least one more, got {ids.shape[1]}; give all ids of the text")
+    return cache

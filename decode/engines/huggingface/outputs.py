@@ -1,0 +1,54 @@
+"""What `generate` returns: sequences, and scores and a filled cache where they were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from rescore.decode.engines.huggingface.caches import Layers, RememberingTarget, fill_cache
+from rescore.decode.engines.huggingface.call import Call
+from rescore.decode.engines.huggingface.row import Row
+from rescore.decode.engines.huggingface.steps import Steps
+
+
+def output_of(call: Call, steps: Steps, rows: Sequence[Row], target: RememberingTarget | None) -> Tensor | GenerateDecoderOnlyOutput:
+    """Ids int64 [B, n + steps], in a dict if that was asked for; `target` is what has decoded, None where its cache is of no use."""
+    columns = steps.columns().to(call.ids.device)
+    sequences = torch.cat((call.ids, columns), dim=1)
+    if target is not None:
+        layers = [_read_fill(row, sequences, len(steps.tokens[row.number]), target) for row in rows]
+        if call.cache is not None:
+            fill_cache(call.cache, layers, call.pads)
+    if not call.wrapped:
+        return sequences
+    raw, processed = _scores(rows, columns) if call.scores or call.logits else ((), ())
+    fields: dict[str, Any] = {"scores": processed if call.scores else None, "logits": raw if call.logits else None}
+    return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), past_key_values=call.cache, **fields)
+
+
+def _read_fill(row: Row, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
+    """Keys and values of a row's text but the last token.
+
+    `generate` goes on with a text that has ended, by the id that fills it up, until all have. So that its scores and its
+    cache are the same, what is missing is read now.
+    """
+    text = sequences[row.number, row.call.pads[row.number] :]
+    last = len(text) - 1
+    held = min(row.start + written - 1, last)
+    logits, layers = target.read_on(row.number, held, text[held:last])
+    if row.processors():
+        for i in range(len(logits)):
+            row.process(text[None, : held + i + 1], logits[i : i + 1])
+    return layers
+
+
+def _scores(rows: Sequence[Row], columns: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Raw and processed scores float32 [B, V] of every step."""
+    recorded = [row.scores_before(new.cpu().numpy()) for row, new in zip(rows, columns)]
+    steps = range(columns.shape[1])
+    raw, processed = (tuple(torch.cat([row[step][which] for row in recorded]) for step in steps) for which in (0, 1))
+    return raw, processed

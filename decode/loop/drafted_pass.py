@@ -1,0 +1,45 @@
+"""A pass that drafts for itself: from hidden states to the target's choices without a value that the host would have to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rescore.decode.drafters.lattice import Slots
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.models.block import Block
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Target
+from rescore.decode.rescoring.rescorer import Rescorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedPass:
+    """Heads, their candidates, the rescored tree of n nodes, and the pass that verifies it. ValueError unless the heads see hidden states alone.
+
+    Shapes depend on nothing but the arguments' own, so on a GPU the whole can be captured in a graph once it has been called before.
+    """
+
+    target: Target
+    slots: Slots
+    rescorer: Rescorer
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.slots.heads, Memoryless):
+            raise ValueError(f"heads: expected some that see hidden states alone, got {type(self.slots.heads).__name__}")
+
+    def block(self, hidden: Tensor, history: Tensor, start: Tensor, end: int) -> Block:
+        """The certain tokens and their trees, laid behind start int64 [B] tokens, in slots below `end` of the cache.
+
+        hidden [B, width] gave the certain tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in them.
+        """
+        assert isinstance(self.slots.heads, Memoryless)
+        trees = self.rescorer.trees(self.slots.tensors(self.slots.heads.of_hidden(hidden)), history, self.nodes)
+        return TreeLayout().lay_tensors(trees, history[:, -1], start, end)
+
+    def __call__(self, hidden: Tensor, history: Tensor, start: Tensor, end: int, cache: SlotCache) -> Tensor:
+        """The target's most probable token after every column of the block, int64 [B, 1 + n]."""
+        return self.target.logits(self.target.read(self.block(hidden, history, start, end), cache)).argmax(dim=-1)

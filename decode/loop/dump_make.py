@@ -1,0 +1,107 @@
+"""Dumps of a model: its heads' predictions along continuations of prompts, written as they come."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.loop.continuations import ContinuationOptions, continuations
+from rescore.decode.loop.prompts import Prompt
+from rescore.decode.models.open import OpenModel
+from rescore.lattice.dump_header import DumpHeader
+from rescore.lattice.dump_writer import DumpWriter
+from rescore.lm.tokenizer import TextTokenizer
+
+Advance = Callable[[str], None]
+MODEL_FILES = ("*.safetensors", "*.bin", "*.pt", "config.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DumpSource:
+    """A model, its tokenizer, and what is told of them: `name` stands in dump.json, `provenance` beside it."""
+
+    model: OpenModel
+    tokenizer: TextTokenizer
+    name: str
+    provenance: dict[str, Any]
+
+
+def make_dump(path: Path, source: DumpSource, tasks: dict[str, list[Prompt]], options: ContinuationOptions, *, advance: Advance = lambda task: None) -> None:
+    """The dump of all prompts, in the folder `path`, which appears whole or not at all.
+
+    advance: called with the task of every sequence written. ValueError if the model has no heads, a prompt does not fit
+    into its context, or the tokenizer has more tokens than the model.
+    """
+    model = source.model
+    if model.heads is None:
+        raise ValueError(f"{source.name}: expected a model with heads that propose, got one without; name them with --heads")
+    check_tokenizer(source.tokenizer, model.vocab_size, source.name)
+    check_lengths(tasks, options.max_tokens, model.target.context)
+    with DumpWriter(path, _header(source, options, 1 + model.heads.slots)) as writer:
+        for task, prompts in tasks.items():
+            for one in continuations(model.target, model.heads, prompts, options):
+                rows = one.rows
+                writer.add(task, prompt=one.prompt.tokens, tokens=one.tokens, topk_ids=rows.ids, topk_logp=rows.logp, entropy=rows.entropy, seeds=one.seeds)
+                advance(task)
+
+
+def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> DumpHeader:
+    sampling = options.sampling
+    return DumpHeader(
+        model=source.name,
+        tokenizer_sha256=source.tokenizer.sha256,
+        vocab_size=source.model.vocab_size,
+        heads=heads,
+        top_k=options.top_k,
+        kind=options.kind,
+        temperature=float(sampling.temperature) if sampling else None,
+        top_p=float(sampling.top_p) if sampling else None,
+        seed=sampling.seed if sampling else None,
+        end_of_text=options.end_of_text,
+        provenance=source.provenance,
+    )
+
+
+def check_tokenizer(tokenizer: TextTokenizer, vocab_size: int, name: str) -> None:
+    """ValueError if it has ids that the model does not have."""
+    if tokenizer.vocab_size > vocab_size:
+        raise ValueError(f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; use the one that the model was trained with")
+
+
+def check_lengths(tasks: dict[str, list[Prompt]], max_tokens: int, context: int | None) -> None:
+    """ValueError if a prompt leaves no room for its continuation."""
+    longest = max((one for prompts in tasks.values() for one in prompts), key=lambda one: len(one.tokens))
+    if context is not None and len(longest.tokens) + max_tokens > context:
+        raise ValueError(f"line {longest.number + 1}: expected prompts of at most {context - max_tokens} tokens (the context of {context} less --max-tokens), got {len(longest.tokens)}")
+
+
+def fingerprint(path: Path) -> str | dict[str, str]:
+    """SHA-256 of a model's file, or of each of a folder's files that make the model."""
+    if not path.is_dir():
+        return sha256(path)
+    return {file.name: sha256(file) for pattern in MODEL_FILES for file in sorted(path.glob(pattern))}
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def provenance(model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None) -> dict[str, Any]:
+    """Where a dump comes from, as it stands in dump.json."""
+    told: dict[str, Any] = {
+        "model_sha256": fingerprint(model),
+        "prompts": prompts.name,
+        "prompts_sha256": sha256(prompts),
+        "max_tokens": max_tokens,
+        "limit_per_task": limit,
+    }
+    if heads is not None:
+        told["heads"] = heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
+    return told

@@ -1,0 +1,270 @@
+"""Decoding with drafts: propose, verify in one pass, accept, go on.
+
+The text is the target's own whatever is drafted; drafts only change the number of passes. What is guaranteed, and how
+tokens are drawn at temperature > 0, is up to the rule (`rules.py`). Equal arithmetic gives equal tokens: a pass over
+a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose logits are
+that close may turn out differently, as they may between any two batch sizes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from rescore.decode.drafters.drafter import EMPTY, Draft, Drafter, DrafterSession
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.block import Block
+from rescore.decode.models.heads import Step
+from rescore.decode.models.target import Target
+from rescore.decode.verify.rules import (
+    BlockVerification,
+    Greedy,
+    Matching,
+    RecursiveRejection,
+    Rule,
+    Verifier,
+    View,
+    best_tokens,
+)
+from rescore.decode.verify.shaping import Shaping
+from rescore.decode.verify.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to decode.
+
+    shaping   what makes logits a distribution; greedy by default
+    rule      None: greedy; where shaping draws, matching, or of drafts that are drawn from q block verification (one
+              draft) and recursive rejection (several)
+    stopping  what ends a text before max_tokens
+    layout    one row for each request's tree, or a row for each draft
+    """
+
+    max_tokens: int = 64
+    shaping: Shaping = Shaping()
+    rule: Rule | None = None
+    stopping: Stopping = Stopping()
+    layout: TreeLayout | BatchLayout = field(default_factory=TreeLayout)
+
+    def __post_init__(self) -> None:
+        check_max_tokens(self.max_tokens)
+        if isinstance(self.rule, Greedy) and self.shaping.sampling is not None:
+            raise ValueError("rule: greedy matching ignores the sampling that was asked for; leave one of them out")
+        if self.rule is not None and not isinstance(self.rule, Greedy) and self.shaping.sampling is None:
+            raise ValueError(f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; give shaping a Sampling, or leave the rule out")
+
+    def rule_for(self, drafter: Drafter | None) -> Rule:
+        """The rule that was asked for, else the default; ValueError if it does not go with the drafter."""
+        drawn = drafter.drawn if drafter else 0
+        default = Greedy() if self.shaping.sampling is None else (Matching(), BlockVerification(), RecursiveRejection())[min(drawn, 2)]
+        rule = self.rule or default
+        if drafter is not None and bool(drawn) != rule.drawn:
+            wants, got = ("drawn from q", "deterministic") if rule.drawn else ("deterministic", "drawn")
+            raise ValueError(f"drafter: expected drafts that are {wants}, which {type(rule).__name__} verifies, got {type(drafter).__name__}, whose drafts are {got}")
+        return rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chunk:
+    """What one pass added to one request's text.
+
+    request     its place in the call
+    tokens      int32 [n], n >= 1
+    accepted    how many of them, the first ones, were drafted
+    finish      why the text ended, None while it goes on
+    statistics  what the text has cost so far; it is updated as the text goes on
+    """
+
+    request: int
+    tokens: NDArray[np.int32]
+    accepted: int
+    finish: Finish | None
+    statistics: Statistics
+
+
+def generate(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()) -> list[Generation]:
+    """The continuation of every prompt, in their order.
+
+    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly, a token a pass. Each text is what it would be alone.
+    """
+    call = _Call(target, prompts, drafter, options)
+    for _ in call.chunks():
+        pass
+    return [Generation(tokens=one.tokens.copy(), finish=one.finish or Finish.LENGTH, statistics=one.statistics) for one in call.requests]
+
+
+def stream(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()) -> Iterator[Chunk]:
+    """As `generate`, pass by pass: what each pass added to each request's text."""
+    return _Call(target, prompts, drafter, options).chunks()
+
+
+class _Call:
+    """One call's requests, the rows of those under way, and the loop."""
+
+    @torch.inference_mode()
+    def __init__(self, target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None, options: Options):
+        self.target, self.options = target, options
+        rule = options.rule_for(drafter)
+        requests = [one if isinstance(one, Request) else Request(prompt=one) for one in prompts]
+        self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
+        if not self.prompts:
+            raise ValueError("prompts: expected at least one, got none")
+        length = max(len(prompt) for prompt in self.prompts) + max(one.max_tokens or options.max_tokens for one in requests)
+        self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
+        self.requests = [_running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))]
+        self.session: DrafterSession | None = drafter.open(self.prompts, options.shaping) if drafter else None
+        self.drawn = rule.drawn
+        self.verifiers: list[Verifier] = [rule.open() for _ in requests]
+
+    @torch.inference_mode()
+    def chunks(self) -> Iterator[Chunk]:
+        active, hidden, fresh, chunks = self._read_prompts()
+        yield from chunks
+        while True:
+            active, hidden, fresh = self._drop_finished(active, hidden, fresh)
+            if not active:
+                return
+            began = time.perf_counter()
+            drafts = self._drafts(active, hidden, fresh)
+            drafted = time.perf_counter()
+            hidden, fresh, chunks = self._verify(active, drafts)
+            self._note_times(active, drafted - began, time.perf_counter() - drafted)
+            yield from chunks
+
+    def _read_prompts(self) -> tuple[list[Running], Tensor, list[Tensor], list[Chunk]]:
+        """The prompts' pass: it verifies nothing and gives the first certain tokens."""
+        copies, active = self.options.layout.copies, list(self.requests)
+        began = time.perf_counter()
+        held = self.cache.held
+        unread = [one.history[start:] for one, start in zip(active, held[::copies])]
+        block = Block.of_texts([ids for ids in unread for _ in range(copies)], held, self.target.device)
+        states = self.target.read(block, self.cache)[::copies]
+        fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
+        hidden = torch.stack([rows[-1] for rows in fresh])
+        nothing = [Draft(tree=EMPTY) for _ in active]
+        verdicts = self._verdicts(active, nothing, self.target.logits(hidden)[:, None])
+        chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
+        for one in active:
+            one.statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(active)
+        return active, hidden, fresh, chunks
+
+    def _drafts(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> list[Draft]:
+        if self.session is None:
+            return [Draft(tree=EMPTY) for _ in active]
+        step = Step(
+            histories=[one.history for one in active],
+            hidden=hidden,
+            fresh=fresh,
+            room=[one.room for one in active],
+            random=[one.random for one in active],
+        )
+        drafts = self.session.propose(step)
+        _check_drafts(drafts, active, self.target.vocab_size, self.drawn)
+        return drafts
+
+    def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[Tensor, list[Tensor], list[Chunk]]:
+        """One pass: the hidden states behind what was accepted, those of all tokens newly read, and what was added."""
+        layout, trees = self.options.layout, [draft.tree for draft in drafts]
+        starts = [len(one.history) - 1 for one in active]
+        laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
+        states = laid.nodes(self.target.read(laid.block, self.cache))
+        verdicts = self._verdicts(active, drafts, self.target.logits(states))
+        layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
+        fresh = [states[row, [0, *(1 + node for node in verdict.accepted)]] for row, verdict in enumerate(verdicts)]
+        chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
+        for one, draft, chunk in zip(active, drafts, chunks):
+            one.statistics.accepted.append(chunk.accepted)
+            one.statistics.drafted.append(draft.tree.size)
+        return torch.stack([rows[-1] for rows in fresh]), fresh, chunks
+
+    def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
+        """logits [B, 1 + n, V]."""
+        looked_up = logits if self.options.shaping.sampling is None else logits[:, :0]  # drawing has no use for it
+        best = best_tokens(looked_up).cpu().numpy()
+        return [
+            self.verifiers[one.index].verify(
+                View(
+                    draft=draft,
+                    history=one.history,
+                    logits=logits[row],
+                    best=best[row],
+                    shaping=one.shaping,
+                    seeds=one.seeds[len(one.tokens) :],
+                    random=one.random,
+                )
+            )
+            for row, (one, draft) in enumerate(zip(active, drafts))
+        ]
+
+    def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
+        """What the verdict adds to a text, no more than it has room for and nothing behind its end."""
+        tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
+        taken = one.take(tokens)
+        accepted = min(verdict.length, taken)
+        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=accepted, finish=one.finish, statistics=one.statistics)
+
+    def _drop_finished(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> tuple[list[Running], Tensor, list[Tensor]]:
+        going = [row for row, one in enumerate(active) if one.finish is None]
+        if going and len(going) < len(active):
+            copies = self.options.layout.copies
+            self.cache.select([row * copies + copy for row in going for copy in range(copies)])
+            if self.session is not None:
+                self.session.select(going)
+            hidden = hidden[going]
+        return [active[row] for row in going], hidden, [fresh[row] for row in going]
+
+    def _note_times(self, active: list[Running], drafting: float, verifying: float) -> None:
+        for one in active:
+            one.statistics.drafting_us += 1e6 * drafting / len(active)
+            one.statistics.verifying_us += 1e6 * verifying / len(active)
+
+
+def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:
+    most = request.max_tokens or options.max_tokens
+    if context is not None and len(first) + most > context:
+        raise ValueError(f"request {index}: {len(first)} tokens and max_tokens {most}: expected at most {context} together, the model's context; shorten one of them")
+    sampling = options.shaping.sampling
+    sequence = index if request.sequence is None else request.sequence
+    seeds = np.empty(0, np.uint64)
+    if request.seeds is not None:
+        seeds = np.asarray(request.seeds)
+        if sampling is None or seeds.dtype != np.uint64 or seeds.ndim != 1 or len(seeds) < most:
+            raise ValueError(f"request {index}: seeds: expected uint64 [max_tokens = {most}] and sampling, got {seeds.dtype} {list(seeds.shape)}{'' if sampling else ' and greedy decoding'}")
+    elif sampling is not None:
+        seeds = sampling.seeds(sequence, most)
+    # The upper half of the counter keeps these numbers apart from the positions' own.
+    key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
+    random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
+    shaping, stopping = options.shaping.with_processors(request.processors), options.stopping.with_criterion(request.criterion)
+    return Running(index, first, most, seeds, random, shaping, stopping)
+
+
+def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[np.int64]:
+    ids = np.asarray(prompt)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1 or not len(ids):
+        raise TypeError(f"prompt {index}: expected integers of shape [m], m >= 1, got {ids.dtype} {list(ids.shape)}")
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        raise ValueError(f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; was another tokenizer used?")
+    return ids.astype(np.int64)
+
+
+def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size: int, drawn: bool) -> None:
+    if len(drafts) != len(active):
+        raise ValueError(f"drafter: expected one draft for each of {len(active)} requests, got {len(drafts)}")
+    for draft, one in zip(drafts, active):
+        tree = draft.tree
+        if tree.tokens.max(initial=0) >= vocab_size:
+            raise ValueError(f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); was another vocabulary used?")
+        if tree.depths.max(initial=0) > one.room:
+            raise ValueError(f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, got depth {tree.depths.max()}")
+        if drawn and tree.size and draft.law is None:
+            raise ValueError(f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; a drafter of deterministic drafts says drawn = 0")

@@ -1,0 +1,131 @@
+"""How the trees of a batch are laid out in one pass: each as a row with a mask, or its drafts as rows of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tensors import TensorTrees
+from rescore.lattice.tree import ROOT, TokenTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """A block, and where it holds the nodes: row, column int64 [B, 1 + n], column 0 the certain token, padding as that."""
+
+    block: Block
+    row: Tensor
+    column: Tensor
+
+    def nodes(self, values: Tensor) -> Tensor:
+        """[B, 1 + n, ..] of values [R, L, ..]."""
+        return values[self.row, self.column]
+
+
+class TreeLayout:
+    """A row for each request, whose tokens see their ancestors."""
+
+    copies = 1
+
+    def lay(self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device) -> Laid:
+        """The block that reads every request's certain token and its tree behind starts[b] tokens."""
+        batch, width = len(trees), 1 + max(tree.size for tree in trees)
+        ids = np.zeros((batch, width), np.int64)
+        depths = np.zeros((batch, width), np.int64)
+        for row, tree in enumerate(trees):
+            ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
+            depths[row, 1 : 1 + tree.size] = tree.depths
+        start, end = torch.tensor(starts, device=device), max(starts) + width
+        ancestors = None if all(is_chain(tree) for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
+        # Padding has the position of the certain token, which is within the model's context.
+        block = Block(ids=torch.from_numpy(ids).to(device), start=start, depths=torch.from_numpy(depths).to(device), ancestors=ancestors, end=end)
+        column = torch.arange(width, device=device).expand(batch, -1)
+        return Laid(block=block, row=torch.arange(batch, device=device)[:, None].expand(-1, width), column=column)
+
+    def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
+        """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited for.
+
+        Behind start int64 [B] tokens; end: the greatest start + 1 + n that may come.
+        """
+        held = trees.depths > 0
+        ids = torch.cat((certain[:, None], torch.where(held, trees.tokens, 0)), dim=1)
+        ancestors = torch.nn.functional.pad(trees.ancestor_mask(), (1, 0, 1, 0))
+        ancestors[:, 0, 0] = True
+        ancestors[:, 1:, 0] = held
+        return Block(ids=ids.long(), start=start, depths=torch.nn.functional.pad(trees.depths, (1, 0)).long(), ancestors=ancestors, end=end)
+
+    def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        """Keep the certain tokens and the accepted paths, nodes of each tree from the root on."""
+        cache.keep(starts, [[0, *(1 + node for node in path)] for path in paths])
+
+
+class BatchLayout:
+    """`copies` rows for each request, one for each draft: the paths from the root to the leaves."""
+
+    def __init__(self, copies: int):
+        if copies < 1:
+            raise ValueError(f"copies: expected at least 1 row for each request, got {copies}")
+        self.copies = copies
+
+    def lay(self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device) -> Laid:
+        """As `TreeLayout.lay`. ValueError if a tree has more leaves than there are rows."""
+        batch, texts = len(trees), [np.array([token]) for token in certain for _ in range(self.copies)]
+        row = np.repeat(np.arange(batch)[:, None] * self.copies, 1 + max(tree.size for tree in trees), axis=1)
+        column = np.zeros_like(row)
+        for b, tree in enumerate(trees):
+            for copy, path in enumerate(self._drafts(tree)):
+                here = b * self.copies + copy
+                texts[here] = np.append(texts[here], tree.tokens[path])
+                row[b, np.add(path, 1)] = here
+                column[b, np.add(path, 1)] = tree.depths[path]
+        block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
+        return Laid(block=block, row=torch.from_numpy(row).to(device), column=torch.from_numpy(column).to(device))
+
+    def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        sources, begins, stops = [], [], []
+        for b, (tree, start, path) in enumerate(zip(trees, starts, paths)):
+            drafts = self._drafts(tree)
+            copy = next(i for i, draft in enumerate(drafts) if draft[: len(path)] == list(path))
+            sources += [b * self.copies + copy] * self.copies
+            begins += [start] * self.copies
+            stops += [start + 1 + len(path)] * self.copies
+        cache.copy(sources, begins, stops)
+
+    def _drafts(self, tree: TokenTree) -> list[list[int]]:
+        """The nodes of every path from the root to a leaf; one empty path of an empty tree."""
+        inner = set(tree.parents.tolist())
+        leaves = [node for node in range(tree.size) if node not in inner]
+        if len(leaves) > self.copies:
+            raise ValueError(f"layout 'batch': expected at most {self.copies} drafts for each request, got a tree with {len(leaves)} leaves; draft paths, or use layout 'tree'")
+        return [path_to(tree, leaf) for leaf in leaves] or [[]]
+
+
+def path_to(tree: TokenTree, node: int) -> list[int]:
+    """The nodes from the first below the certain token to `node`; none for -1."""
+    path = []
+    while node != ROOT:
+        path.append(node)
+        node = int(tree.parents[node])
+    return path[::-1]
+
+
+def is_chain(tree: TokenTree) -> bool:
+    """Whether every node follows the one before it."""
+    return bool((tree.parents == np.arange(-1, tree.size - 1)).all())
+
+
+def _ancestors(trees: Sequence[TokenTree], width: int) -> NDArray[np.bool_]:
+    """bool [B, L, L]; the padding sees itself."""
+    mask = np.tile(np.eye(width, dtype=bool), (len(trees), 1, 1))
+    for row, tree in enumerate(trees):
+        inside = slice(1, 1 + tree.size)
+        mask[row, inside, inside] = tree.ancestor_mask()
+        mask[row, inside, 0] = True
+    return mask

@@ -1,0 +1,90 @@
+"""Prompts in files: one JSON object a line, token ids or text, each of a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.loop.prompt_text import PromptText
+
+TASK = "prompts"  # of lines that name none
+MAX_LINE = 16 << 20  # characters; a prompt that long is another kind of file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prompt:
+    """One line of a file.
+
+    task       what it belongs to
+    number     that of its line, from 0: the sequence of its random numbers
+    tokens     int32 [m], m >= 1
+    reference  int32 [n], the text that follows; empty where the line has none
+    """
+
+    task: str
+    number: int
+    tokens: NDArray[np.int32]
+    reference: NDArray[np.int32]
+
+
+def read_prompts(path: Path, vocab_size: int, text: PromptText, *, limit: int | None = None, references: bool = False) -> dict[str, list[Prompt]]:
+    """The prompts of each task, the first `limit` of them, in the order of the file.
+
+    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`.
+    references: whether every line must have one. ValueError names the line that is wrong.
+    """
+    tasks: dict[str, list[Prompt]] = {}
+    reader = _Line(vocab_size, text, references)
+    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), "")):
+            if line.strip():
+                prompt = reader.prompt(line, number, f"{path}, line {number + 1}")
+                rows = tasks.setdefault(prompt.task, [])
+                if limit is None or len(rows) < limit:
+                    rows.append(prompt)
+    if not tasks:
+        raise ValueError(f"{path}: expected one JSON object a line, got an empty file")
+    return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """How lines are read."""
+
+    vocab_size: int
+    text: PromptText
+    references: bool
+
+    def prompt(self, line: str, number: int, where: str) -> Prompt:
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not ("prompt" in row or "text" in row):
+            raise ValueError(f"{where}: expected a JSON object with prompt (or text), got {line.strip()[:60]!r}")
+        task = row.get("task", TASK)
+        if not isinstance(task, str):
+            raise ValueError(f"{where}: task: expected a name, got {task!r:.60}")
+        name = "prompt" if "prompt" in row else "text"
+        tokens = self._ids(row[name], f"{where}: {name}", self.text.encode)
+        if self.references and "reference" not in row:
+            raise ValueError(f"{where}: expected a reference, the text that is read, got none; forced dumps need one on every line")
+        reference = self._ids(row["reference"], f"{where}: reference", self.text.encode_more) if "reference" in row else np.empty(0, np.int32)
+        return Prompt(task=task, number=number, tokens=tokens, reference=reference)
+
+    def _ids(self, value: Any, where: str, encode: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
+        """Ids of a list of ids or of text, at least one."""
+        if isinstance(value, str):
+            try:
+                return encode(value)
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
+        if not isinstance(value, list) or not value or any(type(w) is not int or not 0 <= w < self.vocab_size for w in value):
+            raise ValueError(f"{where}: expected text or a list of token ids in [0, {self.vocab_size}), at least one; were they made with another tokenizer?")
+        return np.array(value, np.int32)

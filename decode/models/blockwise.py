@@ -1,0 +1,196 @@
+"""A decoder-only transformer with h prediction heads (blockwise parallel decoding).
+
+Kim et al. 2024, "Exploring and Improving Drafts in Blockwise Parallel Decoding", section 4 and appendix C.1;
+Stern et al. 2018, section 6. The trunk is a pre-norm transformer with rotary positions; head j is a
+feed-forward network with one hidden layer and a residual connection on the last hidden state, followed
+by the softmax whose weights are the token embedding. Head 1 predicts the next token, head j the j-th.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor, nn
+
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lm.atomic import replacing
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BlockwiseConfig:
+    """Shape of a blockwise transformer. `vocab_size` is V, `heads` is h."""
+
+    vocab_size: int
+    heads: int = 9
+    layers: int = 6
+    width: int = 256
+    attention_heads: int = 4
+    hidden: int = 1024
+    head_hidden: int = 512
+    context: int = 512
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name}: expected a positive integer, got {value!r}")
+        if self.width % (2 * self.attention_heads):
+            raise ValueError(
+                f"width {self.width} is not a multiple of 2 x attention_heads ({2 * self.attention_heads}), "
+                "which rotary positions need"
+            )
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, H, L, D] with each half-pair of features turned by its position's angle; cos, sin [B, 1, L, D/2]."""
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.attention_heads = config.attention_heads
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
+        batch, length, width = x.shape
+        # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
+        q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if cache is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            k, v = cache.update(layer, k, v)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Layer(nn.Module):
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.norm1 = nn.RMSNorm(config.width, eps=1e-6)
+        self.attention = Attention(config)
+        self.norm2 = nn.RMSNorm(config.width, eps=1e-6)
+        self.up = nn.Linear(config.width, config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x: Tensor, *args) -> Tensor:
+        x = x + self.attention(self.norm1(x), *args)
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Head(nn.Module):
+    """The feed-forward network of one head: [..., width] -> [..., width]."""
+
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.up = nn.Linear(config.width, config.head_hidden, bias=False)
+        self.down = nn.Linear(config.head_hidden, config.width, bias=False)
+        self.norm = nn.RMSNorm(config.width, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.down(F.gelu(self.up(x), approximate="tanh")))
+
+
+class BlockwiseTransformer(nn.Module):
+    """Token ids [B, L] in, hidden states and per-head logits out; see the module's docstring."""
+
+    def __init__(self, config: BlockwiseConfig):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.width, eps=1e-6)
+        self.heads = nn.ModuleList(Head(config) for _ in range(config.heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Small normal weights; the last matrix of every residual branch starts at zero."""
+        for name, parameter in self.named_parameters():
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 2:
+                nn.init.normal_(parameter, std=0.02 if name == "embedding.weight" else parameter.shape[1] ** -0.5)
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [B, 1, L, D/2] of the rotary angles, base 10000."""
+        half = self.config.width // self.config.attention_heads // 2
+        rate = 10000.0 ** (-torch.arange(half, device=positions.device, dtype=torch.float32) / half)
+        angle = positions[:, None, :, None].float() * rate
+        dtype = self.embedding.weight.dtype
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Last hidden states [B, L, width] of `ids` [B, L] int64 in [0, V), read from position 0."""
+        return self._states(ids, torch.arange(ids.shape[1], device=ids.device)[None], None, None)
+
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        """Last hidden states [R, L, width] of a block behind what the cache holds; the block is in the cache afterwards."""
+        cache.begin(block)
+        return self._states(block.ids, block.positions, block.seen(), cache)
+
+    def _states(self, ids: Tensor, positions: Tensor, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
+        cos, sin = self.angles(positions)
+        x = self.embedding(ids)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, i, seen, cache)
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor, head: int) -> Tensor:
+        """Logits [..., V] of head `head` (1-based) from hidden states [..., width]."""
+        return F.linear(self.heads[head - 1](hidden), self.embedding.weight)
+
+    def all_logits(self, hidden: Tensor, first: int = 1) -> Tensor:
+        """Logits [..., h - first + 1, V] of heads `first` (1-based) to h, from hidden states [..., width]."""
+        mixed = torch.stack([head(hidden) for head in list(self.heads)[first - 1 :]], dim=-2)
+        return F.linear(mixed, self.embedding.weight)
+
+    def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""
+        tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
+        content = safetensors_bytes(tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+        with replacing(path) as file:
+            file.write(content)
+
+    @classmethod
+    def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
+        """The model in a file written by `save`, in evaluation mode, weights in `dtype`."""
+        config, tensors = read_checkpoint(path)
+        model = cls(config)
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for name in sorted(expected.keys() | got.keys()):
+            if expected.get(name) != got.get(name):
+                raise ValueError(
+                    f"{path}: tensor {name!r}: expected shape {expected.get(name, 'none')} by the file's own config, "
+                    f"got {got.get(name, 'none')}; the file is damaged or of another version"
+                )
+        model.load_state_dict(tensors)
+        return model.to(dtype).eval()
+
+
+def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor]]:
+    """Configuration and tensors of a file written by `BlockwiseTransformer.save`."""
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get("config")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+    if text is None:
+        raise ValueError(
+            f"{path}: expected 'config' in the safetensors metadata, got none; give a file written by BlockwiseTransformer.save"
+        )
+    try:
+        return BlockwiseConfig(**json.loads(text)), tensors
+    except (TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}") from None

@@ -1,0 +1,67 @@
+"""Acceptance by position: how many of the verified drafts are accepted up to slot t (DESIGN section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.lattice.dump import Dump
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Acceptance:
+    """Of one drafter on one task, over the rows that its own replay visits; int64 [T] each.
+
+    drafts    drafts for which the text has a token in slot t
+    accepted  those accepted up to slot t
+    reached   those accepted up to slot t - 1, so that slot t decides
+    """
+
+    task: str
+    drafter: str
+    drafts: NDArray[np.int64]
+    accepted: NDArray[np.int64]
+    reached: NDArray[np.int64]
+
+    def to_json(self) -> dict[str, Any]:
+        """share: accepted / drafts; conditional: accepted / reached; None where there is none."""
+        return {
+            "task": self.task,
+            "drafter": self.drafter,
+            "share": shares(self.accepted, self.drafts),
+            "conditional": shares(self.accepted, self.reached),
+        }
+
+
+def acceptance_by_position(
+    dump: Dump,
+    drafters: Sequence[ReplayDrafter],
+    *,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> list[Acceptance]:
+    """For each task, and each drafter in it."""
+    found: dict[tuple[str, str], NDArray[np.int64]] = {}
+
+    def add(block: Any, worth: Any, visited: Any) -> None:
+        there = block.truth() >= 0
+        for name, rows in visited.items():
+            accepted = worth[name].accepted[rows, None]
+            slot = np.arange(1, block.slots + 1)
+            counts = [there[rows].sum(0), (accepted >= slot).sum(0), (there[rows] & (accepted >= slot - 1)).sum(0)]
+            found[block.task, name] = found.get((block.task, name), 0) + np.array(counts, np.int64)
+
+    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
+    return [Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2]) for (task, name), one in found.items()]
+
+
+def shares(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float | None]:
+    return [int(a) / int(b) if b else None for a, b in zip(part, whole)]

@@ -1,0 +1,108 @@
+"""How sure the heads are, and what that says of their drafts (Kim et al., section 5.2, figures 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part
+from rescore.lattice.dump import Dump
+
+BINS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskEntropies:
+    """Entropies of the heads' distributions over all V tokens, at every row of a task; nats.
+
+    density  float64 [h, bins], histograms whose integral over 0..ln V is 1 (figure 2)
+    mean     float64 [h]
+    h_max    the last head, from 1, up to which the mean never falls: max { k : for all i < k, mean_i <= mean_{i+1} }
+    block_efficiency  of the base draft
+    """
+
+    task: str
+    density: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    h_max: int
+    block_efficiency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """Least squares y = intercept + slope x over the tasks, and Pearson's r (figure 3)."""
+
+    slope: float
+    intercept: float
+    r: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entropies:
+    """edges: float64 [bins + 1], of the histograms. regression: of the base draft's block efficiency on h_max; None if undefined."""
+
+    edges: NDArray[np.float64]
+    tasks: tuple[TaskEntropies, ...]
+    regression: Regression | None
+
+    def to_json(self) -> dict[str, Any]:
+        tasks = [
+            {"task": one.task, "density": one.density.tolist(), "mean": one.mean.tolist(), "h_max": one.h_max, "block_efficiency": one.block_efficiency}
+            for one in self.tasks
+        ]
+        line = self.regression and {"slope": self.regression.slope, "intercept": self.regression.intercept, "r": self.regression.r}
+        return {"cites": "figures 2 and 3", "edges": self.edges.tolist(), "tasks": tasks, "regression": line}
+
+
+def entropies(
+    dump: Dump,
+    *,
+    bins: int = BINS,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Entropies:
+    """Histograms and means of the heads' entropies for each task, h_max, and its regression over the tasks."""
+    if bins < 1:
+        raise ValueError(f"bins: expected at least 1, got {bins}")
+    edges = np.linspace(0, max(np.log(dump.header.vocab_size), 1e-3), bins + 1)
+    counts: dict[str, NDArray[np.int64]] = {}
+    sums: dict[str, NDArray[np.float64]] = {}
+
+    def add(block: Any, worth: Any, visited: Any) -> None:
+        values = block.entropy.astype(np.float64)
+        # Rounding may leave a value a little above ln V.
+        found = [np.histogram(np.minimum(column, edges[-1]), edges)[0] for column in values.T]
+        counts[block.task] = counts.get(block.task, 0) + np.array(found)
+        sums[block.task] = sums.get(block.task, 0) + values.sum(axis=0)
+
+    base = OracleReplay(widths={"base": 1})
+    result = replay_dump(dump, [base], tasks=tasks, split=split, advance=advance, listeners=[add])
+    out = []
+    for task in result.tasks:
+        rows = int(task.tokens.sum())
+        mean = sums[task.task] / rows
+        out.append(TaskEntropies(task=task.task, density=counts[task.task] / (rows * (edges[1] - edges[0])), mean=mean, h_max=h_max(mean),
+                                 block_efficiency=task.tallies["base"].block_efficiency))
+    return Entropies(edges=edges, tasks=tuple(out), regression=regression([one.h_max for one in out], [one.block_efficiency for one in out]))
+
+
+def h_max(mean: NDArray[np.float64]) -> int:
+    """The last head, from 1, up to which the mean entropies [h] never fall."""
+    falls = np.diff(mean) < 0
+    return int(falls.argmax()) + 1 if falls.any() else len(mean)
+
+
+def regression(x: Sequence[float], y: Sequence[float]) -> Regression | None:
+    """None unless both take at least two values."""
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return None
+    dx, dy = np.subtract(x, np.mean(x)), np.subtract(y, np.mean(y))
+    slope = float(dx @ dy / (dx @ dx))
+    return Regression(slope=slope, intercept=float(np.mean(y) - slope * np.mean(x)), r=float(dx @ dy / np.sqrt((dx @ dx) * (dy @ dy))))

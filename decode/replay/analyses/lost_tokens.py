@@ -1,0 +1,102 @@
+"""Where drafts fail: what loses the tokens that a pass might have brought.
+
+At every step of a drafter's replay let T' be the tokens that the text still has among the next T, and a, the accepted length, fall
+short of it: a < T'. Slot t = a + 1 is the first that is rejected, and the one cause is the first of these that holds:
+
+    absent  the true token is not among slot t's candidates: no choice among them helps (the oracle stops at a, too)
+    lm      the heads alone, with the same budget, are accepted at slot t: the models misranked it
+    budget  the same drafter with the larger budget is accepted at slot t: it was ranked just too low for this budget
+    heads   neither is: it is a candidate, but heads and models together rank it too low
+
+Each step that falls short has one cause, so the shares of the four are disjoint and sum to 1; so are those of the
+lost tokens, T' - a of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+
+CAUSES = ("absent", "lm", "budget", "heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LostTokens:
+    """Of one task: its steps, how many lose nothing, and for each cause the steps, int64 [4], and the tokens lost, int64 [4]."""
+
+    task: str
+    steps: int
+    whole: int
+    by_cause: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+
+    def to_json(self) -> dict[str, Any]:
+        """Shares of the steps that fall short and of the tokens lost; None where there are none."""
+        out: dict[str, Any] = {"task": self.task, "steps": self.steps, "whole": self.whole, "lost_tokens": int(self.tokens.sum())}
+        for name, counts in (("steps_share", self.by_cause), ("tokens_share", self.tokens)):
+            total = int(counts.sum())
+            out[name] = {cause: int(count) / total for cause, count in zip(CAUSES, counts)} if total else None
+        return out
+
+
+def lost_tokens(
+    dump: Dump,
+    rescorer: Rescorer,
+    *,
+    kind: str = "tree",
+    budget: int = 16,
+    larger: int = 128,
+    top_k: int | None = None,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> list[LostTokens]:
+    """For each task, of the tree of `budget` nodes (kind "tree") or the `budget` best strings ("paths").
+
+    ValueError unless 1 <= budget < larger.
+    """
+    if kind not in ("tree", "paths"):
+        raise ValueError(f"kind: expected tree or paths, got {kind!r}")
+    if not 1 <= budget < larger:
+        raise ValueError(f"budget: expected at least 1 and less than the larger budget {larger}, got {budget}")
+    replay = TreeReplay if kind == "tree" else PathReplay
+    drafters: list[ReplayDrafter] = [
+        replay(rescorer=rescorer, budgets={"draft": budget, "larger": larger}, top_k=top_k),
+        replay(rescorer=Rescorer(threads=rescorer.threads), budgets={"heads": budget}, top_k=top_k),
+        OracleReplay(widths={"oracle": top_k}),
+    ]
+    found: dict[str, NDArray[np.int64]] = {}
+
+    def add(block: Any, worth: Any, visited: Any) -> None:
+        rows = visited["draft"]
+        possible = (block.truth(rows) >= 0).sum(axis=1)
+        accepted = {name: one.accepted[rows] for name, one in worth.items()}
+        found[block.task] = found.get(block.task, 0) + count_causes(possible, **accepted)
+
+    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
+    return [
+        LostTokens(task=task, steps=int(counts[0].sum()), whole=int(counts[0, -1]), by_cause=counts[0, :-1], tokens=counts[1, :-1])
+        for task, counts in found.items()
+    ]
+
+
+def count_causes(possible: NDArray, *, draft: NDArray, larger: NDArray, heads: NDArray, oracle: NDArray) -> NDArray[np.int64]:
+    """Steps of each cause and, last, of none, and the tokens that they lose: int64 [2, 5], of accepted lengths [n] each."""
+    conditions = [draft == possible, oracle == draft, heads > draft, larger > draft]
+    cause = np.select(conditions, [len(CAUSES), 0, 1, 2], default=3)
+    steps = np.bincount(cause, minlength=len(CAUSES) + 1)
+    tokens = np.bincount(cause, weights=possible - draft, minlength=len(CAUSES) + 1)
+    return np.array([steps, tokens.astype(np.int64)])

@@ -1,0 +1,60 @@
+"""Language models side by side: in-domain against general ones (Kim et al., table 7), orders 2, 3, 4 (table 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+ORDERS = (2, 3, 4)
+
+
+def compare_models(
+    dump: Dump,
+    models: Mapping[str, NGram],
+    *,
+    alpha: float | Sequence[float],
+    paths: int = 16,
+    others: Sequence[ReplayDrafter] = (),
+    top_k: int | None = None,
+    threads: int = 1,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+    cites: str = "table 7",
+) -> EfficiencyTable:
+    """The best and the p best drafts with each model by itself, beside the base draft and the oracles of k = 2 and K.
+
+    alpha: one weight, or one per slot [T], the same for all. others: drafters to compare with, such as a neural
+    rescorer. Rows tell the model (None: there is none) and p. ValueError if a model's vocabulary is not the dump's.
+    """
+    k = top_k or dump.header.top_k
+    rows: dict[str, dict[str, Any]] = {"base": {"model": None, "p": 1}}
+    drafters: list[ReplayDrafter] = [OracleReplay(widths={"base": 1})]
+    for name, model in models.items():
+        rescorer = Rescorer(model, alpha=[alpha] if isinstance(alpha, Sequence) else alpha, threads=threads)
+        check_models(dump, rescorer)
+        budgets = {name: 1, f"{name} p={paths}": paths}
+        rows |= {row: {"model": name, "p": p} for row, p in budgets.items()}
+        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=top_k))
+    rows |= {name: {"model": None, "p": None} for other in others for name in other.names}
+    oracles = {f"oracle k={n}": n for n in (2, k) if n <= k}
+    rows |= {name: {"model": None, "p": 1} for name in oracles}
+    result = replay_dump(dump, [*drafters, *others, OracleReplay(widths=oracles)], tasks=tasks, split=split, advance=advance)
+    return EfficiencyTable(cites=cites, rows=rows, result=result)
+
+
+def compare_orders(dump: Dump, model: NGram, *, orders: Sequence[int] = ORDERS, **options: Any) -> EfficiencyTable:
+    """`compare_models` of the model cut to each order that it has (`NGram.of_order`)."""
+    models = {f"{n}-gram": model if n == model.order else model.of_order(n) for n in orders if n <= model.order}
+    return compare_models(dump, models, cites="table 9", **options)

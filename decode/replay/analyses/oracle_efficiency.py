@@ -1,0 +1,47 @@
+"""How far any choice among the first k candidates of fewer heads could go (Kim et al., figure 6, tables 4, 9 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part
+from rescore.lattice.dump import Dump
+
+
+def oracle_efficiency(
+    dump: Dump,
+    *,
+    widths: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> EfficiencyTable:
+    """Oracle block efficiency for every k and number of heads; k = 1 is the base draft. Rows tell k and heads.
+
+    widths: by default 1, 2, 4, .. and K. heads: by default 3, 6, 9, .. and h. A lattice of h' heads is the first h' - 1
+    slots. ValueError unless 1 <= k <= K and 2 <= heads <= h.
+    """
+    header = dump.header
+    widths, heads = widths or powers_of_two(header.top_k), heads or multiples(3, header.heads)
+    if bad := [k for k in widths if not 1 <= k <= header.top_k]:
+        raise ValueError(f"oracle: {dump.path} has {header.top_k} candidates per slot, got k = {bad[0]}")
+    if bad := [n for n in heads if not 2 <= n <= header.heads]:
+        raise ValueError(f"oracle: {dump.path} has {header.heads} heads; expected 2 or more of them, got {bad[0]}")
+    rows = {f"oracle k={k} heads={n}": {"k": k, "heads": n} for n in heads for k in widths}
+    drafters = [OracleReplay(widths={f"oracle k={k} heads={n}": k for k in widths}, slots=n - 1) for n in heads]
+    result = replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance)
+    return EfficiencyTable(cites="figure 6, tables 4, 9 and 10", rows=rows, result=result)
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, .. and `most`."""
+    return [*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]
+
+
+def multiples(step: int, most: int) -> list[int]:
+    """step, 2 step, .. and `most`."""
+    return [*range(step, most, step), most]

@@ -1,0 +1,124 @@
+"""Where the true token ranks: recall@k of every head, and path-conditional recall after rescoring (DESIGN section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
+from rescore.lattice.block import Block
+from rescore.lattice.dump import Dump
+from rescore.lattice.oracle import ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recall:
+    """How often the true token is among the first k.
+
+    hits   int64 [R, K], entry k - 1 for the first k candidates; it never falls
+    total  int64 [R], how often it was asked for
+    first  the head of the first of the R rows
+    """
+
+    hits: NDArray[np.int64]
+    total: NDArray[np.int64]
+    first: int
+
+    def to_json(self) -> dict[str, list[float] | None]:
+        """{head: recall@1..K}; None for heads that were never asked."""
+        rows = zip(self.hits.tolist(), self.total.tolist())
+        return {str(head): [hit / total for hit in hits] if total else None for head, (hits, total) in enumerate(rows, self.first)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskRecall:
+    """heads: over all rows, heads 1..h by themselves.
+
+    on_path, rescored: over all lattices and slots t (heads 2..h) such that the text has a token there and its tokens in
+    the slots before are all candidates: the rank of slot t's token by head cost, and by head cost + sum_j alpha_j,t LM cost
+    in the context of the text. Taking the first candidate on every slot is accepted up to t exactly while rank 1 holds.
+    """
+
+    task: str
+    heads: Recall
+    on_path: Recall
+    rescored: Recall
+
+    def to_json(self) -> dict[str, Any]:
+        return {"task": self.task, "heads": self.heads.to_json(), "on_path": self.on_path.to_json(), "rescored": self.rescored.to_json()}
+
+
+def recall(
+    dump: Dump,
+    rescorer: Rescorer,
+    *,
+    top_k: int | None = None,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> list[TaskRecall]:
+    """For each task. Without models `rescored` is `on_path`."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for block in chosen_blocks(dump, tasks, split, advance):
+        counts = count_block(block, rescorer, top_k)
+        found[block.task] = [a + b for a, b in zip(found[block.task], counts)] if block.task in found else counts
+    return [
+        TaskRecall(
+            task=task,
+            heads=Recall(hits=hits, total=total, first=1),
+            on_path=Recall(hits=path_hits, total=path_total, first=2),
+            rescored=Recall(hits=rescored_hits, total=path_total, first=2),
+        )
+        for task, (hits, total, path_hits, rescored_hits, path_total) in found.items()
+    ]
+
+
+def count_block(block: Block, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
+    """One block's hits [h, K] and totals [h], hits on the path by head cost and rescored [T, K], and totals of those [T]."""
+    sausages, truth = block.sausages(k=top_k), block.truth()
+    width = sausages.width
+    rank = ranks(sausages, truth)
+    certain = block.topk_ids[:, 0, :top_k] == block.tokens[:, None]
+    first = np.where(certain.any(-1), certain.argmax(-1), -1)[:, None]
+    asked = (truth >= 0) & np.logical_and.accumulate(np.column_stack([np.ones(block.rows, bool), rank[:, :-1] >= 0]), axis=1)
+    on_path = np.where(asked, rank, -1)
+    return [
+        hits(np.column_stack([first, rank]), width),
+        np.append(block.rows, (truth >= 0).sum(0)).astype(np.int64),
+        hits(on_path, width),
+        hits(rescored_ranks(block, rescorer, on_path, sausages.ids, sausages.cost), width),
+        asked.sum(0).astype(np.int64),
+    ]
+
+
+def hits(rank: NDArray, width: int) -> NDArray[np.int64]:
+    """How many ranks [n, R] (-1: absent) are below 1..K: int64 [R, K]."""
+    return np.array([np.bincount(column[column >= 0], minlength=width).cumsum() for column in rank.T], np.int64)
+
+
+def rescored_ranks(block: Block, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Ranks [n, T] of the true tokens, whose ranks by head cost are given (-1: not asked for), once models are added.
+
+    Ties go to the better rank by head cost, as in a search.
+    """
+    row, slot = np.nonzero(rank >= 0)
+    total = cost[row, slot].astype(np.float64)  # [m, K]
+    alpha = alpha_of_slots(rescorer.alpha, block.slots)
+    # The context of slot t of row i ends with the token of row i + t, and so does the history of that row.
+    states = rescorer.states(block.histories(slice(None), rescorer.context))[:, row + slot]
+    width = total.shape[1]
+    tokens, offsets = ids[row, slot].ravel(), np.arange(total.size + 1, dtype=np.int64)
+    for j, model in enumerate(rescorer.models):
+        costs, _ = model.core.score(tokens, offsets, np.repeat(states[j], width))
+        total += alpha[j, slot][:, None] * costs.reshape(total.shape)
+    mine = rank[row, slot]
+    true = np.take_along_axis(total, mine[:, None], axis=1)
+    better = (total < true) | ((total == true) & (np.arange(width) < mine[:, None]))
+    out = np.full(rank.shape, -1, np.int64)
+    out[row, slot] = better.sum(axis=1)
+    return out

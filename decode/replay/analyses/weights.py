@@ -1,0 +1,88 @@
+"""The weight of the language models, chosen for each task on its tuning part and told on the rest (Kim et al., table 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rescore.decode.replay.bootstrap import Difference, Resampled, pair
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+GRID = (0.1, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0)  # appendix E
+
+# A drafter of this one name at this weight.
+MakeDrafter = Callable[[str, float], ReplayDrafter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWeight:
+    """tuned: block efficiency on the tuning part at every weight of the grid. best: the weight that had the most, the least of several.
+
+    heldout: block efficiency at it on the rest; gain: against the base draft there.
+    """
+
+    task: str
+    tuned: tuple[float, ...]
+    best: float
+    heldout: float
+    gain: Difference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """grid: the weights tried."""
+
+    grid: tuple[float, ...]
+    tasks: tuple[TaskWeight, ...]
+    split: Split
+
+    def to_json(self) -> dict[str, Any]:
+        tasks = [
+            {"task": one.task, "tuned": list(one.tuned), "best": one.best, "heldout": one.heldout, "gain": one.gain.interval.value,
+             "gain_interval": pair(one.gain.interval), "p_value": one.gain.p_value}
+            for one in self.tasks
+        ]
+        return {"cites": "table 8", "grid": list(self.grid), "tasks": tasks, "split": self.split.to_json()}
+
+
+def weights_by_task(
+    dump: Dump,
+    make: MakeDrafter,
+    split: Split,
+    *,
+    grid: Sequence[float] = GRID,
+    tasks: Collection[str] | None = None,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Weights:
+    """The best weight of each task for the drafter that `make` gives (`best_draft`: the paper's).
+
+    The held-out part is replayed at that one weight alone. Tasks without a tuning part are left out. seed: of the
+    resamples. advance: called with the rows of the tuning part and then of the rest.
+    """
+    names = {f"alpha {alpha:g}": alpha for alpha in sorted(grid)}
+    if len(names) < max(len(grid), 1):
+        raise ValueError(f"grid: expected different weights, at least one, got {list(grid)}")
+    tuned = replay_dump(dump, [make(name, alpha) for name, alpha in names.items()], tasks=tasks, split=split.part("tune"), advance=advance)
+    found = []
+    for task in tuned.tasks:
+        efficiency = {name: tally.block_efficiency for name, tally in task.tallies.items()}
+        best = max(efficiency, key=efficiency.__getitem__)
+        drafters = [OracleReplay(widths={"base": 1}), make("best", names[best])]
+        rest = Resampled.of(replay_dump(dump, drafters, tasks=[task.task], split=split.part("heldout"), advance=advance), seed=seed)
+        found.append(TaskWeight(task=task.task, tuned=tuple(efficiency.values()), best=names[best],
+                                heldout=rest.efficiency("best").value, gain=rest.difference("best", "base")))
+    return Weights(grid=tuple(names.values()), tasks=tuple(found), split=split)
+
+
+def best_draft(model: NGram, *, top_k: int | None = None, threads: int = 1) -> MakeDrafter:
+    """The best string of the lattice with the model at a weight."""
+    return lambda name, alpha: PathReplay(rescorer=Rescorer(model, alpha=alpha, threads=threads), budgets={name: 1}, top_k=top_k)

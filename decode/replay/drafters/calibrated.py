@@ -1,0 +1,60 @@
+"""Trees under a calibrated q, which may depend on the running text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import _core
+from rescore.decode.replay.drafters.budgeted import Budgeted
+from rescore.decode.replay.worth import Worth, worth_of_trees
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.lattice.block import Block
+from rescore.lattice.trees import Trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedReplay(Budgeted):
+    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+
+    rescorer: CalibratedRescorer
+    budgets: Mapping[str, int]
+    top_k: int | None = None
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        began = time.perf_counter()
+        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k)
+        return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
+
+
+def trees_of_block(rescorer: CalibratedRescorer, block: Block, n: int, top_k: int | None = None) -> Trees:
+    """The trees of all rows, each drafted when its text was as long."""
+    sausages, histories = block.sausages(k=top_k), block.histories(slice(None), rescorer.context)
+    if not rescorer.reads_text:
+        return rescorer.trees(sausages, histories, n)
+    out: Trees | None = None
+    for rows, texts in running_texts(rescorer, block):
+        trees = rescorer.trees(sausages[rows], histories[rows], n, texts=texts)
+        out = out or Trees(**{name: np.empty((block.rows, *getattr(trees, name).shape[1:]), getattr(trees, name).dtype) for name in Trees.__slots__})
+        for name in Trees.__slots__:
+            getattr(out, name)[rows] = getattr(trees, name)
+    assert out is not None, "a block has rows"
+    return out
+
+
+def running_texts(rescorer: CalibratedRescorer, block: Block) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
+    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included."""
+    tokens = block.tokens.astype(np.int32)
+    bounds = block.prompt_offsets
+    texts = [rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)]
+    for step in range(int(np.diff(block.offsets).max())):
+        rows = block.offsets[:-1] + step
+        going = np.flatnonzero(rows < block.offsets[1:])
+        rows = rows[going]
+        for s, row in zip(going.tolist(), rows.tolist()):
+            texts[s].extend(tokens[row : row + 1])
+        yield rows, [texts[s] for s in going.tolist()]

@@ -1,0 +1,27 @@
+"""Trees grown layer by layer from the heads alone: EAGLE-2's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rescore.decode.replay.drafters.budgeted import Budgeted
+from rescore.decode.replay.worth import Worth, worth_of_trees
+from rescore.decode.rescoring.dynamic_tree import WIDTH, dynamic_trees
+from rescore.lattice.block import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicTreeReplay(Budgeted):
+    """budgets: n of each name; one tree, of the greatest, serves all. width: see `dynamic_trees`."""
+
+    budgets: Mapping[str, int]
+    width: int = WIDTH
+    top_k: int | None = None
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        sausages = block.sausages(k=self.top_k)
+        began = time.perf_counter()
+        trees = dynamic_trees(sausages, max(self.budgets.values()), width=self.width)
+        return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)

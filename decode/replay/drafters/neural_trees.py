@@ -1,0 +1,60 @@
+"""Trees of a small neural rescorer: the passes that they would have needed, exactly.
+
+A neural model is far too slow to rescore every row, so only the rows that decoding would visit are: all sequences of
+a block go on side by side, each from the row that follows what it accepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescore.decode.replay.worth import Worth
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.lattice.block import Block
+from rescore.lattice.tree import accepted_by_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeuralReplay:
+    """What `NeuralRescorer.trees` are worth; with one path a tree is its greedy draft. Rows that are not visited hold 0.
+
+    rows: how many rows of the model's cache are at work together, `rescorer.paths` of them for a sequence
+    advance: called with how many of the block's rows are behind, as sequences go on
+    """
+
+    name: str
+    rescorer: NeuralRescorer
+    top_k: int | None = None
+    rows: int = 256
+    advance: Callable[[int], None] = lambda rows: None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        accepted, verified = (np.zeros(block.rows, np.int32) for _ in range(2))
+        began = time.perf_counter()
+        batch = max(1, self.rows // self.rescorer.paths)
+        for first in range(0, block.sequences, batch):
+            sequences = range(first, min(first + batch, block.sequences))
+            prompts = [block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].astype(np.int64) for s in sequences]
+            reader = self.rescorer.open(prompts, block.slots)
+            at, ends = block.offsets[first : sequences.stop], block.offsets[first + 1 : sequences.stop + 1] - 1
+            # The last token leaves nothing to draft.
+            while (going := np.flatnonzero(at < ends)).size:
+                if len(going) < len(at):
+                    reader.select(going.tolist())
+                    at, ends = at[going], ends[going]
+                histories = [block.history(row, block.rows + len(block.prompt_tokens)) for row in at.tolist()]
+                trees = self.rescorer.trees(reader, block.sausages(at, self.top_k), histories)
+                accepted[at] = accepted_by_size(trees.tokens, trees.parents, block.truth(at))[:, -1]
+                verified[at] = trees.count
+                then = at + accepted[at] + 1
+                self.advance(int((then - at).sum()))
+                at = then
+        return {self.name: Worth(accepted=accepted, verified=verified, seconds=time.perf_counter() - began)}

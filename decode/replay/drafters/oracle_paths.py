@@ -1,0 +1,34 @@
+"""The oracle of the heads' lattice: the ceiling of rescoring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rescore.decode.replay.worth import Worth
+from rescore.lattice.block import Block
+from rescore.lattice.oracle import oracle_by_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleReplay:
+    """widths: k of each name, the candidates of a slot that it may choose among (None: all). It verifies one draft.
+
+    slots: of the lattice, the first (None: all), as if the model had but slots + 1 heads
+    """
+
+    widths: Mapping[str, int | None]
+    slots: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.widths)
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        sausages = block.sausages().head(self.slots or block.slots)
+        by_width = oracle_by_width(sausages, block.truth())
+        verified = np.full(block.rows, sausages.slots, np.int32)
+        most = sausages.width
+        return {name: Worth(accepted=by_width[:, min(k or most, most) - 1], verified=verified) for name, k in self.widths.items()}

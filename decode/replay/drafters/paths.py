@@ -1,0 +1,28 @@
+"""The p best strings of the heads' lattice, verified as a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rescore.decode.replay.drafters.budgeted import Budgeted
+from rescore.decode.replay.worth import Worth, worth_of_drafts
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.block import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathReplay(Budgeted):
+    """budgets: p of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+
+    rescorer: Rescorer
+    budgets: Mapping[str, int]
+    top_k: int | None = None
+    semantics: str = "failure"
+
+    def worth(self, block: Block) -> dict[str, Worth]:
+        sausages, histories = block.sausages(k=self.top_k), block.histories(slice(None), self.rescorer.context)
+        began = time.perf_counter()
+        drafts = self.rescorer.paths(sausages, histories, max(self.budgets.values()), semantics=self.semantics)
+        return worth_of_drafts(drafts, block.truth(), self.budgets, time.perf_counter() - began)

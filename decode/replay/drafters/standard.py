@@ -1,0 +1,63 @@
+"""The drafters of `rescore run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+
+TREE_SIZES = (16, 32, 64, 128)
+MODEL_SIZES = (16, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """paths p, candidates K (None: all of the dump), backoff semantics of the p best drafts."""
+
+    paths: int = 16
+    top_k: int | None = None
+    semantics: str = "failure"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.paths <= 1024:
+            raise ValueError(f"paths: expected 1..1024, got {self.paths}")
+        if self.top_k is not None and not 1 <= self.top_k <= 64:
+            raise ValueError(f"top_k: expected 1..64, got {self.top_k}")
+
+
+def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[ReplayDrafter]:
+    """base, rescored, parallel_*, tree_base_*, tree_*, lm_alone_* (where there is a model) and the oracle, in this order.
+
+    ValueError if a model's vocabulary or tokenizer is not that of the dump.
+    """
+    options = options or ReplayOptions()
+    check_models(dump, rescorer)
+    heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
+    drafters: list[ReplayDrafter] = [
+        PathReplay(rescorer=heads, budgets={"base": 1, "parallel_base": p}, top_k=k),
+        PathReplay(rescorer=rescorer, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k, semantics=options.semantics),
+        TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in TREE_SIZES}, top_k=k),
+        TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in TREE_SIZES}, top_k=k),
+    ]
+    if rescorer.models:
+        budgets = {f"lm_alone_{n}": n for n in MODEL_SIZES}
+        drafters.append(ModelReplay(model=rescorer.models[0], budgets=budgets, threads=rescorer.threads))
+    return [*drafters, OracleReplay(widths={"oracle": k})]
+
+
+def check_models(dump: Dump, rescorer: Rescorer) -> None:
+    """ValueError unless every model has the dump's vocabulary and, where both name one, its tokenizer."""
+    for model in rescorer.models:
+        if model.vocab_size != dump.header.vocab_size:
+            raise ValueError(
+                f"the model has {model.vocab_size} tokens, the dump {dump.path} has {dump.header.vocab_size}: "
+                "build the model with the tokenizer that the dump was made with"
+            )
+        if dump.header.tokenizer_sha256:
+            model.require_tokenizer(dump.header.tokenizer_sha256)

@@ -1,0 +1,164 @@
+"""Replaying whole dumps: every drafter's block efficiency, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
+from rescore.lattice.block import Block
+from rescore.lattice.dump import Dump
+
+BASE, RESCORED, ORACLE = "base", "rescored", "oracle"  # names of drafters that others are measured against
+
+# What is called for each block: the block, the worth of every drafter, and the rows that each visits.
+Listener = Callable[[Block, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaskResult:
+    """Everything measured on one task of one dump.
+
+    tallies        one per drafter, in the order of the table
+    repetition     of the base and the rescored draft, where they were replayed
+    duel           the rescored against the base draft, None unless both were replayed
+    """
+
+    task: str
+    loop_share: float
+    tallies: dict[str, Tally]
+    repetition: dict[str, Repetition]
+    duel: Duel | None
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """Tokens of each sequence, int32 [S]."""
+        return next(iter(self.tallies.values())).tokens
+
+    @property
+    def passes(self) -> dict[str, NDArray[np.int32]]:
+        """Target passes that each sequence takes, int32 [S] for each drafter."""
+        return {name: tally.passes for name, tally in self.tallies.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        efficiency = {name: tally.block_efficiency for name, tally in self.tallies.items()}
+        out: dict[str, Any] = {
+            "task": self.task,
+            "sequences": len(self.tokens),
+            "tokens": int(self.tokens.sum()),
+            "loop_share": self.loop_share,
+            "block_efficiency": efficiency,
+            "headroom_recovered": headroom_of(efficiency),
+            "verified_per_pass": {name: tally.verified_per_pass for name, tally in self.tallies.items()},
+            "accepted_per_verified": {name: tally.accepted_per_verified for name, tally in self.tallies.items()},
+            "acceptance_length": {name: tally.acceptance_length for name, tally in self.tallies.items()},
+            "repetition": {name: {"consecutive": value.consecutive, "max_run": value.max_run} for name, value in self.repetition.items()},
+        }
+        if self.duel:
+            out["rescored_against_base"] = {name: getattr(self.duel, name) for name in ("wins", "ties", "losses", "repairs", "regressions")}
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DumpResult:
+    """All tasks of one dump. lattices: its rows; seconds: of each drafter that tells its search's wall time."""
+
+    kind: str
+    tasks: list[TaskResult]
+    lattices: int
+    seconds: dict[str, float]
+
+    @property
+    def names(self) -> list[str]:
+        """The drafters, in the order of the table."""
+        return list(self.tasks[0].tallies)
+
+    def ms_per_lattice(self, name: str) -> float:
+        """Wall milliseconds of a drafter's search per lattice."""
+        return 1000 * self.seconds[name] / max(self.lattices, 1)
+
+
+def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
+    """Headroom recovered by every drafter but the base and the oracle; empty unless those two are among them."""
+    if not {BASE, ORACLE} <= set(efficiency):
+        return {}
+    base, oracle = efficiency[BASE], efficiency[ORACLE]
+    return {name: headroom_recovered(value, base, oracle) for name, value in efficiency.items() if name not in (BASE, ORACLE)}
+
+
+def replay_dump(
+    dump: Dump,
+    drafters: Sequence[ReplayDrafter],
+    *,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+    listeners: Iterable[Listener] = (),
+) -> DumpResult:
+    """Replay (some tasks of) a dump with every drafter; one block of it is in memory at a time.
+
+    split: the part of each task that is replayed (None: all); tasks of which it has no sequence are left out.
+    advance: called with the number of rows done, for a progress bar. ValueError if two drafters have one name.
+    """
+    names = [name for drafter in drafters for name in drafter.names]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"drafters: expected each name once, got {twice!r} twice")
+    builders: dict[str, _Builder] = {}
+    seconds = dict.fromkeys(names, 0.0)
+    lattices = 0
+    for block in chosen_blocks(dump, tasks, split, advance):
+        worth: dict[str, Worth] = {}
+        for drafter in drafters:
+            worth.update(drafter.worth(block))
+        visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
+        builders.setdefault(block.task, _Builder(block.task)).add(block, {name: worth[name] for name in names}, visited)
+        lattices += block.rows
+        for name in names:
+            seconds[name] += worth[name].seconds or 0.0
+        for listener in listeners:
+            listener(block, worth, visited)
+    if not builders:
+        raise ValueError(f"{dump.path}: no sequence to replay: {'no task was chosen' if split is None else f'the part {split.name!r} is empty'}")
+    timed = {name: value for name, value in seconds.items() if value}
+    results = [builder.result() for builder in builders.values()]
+    return DumpResult(kind=dump.header.kind, tasks=results, lattices=lattices, seconds=timed)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """A task's result in the making."""
+
+    task: str
+    sequences: int = 0
+    loops: int = 0
+    parts: list[dict[str, Tally]] = field(default_factory=list)
+    repetition: dict[str, Repetition] = field(default_factory=dict)
+    duel: Duel | None = None
+
+    def add(self, block: Block, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+        self.sequences += block.sequences
+        self.loops += block.loops
+        self.parts.append({name: Tally.of_replay(one.accepted, one.verified, visited[name], block.offsets) for name, one in worth.items()})
+        best = {name: one.drafts.tokens[:, 0] for name in (BASE, RESCORED) if name in worth and (one := worth[name]).drafts}
+        for name, drafts in best.items():
+            self.repetition.setdefault(name, Repetition()).add(drafts[visited[name]])
+        if len(best) == 2:
+            self.duel, steps = self.duel or Duel(), visited[BASE]
+            self.duel.add(worth[BASE].accepted[steps], worth[RESCORED].accepted[steps], best[BASE][steps], best[RESCORED][steps])
+
+    def result(self) -> TaskResult:
+        tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
+        return TaskResult(task=self.task, loop_share=self.loops / self.sequences, tallies=tallies, repetition=self.repetition, duel=self.duel)
+
+
+def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:
+    """The mean over tasks of every drafter's value; tasks in which it is undefined (None) are left out."""
+    names = dict.fromkeys(name for task in tasks for name in task[measure])
+    values = {name: [task[measure][name] for task in tasks if task[measure].get(name) is not None] for name in names}
+    return {name: float(np.mean(value)) for name, value in values.items() if value}

@@ -1,0 +1,67 @@
+"""Token trees under a calibrated q, of closed and of open lattices (DESIGN section 4).
+
+In an open lattice the automaton, and the n-grams of the running text, propose tokens that no head lists. The search is exact: the
+tree holds the n most probable prefixes over the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+from rescore.lattice.trees import Trees
+from rescore.lm.ngram import NGram
+
+
+class CalibratedRescorer:
+    """An n-gram model and a calibration, ready to draft trees. Several models are one after `rescore lm merge`."""
+
+    def __init__(self, model: NGram, calibration: Calibration | None = None, *, threads: int = 1):
+        self.model = model
+        self.calibration = calibration or Calibration()
+        self.threads = threads
+        self._strength = np.array(self.calibration.text or (), np.float64)
+
+    @property
+    def context(self) -> int:
+        """How many tokens of the history the model looks at."""
+        return self.model.order - 1
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether `trees` takes the running texts."""
+        return self.calibration.text is not None
+
+    def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
+        """The n-grams of a running text that begins with `tokens`, to be extended as it grows."""
+        if self.calibration.text is None:
+            raise ValueError("text: this calibration does not use the running text")
+        counts = _core.ContextModel(order=len(self.calibration.text))
+        counts.extend(np.ascontiguousarray(tokens, np.int32))
+        return counts
+
+    def trees(self, sausages: Sausage, histories: NDArray[np.int32], n: int = 64, *, texts: Sequence[_core.ContextModel] = ()) -> Trees:
+        """The trees of the n most probable prefixes of a batch of lattices.
+
+        histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text` made, extended by all
+        of them; none if the calibration has no use for them. ValueError if they are missing.
+        """
+        if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
+            why = f"those of {expected} lattices" if self.reads_text else "none: the calibration does not use the running text"
+            raise ValueError(f"texts: expected {why}, got {len(texts)}")
+        alpha, weights = self.calibration.weights(sausages.slots)
+        return Trees.of_core(_core.open_tree(self.model.core, np.ascontiguousarray(histories, np.int32), sausages.ids, sausages.cost, alpha, weights, open=self.calibration.open,
+                                             texts=list(texts), strength=self._strength, nodes=n, threads=self.threads))
+
+    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
+        """The tree of a single lattice; history: the whole text so far [m], of which the n-grams are counted anew."""
+        tokens = np.ascontiguousarray(history, np.int32)
+        single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
+        last = tokens[None, max(0, len(tokens) - self.context) :]
+        return self.trees(single, last, n, texts=[self.text(tokens)] if self.reads_text else [])[0]

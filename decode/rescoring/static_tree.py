@@ -1,0 +1,79 @@
+"""One tree for all lattices, made of ranks: the k-th candidate of a slot after the j-th of the slot before.
+
+Cai et al. 2024, "Medusa" (arXiv 2401.10774), section 2.3.3: on texts at hand it is counted how often each sequence of
+ranks is the truth, and nodes are added greedily, each time the one that lengthens the accepted draft most. Medusa takes the
+heads' hits as independent and multiplies their rates; here the sequences themselves are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.block import Block
+from rescore.lattice.oracle import ranks
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StaticTree:
+    """A tree of n nodes, a parent before its children, the most often true first: the first m nodes are the best tree of m.
+
+    ranks   int32 [n], of the node's token among its slot's candidates, from 0
+    parents int32 [n], -1 for children of the certain token
+    depths  int32 [n], from 1: the node stands in slot depths - 1
+    share   float64 [n], in (0, 1]: of the rows counted, those whose truth went through the node
+    """
+
+    ranks: NDArray[np.int32]
+    parents: NDArray[np.int32]
+    depths: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+    @classmethod
+    def counted(cls, blocks: Iterable[Block], n: int, *, top_k: int | None = None) -> StaticTree:
+        """The best n nodes (fewer, if fewer were ever true) for the rows of these blocks. ValueError if there are none.
+
+        The more blocks, the better the counts: take those of a split's tuning part, and report on the rest.
+        """
+        if n < 1:
+            raise ValueError(f"n: expected at least 1 node, got {n}")
+        counts: Counter[tuple[int, ...]] = Counter()
+        rows = 0
+        for block in blocks:
+            rows += block.rows
+            for path in ranks(block.sausages(k=top_k), block.truth()).tolist():
+                length = next((t for t, rank in enumerate(path) if rank < 0), len(path))
+                counts.update(tuple(path[:t]) for t in range(1, length + 1))
+        if not counts:
+            raise ValueError(f"expected rows whose truth is among the candidates, got none in {rows} rows")
+        # A prefix is true at least as often as what continues it, so the greedy tree is that of the greatest counts.
+        best = sorted(counts, key=lambda path: (-counts[path], len(path), path))[:n]
+        number = {path: i for i, path in enumerate(best)}
+        return cls(
+            ranks=np.array([path[-1] for path in best], np.int32),
+            parents=np.array([number.get(path[:-1], -1) for path in best], np.int32),
+            depths=np.array([len(path) for path in best], np.int32),
+            share=np.array([counts[path] / rows for path in best]),
+        )
+
+    def trees(self, sausages: Sausage) -> Trees:
+        """The tree with the tokens of each lattice of a batch [B, T, K]; logq is NaN, since there is none."""
+        batch, n = len(sausages.ids), len(self.ranks)
+        if int(self.depths.max()) > sausages.slots or int(self.ranks.max()) >= sausages.width:
+            raise ValueError(
+                f"expected lattices of at least {self.depths.max()} slots and {self.ranks.max() + 1} candidates, as the tree was counted on, "
+                f"got {sausages.slots} and {sausages.width}"
+            )
+        return Trees(
+            tokens=np.ascontiguousarray(sausages.ids[:, self.depths - 1, self.ranks]),
+            parents=np.broadcast_to(self.parents, (batch, n)),
+            depths=np.broadcast_to(self.depths, (batch, n)),
+            logq=np.full((batch, n), np.nan, np.float32),
+            count=np.full(batch, n, np.int32),
+        )

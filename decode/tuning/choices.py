@@ -1,0 +1,112 @@
+"""Among what the tokens of a dump were chosen, slot by slot, after the true tokens before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.drafters.calibrated import running_texts
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.logit import Choices
+from rescore.lattice.block import Block
+from rescore.lm.ngram import NGram
+
+LEAST_MASS, RAREST = 1e-6, 32.0  # as in csrc/open_tree.cc
+LEAST_P = 1e-300
+MOST_ROWS = 30_000  # of a slot
+
+
+class Thinned:
+    """Choices of one slot, evenly thinned: every first, every second, every fourth row of all that were added, so that
+    no more than `most` remain."""
+
+    def __init__(self, most: int = MOST_ROWS):
+        self.most, self.stride, self.seen = most, 1, 0
+        self._parts: list[Choices] = []
+
+    def add(self, choices: Choices) -> None:
+        self._parts.append(choices.rows(slice(-self.seen % self.stride, None, self.stride)))
+        self.seen += len(choices)
+        while sum(map(len, self._parts)) > self.most:
+            self._parts = [Choices.joined(self._parts).rows(slice(None, None, 2))]
+            self.stride *= 2
+
+    def joined(self) -> Choices:
+        return Choices.joined(self._parts)
+
+
+def calibration_choices(block: Block, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None) -> list[Choices]:
+    """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and floor
+    multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out."""
+    sausages, truth = block.sausages(k=top_k), block.truth()
+    rows, slots, width = sausages.ids.shape
+    listed = sausages.ids >= 0
+    ids = np.where(listed, sausages.ids, 0)
+    p = probabilities(block, model, text, ids)
+    cost = np.where(listed, sausages.cost, np.inf).astype(np.float64)
+    left = np.maximum(1 - np.exp(-cost).sum(axis=-1), LEAST_MASS)
+    features = np.zeros((rows, slots, width + 1, 4))
+    features[..., :width, 0] = np.where(listed, -cost, 0)
+    features[..., :width, 1] = np.log(np.maximum(p, LEAST_P))
+    features[..., :width, 2] = np.minimum(model.distribution(0).astype(np.float64), RAREST)[ids]
+    features[..., width, 0] = -np.log((model.vocab_size - listed.sum(axis=-1)) / left)
+    features[..., width, 3] = -1
+    offset = np.zeros((rows, slots, width + 1))
+    offset[..., :width] = np.where(listed, 0, -np.inf)
+    offset[..., width] = np.log(np.maximum(1 - np.where(listed, p, 0).sum(axis=-1), LEAST_MASS))
+    hit = listed & (ids == truth[..., None])
+    chosen = np.where(hit.any(axis=-1), hit.argmax(axis=-1), width)
+    return of_slots(Choices(features=features, offset=offset, chosen=chosen), truth >= 0)
+
+
+def path_choices(block: Block, models: Sequence[NGram], top_k: int | None = None) -> list[Choices]:
+    """Of each of T slots: among the K candidates, where the truth is one of them; what head and the models' alpha
+    multiply: minus the cost of the head, minus that of each model."""
+    sausages, truth = block.sausages(k=top_k), block.truth()
+    listed = sausages.ids >= 0
+    ids = np.where(listed, sausages.ids, 0)
+    costs = [np.where(listed, sausages.cost, 0).astype(np.float64)]
+    costs += [-np.log(np.maximum(model_probabilities(block, model, ids), LEAST_P)) for model in models]
+    hit = listed & (ids == truth[..., None])
+    whole = Choices(features=-np.stack(costs, axis=-1), offset=np.where(listed, 0, -np.inf), chosen=hit.argmax(axis=-1))
+    return of_slots(whole, hit.any(axis=-1))
+
+
+def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
+    """Of arrays [n, T, ..] the rows kept [n, T] of each slot."""
+    return [
+        Choices(features=choices.features[kept[:, t], t], offset=choices.offset[kept[:, t], t], chosen=choices.chosen[kept[:, t], t])
+        for t in range(kept.shape[1])
+    ]
+
+
+def probabilities(block: Block, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+    """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text:
+    float64 [n, T, K]; of no meaning past the end of the text."""
+    p = model_probabilities(block, model, tokens)
+    if text is None:
+        return p
+    rescorer = CalibratedRescorer(model, Calibration(text=text))
+    truth, strength = block.truth(), np.array(text, np.float64)
+    for rows, texts in running_texts(rescorer, block):
+        for row, counts in zip(rows.tolist(), texts):
+            for t in range(int((truth[row] >= 0).sum())):
+                share, rest = counts.mixture(truth[row, :t], strength, tokens[row, t])
+                p[row, t] = share + rest * p[row, t]
+    return p
+
+
+def model_probabilities(block: Block, model: NGram, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+    rows, slots, width = tokens.shape
+    states = np.empty(block.rows, np.uint32)  # before each token of the block
+    for s in range(block.sequences):
+        own = slice(int(block.offsets[s]), int(block.offsets[s + 1]))
+        prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]]
+        states[own] = model.walk(block.tokens[own], model.start(prompt.astype(np.int32))).state
+    ahead = np.minimum(np.arange(rows)[:, None] + np.arange(1, slots + 1), block.sequence_ends[:, None] - 1)
+    of_token = np.repeat(states[ahead].ravel(), width)
+    cost = model.core.score(tokens.ravel(), np.arange(tokens.size + 1), of_token)[0]
+    return np.exp(-cost.reshape(tokens.shape).astype(np.float64))

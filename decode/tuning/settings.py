@@ -1,0 +1,183 @@
+"""What tuning found, as a file that `run`, `generate` and the API read (docs/tuning.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rescore import __version__
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import MOST, Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning import settings_fields as fields
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.settings_parts import read_model, read_paths, read_trees, read_values
+from rescore.decode.tuning.tune import OBJECTIVE, Tuned
+from rescore.decode.tuning.tune_paths import PathWeights
+from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+from rescore.lattice.dump import Dump
+from rescore.lm.atomic import replacing
+from rescore.lm.ngram import NGram
+
+FORMAT, VERSION = "rescore settings", 1
+MOST_BYTES = 4 << 20
+MOST_MODELS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Weights of models for lattices of `slots` slots and `top_k` candidates, and what they were tuned on.
+
+    paths         of the p = `p` best strings, with all models
+    scalar_alpha  the best single alpha, shared among the models: of "paths", and of uncalibrated "trees"
+    trees         "closed", "open" and "alone" (the model without heads, a control), with the one model; None of several
+    values        block efficiency (mean of tasks) on the tuning part, for comparison with the held-out part
+    seed          of the resamples of the report
+    """
+
+    models: tuple[ModelFile, ...]
+    tokenizer_sha256: str | None
+    vocab_size: int
+    slots: int
+    top_k: int
+    p: int
+    paths: PathWeights
+    scalar_alpha: dict[str, float]
+    trees: dict[str, TreeWeights] | None
+    split: Split
+    objective: str = OBJECTIVE
+    seed: int = 0
+    values: dict[str, float]
+    program: str = __version__
+
+    @classmethod
+    def of(
+        cls, tuned: Tuned, dump: Dump, models: tuple[ModelFile, ...], *, values: dict[str, float], p: int = 16, top_k: int | None = None, seed: int = 0
+    ) -> Settings:
+        """What `tune` found with these models; p and top_k as they were given to it."""
+        header = dump.header
+        return cls(
+            models=models,
+            tokenizer_sha256=header.tokenizer_sha256 or None,
+            vocab_size=header.vocab_size,
+            slots=header.heads - 1,
+            top_k=top_k or header.top_k,
+            p=p,
+            paths=tuned.paths.weights,
+            scalar_alpha={"paths": tuned.paths.scalar.best, "trees": tuned.paths.scalar_trees.best},
+            trees=None if tuned.trees is None else {kind: getattr(tuned.trees, kind) for kind in KINDS},
+            split=tuned.split,
+            seed=seed,
+            values=values,
+        )
+
+    def check(self, *, vocab_size: int, slots: int, tokenizer_sha256: str | None = None) -> None:
+        """ValueError unless they were tuned for such lattices."""
+        for what, mine, theirs in (("a vocabulary", self.vocab_size, vocab_size), ("lattices of slots", self.slots, slots)):
+            if mine != theirs:
+                raise ValueError(f"settings: tuned for {what}: {mine}, got {theirs}: tune on a dump of this model")
+        if self.tokenizer_sha256 and tokenizer_sha256 and self.tokenizer_sha256 != tokenizer_sha256:
+            raise ValueError(f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: tune on a dump of this model")
+
+    def open_models(self) -> list[NGram]:
+        """Their models; ValueError if a file is not the one they were tuned with."""
+        return [model.open() for model in self.models]
+
+    def rescorer(self, *, threads: int = 1) -> Rescorer:
+        """For the p best strings."""
+        return self.paths.rescorer(self.open_models(), threads)
+
+    def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> CalibratedRescorer:
+        """For trees: "open", "closed", or "alone" without heads; of a task, where it was tuned by itself."""
+        return CalibratedRescorer(self.open_models()[0], self.calibration(kind, task), threads=threads)
+
+    def calibration(self, kind: str, task: str | None = None) -> Calibration:
+        if self.trees is None:
+            raise ValueError(f"settings: a calibration weighs one model, these have {len(self.models)}: make one of them with rescore lm merge, and tune that")
+        if kind not in KINDS:
+            raise ValueError(f"settings: expected trees of a kind among {', '.join(KINDS)}, got {kind!r}")
+        weights = self.trees[kind]
+        return weights.overall if task is None else weights.by_task.get(task, weights.overall)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, whole or not at all; it names models relative to its folder."""
+        folder = Path(path).resolve().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write((json.dumps(self.to_json(folder), indent=1, allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Settings:
+        """A file's settings. ValueError names the first field that cannot be."""
+        path = Path(path)
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise ValueError(f"{path}: expected a settings file of at most {MOST_BYTES} bytes, got {size}")
+        try:
+            value = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: expected a settings file of rescore tune, got text that does not read as JSON: {error}") from None
+        try:
+            return cls.from_json(value, path.resolve().parent)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def to_json(self, folder: Path) -> dict[str, Any]:
+        """Ready for JSON; the models' paths relative to `folder`."""
+        trees = None
+        if self.trees is not None:
+            trees = {
+                kind: {"overall": one.overall.to_json(), "by_task": {task: value.to_json() for task, value in one.by_task.items()}} for kind, one in self.trees.items()
+            }
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "program": self.program,
+            "models": [{"path": Path(os.path.relpath(one.path.resolve(), folder)).as_posix(), "bytes": one.bytes, "crc32": one.crc32} for one in self.models],
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "vocab_size": self.vocab_size,
+            "slots": self.slots,
+            "top_k": self.top_k,
+            "p": self.p,
+            "paths": {"way": self.paths.way, "head": list(self.paths.head), "alpha": list(map(list, self.paths.alpha))},
+            "scalar_alpha": self.scalar_alpha,
+            "trees": trees,
+            "split": self.split.to_json(),
+            "objective": self.objective,
+            "seed": self.seed,
+            "values": self.values,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, folder: Path) -> Settings:
+        """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
+        fields.expect(isinstance(value, dict) and value.get("format") == FORMAT, "format", repr(FORMAT), value.get("format") if isinstance(value, dict) else value)
+        if value.get("version") != VERSION:
+            raise ValueError(f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; another rescore may read it")
+        names = {"format", "version", "program", "models", "tokenizer_sha256", "vocab_size", "slots", "top_k", "p", "paths", "scalar_alpha"}
+        value = fields.object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
+        fields.expect(isinstance(value["models"], list) and 1 <= len(value["models"]) <= MOST_MODELS, "models", f"a list of 1 to {MOST_MODELS}", value["models"])
+        models = tuple(read_model(one, folder) for one in value["models"])
+        slots = fields.whole(value["slots"], "slots", 1, 1024)
+        sha256 = value["tokenizer_sha256"]
+        scalar = fields.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"})
+        return cls(
+            models=models,
+            tokenizer_sha256=None if sha256 is None else fields.digest(sha256, "tokenizer_sha256"),
+            vocab_size=fields.whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
+            slots=slots,
+            top_k=fields.whole(value["top_k"], "top_k", 1, 64),
+            p=fields.whole(value["p"], "p", 1, 1024),
+            paths=read_paths(value["paths"], len(models), slots),
+            scalar_alpha={name: fields.number(one, "scalar_alpha", 0, MOST) for name, one in scalar.items()},
+            trees=read_trees(value["trees"], len(models), slots),
+            split=Split.from_json(value["split"]),
+            objective=fields.text(value["objective"], "objective"),
+            seed=fields.whole(value["seed"], "seed", 0, 2**64 - 1),
+            values=read_values(value["values"]),
+            program=fields.text(value["program"], "program", 100),
+        )

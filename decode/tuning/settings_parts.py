@@ -1,0 +1,57 @@
+"""The parts of a settings file, read and checked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.rescoring.calibration import MOST, Calibration
+from rescore.decode.tuning import settings_fields as fields
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.tune_paths import FITTED, SCALAR, PathWeights
+from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
+
+
+def read_model(value: Any, folder: Path) -> ModelFile:
+    value = fields.object_of(value, "models", {"path", "bytes", "crc32"})
+    path = Path(os.path.normpath(folder / fields.text(value["path"], "models: path")))
+    return ModelFile(path=path, bytes=fields.whole(value["bytes"], "models: bytes", 1, 2**62), crc32=fields.whole(value["crc32"], "models: crc32", 0, 2**32 - 1))
+
+
+def read_paths(value: Any, models: int, slots: int) -> PathWeights:
+    value = fields.object_of(value, "paths", {"way", "head", "alpha"})
+    fields.expect(value["way"] in (SCALAR, FITTED), "paths: way", f"{SCALAR!r} or {FITTED!r}", value["way"])
+    fields.expect(isinstance(value["alpha"], list) and len(value["alpha"]) == models, "paths: alpha", f"a list for each of {models} models", value["alpha"])
+    head = fields.numbers(value["head"], "paths: head", 0, MOST)
+    alpha = tuple(fields.numbers(one, "paths: alpha", 0, MOST) for one in value["alpha"])
+    for name, numbers in (("head", [head]), ("alpha", alpha)):
+        sizes = {len(one) for one in numbers}
+        fields.expect(sizes in ({1}, {slots}), f"paths: {name}", f"one weight, or one for each of {slots} slots, alike for all models", sorted(sizes))
+    return PathWeights(head=head, alpha=alpha, way=value["way"])
+
+
+def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | None:
+    fields.expect((value is None) == (models > 1), "trees", "calibrations of one model, null of several", value)
+    if value is None:
+        return None
+    value = fields.object_of(value, "trees", set(KINDS))
+    return {kind: read_tree(value[kind], kind, slots) for kind in KINDS}
+
+
+def read_tree(value: Any, kind: str, slots: int) -> TreeWeights:
+    value = fields.object_of(value, f"trees: {kind}", {"overall", "by_task"})
+    fields.expect(isinstance(value["by_task"], dict), f"trees: {kind}: by_task", "an object", value["by_task"])
+    by_task = {task: read_calibration(one, slots) for task, one in value["by_task"].items()}
+    return TreeWeights(overall=read_calibration(value["overall"], slots), by_task=by_task)
+
+
+def read_calibration(value: Any, slots: int) -> Calibration:
+    calibration = Calibration.from_json(value)
+    calibration.weights(slots)  # refuses another number of slots
+    return calibration
+
+
+def read_values(value: Any) -> dict[str, float]:
+    fields.expect(isinstance(value, dict), "values", "an object", value)
+    return {name: fields.number(one, "values", 0, 1e6) for name, one in value.items()}

@@ -1,0 +1,58 @@
+"""Tuning on one part of a dump what is to be reported on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
+from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strings; trees: mean of 16 and 64 nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """trees: None of several models, since a calibration weighs one: `rescore lm merge` makes one of several."""
+
+    paths: PathTuning
+    trees: TreeTuning | None
+    split: Split
+
+
+def tune(
+    dump: Dump,
+    models: NGram | Sequence[NGram],
+    *,
+    split: Split | None = None,
+    paths: int = 16,
+    top_k: int | None = None,
+    per_task: bool = False,
+    threads: int = 1,
+    advance: Callable[[str], None] = lambda trial: None,
+) -> Tuned:
+    """Weights that serve the tuning part of a dump best; nothing of the rest is read.
+
+    split: None divides the dump as `Split.of_dump` does. paths p, top_k candidates of a slot (None: all). per_task: a
+    calibration for each task as well. advance: told what is tried next.
+    ValueError if there is no model, if one is not of the dump's vocabulary and tokenizer, or the tuning part is empty.
+    """
+    models = (models,) if isinstance(models, NGram) else tuple(models)
+    if not models:
+        raise ValueError("tune: expected at least one language model, got none")
+    check_models(dump, Rescorer(models))
+    split = split or Split.of_dump(dump)
+    split.check(dump)
+    if not any(split.tune.values()):
+        raise ValueError(f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two, one of which is reported on")
+    part = split.part("tune")
+    of_paths = tune_paths(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
+    of_trees = None
+    if len(models) == 1:
+        of_trees = tune_trees(dump, models[0], part, top_k=top_k, per_task=per_task, threads=threads, advance=advance)
+    return Tuned(paths=of_paths, trees=of_trees, split=split)

@@ -1,0 +1,70 @@
+"""What tuned settings bring, on either part of the dump, beside the default ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rescore.decode.replay.bootstrap import Resampled, pair
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_paths import SIZES
+from rescore.decode.tuning.tuned_drafters import tuned_drafters
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+
+def evaluate(
+    dump: Dump, settings: Settings, models: Sequence[NGram], part: str, *, alpha: float, threads: int = 1, advance: Callable[[int], None] = lambda rows: None
+) -> DumpResult:
+    """A replay of "tune" or "heldout": base, the default drafters with one `alpha` for all, the tuned ones, the oracle."""
+    k, p = settings.top_k, settings.p
+    default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
+    drafters: list[ReplayDrafter] = [
+        OracleReplay(widths={"base": 1}),
+        PathReplay(rescorer=default, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k),
+        TreeReplay(rescorer=default, budgets={f"tree_{n}": n for n in SIZES}, top_k=k),
+        *tuned_drafters(settings, dump, models=models, sizes=SIZES, threads=threads),
+        OracleReplay(widths={"oracle": k}),
+    ]
+    return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
+
+
+def tuned_values(result: DumpResult) -> dict[str, float]:
+    """Mean over tasks of every drafter's block efficiency."""
+    return {name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names}
+
+
+def compared(names: Sequence[str]) -> dict[str, str]:
+    """Each tuned drafter, and which it is to be compared with: the default one; task by task, the same of all tasks."""
+    default = {"parallel_tuned": "parallel_rescored"}
+    for n in SIZES:
+        default |= {f"tuned_{n}": f"tree_{n}", f"open_{n}": f"tree_{n}", f"lm_text_{n}": f"tree_{n}"}
+        default |= {f"{kind}_task_{n}": f"{kind}_{n}" for kind in ("tuned", "open", "lm_text")}
+    return {name: default[name] for name in names if name in default}
+
+
+def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
+    """Block efficiency of all drafters on the held-out part, of tasks and their mean, with intervals; differences from `compared`."""
+    resampled = Resampled.of(result, seed=seed)
+    tasks = [task.task for task in result.tasks]
+    rows = {}
+    for name in result.names:
+        mean = resampled.efficiency(name)
+        rows[name] = {
+            "tasks": {task: resampled.efficiency(name, task).value for task in tasks},
+            "intervals": {task: pair(resampled.efficiency(name, task)) for task in tasks},
+            "mean": mean.value,
+            "interval": pair(mean),
+        }
+    for name, against in compared(result.names).items():
+        difference = resampled.difference(name, against)
+        rows[name]["difference"] = {"against": against, "value": difference.interval.value, "interval": pair(difference.interval), "p_value": difference.p_value}
+    return {"tasks": tasks, "drafters": rows, "bootstrap": {"seed": seed, "level": resampled.level, "resamples": len(resampled.samples)}}

@@ -1,0 +1,93 @@
+"""Choosing the calibration of trees on the tuning part of a dump.
+
+Head, alpha, prior and floor of every slot are fitted to likelihood. How much the running text counts is not: likelihood
+likes it more than block efficiency does, so its strengths are chosen by what they bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.line_search import Trials, climb
+from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+STRENGTHS = (14.0, 4.6, 2.0, 2.5)  # of contexts of 0, 1, 2, 3 tokens, fitted to the demo's valid texts
+SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # of those; the fewer the text counts, the greater
+FIRST = SCALES.index(2.0)
+NO_TEXT = 0.0  # the scale that stands for leaving it out
+KINDS = ("closed", "open", "alone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeWeights:
+    """The calibration of all tasks together, and of tasks by themselves."""
+
+    overall: Calibration
+    by_task: dict[str, Calibration] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeTuning:
+    """Of lattices as they are (closed), with all other tokens (open), and, as a control, of the n-grams without any head (alone).
+
+    scales: for each kind the scale of the text's strengths (0: no text) to the value of `log_efficiency` at 16 and 64 nodes.
+    """
+
+    closed: TreeWeights
+    open: TreeWeights
+    alone: TreeWeights
+    scales: dict[str, dict[float, float]]
+
+
+def tune_trees(
+    dump: Dump, model: NGram, part: Part, *, top_k: int | None = None, per_task: bool = False, threads: int = 1, advance: Callable[[str], None]
+) -> TreeTuning:
+    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone, the control's too."""
+    tasks = [task for task in dump.tasks if part.sequences(dump, task)]
+    search = _Search(dump, model, part, top_k, threads, advance)
+    overall = {kind: search.best(kind, tasks) for kind in KINDS}
+    by_task = {kind: {task: search.best(kind, [task])[0] for task in tasks} if per_task else {} for kind in KINDS}
+    weights = {kind: TreeWeights(overall=overall[kind][0], by_task=by_task[kind]) for kind in KINDS}
+    return TreeTuning(**weights, scales={kind: overall[kind][1] for kind in KINDS})
+
+
+class _Search:
+    """Of the scale of the text's strengths; each fit serves closed and open lattices."""
+
+    def __init__(self, dump: Dump, model: NGram, part: Part, top_k: int | None, threads: int, advance: Callable[[str], None]):
+        self.dump, self.model, self.part, self.top_k, self.threads, self.advance = dump, model, part, top_k, threads, advance
+        self._fits: dict[tuple[tuple[str, ...], float], Calibration] = {}
+
+    def best(self, kind: str, tasks: Sequence[str]) -> tuple[Calibration, dict[float, float]]:
+        trials = Trials(lambda scale: self._value(kind, tasks, scale))
+        trials(NO_TEXT)
+        climb(trials, SCALES, FIRST)
+        return self._calibration(kind, tasks, trials.best), trials.values
+
+    def _value(self, kind: str, tasks: Collection[str], scale: float) -> float:
+        of = f" of {', '.join(tasks)}" if len(tasks) < len(self.dump.tasks) else ""
+        self.advance(f"{kind} trees{of}, " + (f"running text x {scale:g}" if scale else "no running text"))
+        rescorer = CalibratedRescorer(self.model, self._calibration(kind, tasks, scale), threads=self.threads)
+        drafter = CalibratedReplay(rescorer=rescorer, budgets={str(n): n for n in SIZES}, top_k=1 if kind == "alone" else self.top_k)
+        return log_efficiency(replay_dump(self.dump, [drafter], tasks=tasks, split=self.part), drafter.names)
+
+    def _calibration(self, kind: str, tasks: Collection[str], scale: float) -> Calibration:
+        text = tuple(scale * strength for strength in STRENGTHS) if scale else None
+        if kind == "alone":
+            return Calibration(text=text).without_heads()
+        key = tuple(tasks), scale
+        if key not in self._fits:
+            blocks = chosen_blocks(self.dump, tasks, self.part)
+            self._fits[key] = fit_calibration(blocks, self.model, text=text, top_k=self.top_k)
+        fitted = self._fits[key]
+        weights = {name: getattr(fitted, name) for name in ("head", "alpha", "prior", "floor")}
+        return Calibration(**weights, open=kind == "open", text=text)

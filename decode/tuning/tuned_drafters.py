@@ -1,0 +1,94 @@
+"""The drafters of a settings file, as `rescore run --settings`, `rescore tune` and `rescore report` compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.standard import (
+    MODEL_SIZES,
+    TREE_SIZES,
+    ReplayOptions,
+    check_models,
+    standard_drafters,
+)
+from rescore.decode.replay.split import digest
+from rescore.decode.replay.worth import ReplayDrafter, Worth
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.settings import Settings
+from rescore.lattice.block import Block
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+ROWS = {"closed": "tuned", "open": "open", "alone": "lm_text"}  # rows' names of trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReplay:
+    """A drafter of its own for each task, all with the same names."""
+
+    of: Mapping[str, ReplayDrafter]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return next(iter(self.of.values())).names
+
+    def worth(self, block: Block) -> Mapping[str, Worth]:
+        return self.of[block.task].worth(block)
+
+
+def tuned_drafters(
+    settings: Settings, dump: Dump, *, models: Sequence[NGram] | None = None, sizes: Sequence[int] = TREE_SIZES, threads: int = 1
+) -> list[ReplayDrafter]:
+    """parallel_tuned; and of one model tuned_N (closed trees), open_N, and lm_text_N (the model and the running
+    text without heads, a control), all also as .._task_N where tasks were tuned by themselves.
+
+    models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
+    """
+    settings.check(vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256)
+    models = settings.open_models() if models is None else models
+    check_models(dump, Rescorer(models))
+    of_paths = settings.paths.rescorer(models, threads)
+    drafters: list[ReplayDrafter] = [PathReplay(rescorer=of_paths, budgets={"parallel_tuned": settings.p}, top_k=settings.top_k)]
+    for kind, row in ROWS.items() if settings.trees else ():
+        trees = {task: tree_replay(settings, models[0], kind, row, sizes, threads, task) for task in (None, *dump.tasks)}
+        drafters.append(trees.pop(None))
+        if settings.trees and settings.trees[kind].by_task:
+            drafters.append(TaskReplay(of={task: one for task, one in trees.items() if task is not None}))
+    return drafters
+
+
+def run_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None) -> list[ReplayDrafter]:
+    """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle."""
+    *standard, oracle = standard_drafters(dump, rescorer, options)
+    trees: list[ReplayDrafter] = []
+    if settings:
+        trees = tuned_drafters(settings, dump, threads=rescorer.threads)
+    elif len(rescorer.models) == 1:
+        trees = untuned_drafters(rescorer.models[0], top_k=options.top_k, threads=rescorer.threads)
+    return [*standard, *trees, oracle]
+
+
+def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
+    """open_N and lm_text_N with the default calibration."""
+    calibration = Calibration()
+    forms = {"open": (calibration, top_k, TREE_SIZES), "lm_text": (calibration.without_heads(), 1, MODEL_SIZES)}
+    return [
+        CalibratedReplay(rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k)
+        for row, (one, k, sizes) in forms.items()
+    ]
+
+
+def tree_replay(settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None) -> ReplayDrafter:
+    rescorer = CalibratedRescorer(model, settings.calibration(kind, task), threads=threads)
+    name = row if task is None else f"{row}_task"
+    return CalibratedReplay(rescorer=rescorer, budgets={f"{name}_{n}": n for n in sizes}, top_k=1 if kind == "alone" else settings.top_k)
+
+
+def is_tuned_on(settings: Settings, dump: Dump) -> bool:
+    """Whether part of this dump is what the settings were tuned on, so that only the rest may be reported."""
+    return digest(dump.header) == settings.split.dump_sha256

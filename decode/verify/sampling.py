@@ -1,0 +1,116 @@
+"""Drawing tokens so that the text depends on the seed alone, never on how it was drafted.
+
+Every position of every continuation owns one random number, and its token is the inverse of the target's
+cumulative distribution at that number. Whichever pass computes the distribution, and whatever drafts it
+verified on the way, the token is the same: a draft is accepted while it equals the drawn tokens
+(sample matching), and the output has the target's own distribution because the draw never looked at the draft.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from rescore.decode.verify.sample import sample
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the target's distribution is shaped and which random numbers draw from it.
+
+    temperature > 0 divides the logits; then only the `top_k` most probable tokens stay (0: all); then the
+    smallest set of most probable tokens whose mass reaches `top_p` (1.0: all). Ties keep the lower ids.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(
+                f"temperature: expected a finite number above 0, got {self.temperature!r}; for temperature 0 decode greedily"
+            )
+        if not (_is_integer(self.top_k) and self.top_k >= 0):
+            raise ValueError(f"top_k: expected an integer of at least 0 (0 keeps all tokens), got {self.top_k!r}")
+        if not (is_number(self.top_p) and 0 < self.top_p <= 1):
+            raise ValueError(f"top_p: expected a number in (0, 1], got {self.top_p!r}")
+        if not (_is_integer(self.seed) and 0 <= self.seed < 2**64):
+            raise ValueError(f"seed: expected an integer in [0, 2^64), got {self.seed!r}")
+
+    def seeds(self, sequence: int, count: int) -> np.ndarray:
+        """The seeds uint64 [count] of positions 0..count-1 of sequence number `sequence`.
+
+        Position i owns the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`)
+        keyed (seed, sequence), so it can be had without those before it.
+        """
+        if not (_is_integer(sequence) and 0 <= sequence < 2**64):
+            raise ValueError(f"sequence: expected an integer in [0, 2^64), got {sequence!r}")
+        return np.random.Philox(key=np.array([self.seed, sequence], np.uint64)).random_raw(count)
+
+    def distribution(self, logits: Any) -> np.ndarray:
+        """Probabilities float64 [..., V], of sum 1, after temperature, top-k and top-p.
+
+        logits [..., V]: a float array or torch tensor of any device; -inf removes a token.
+        """
+        z = _as_float64(logits)
+        if np.isnan(z).any() or (z == np.inf).any() or not np.isfinite(z).any(axis=-1).all():
+            raise ValueError("logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf")
+        # Differences first: divided by a temperature near 0, logits themselves would be infinite.
+        with np.errstate(over="ignore"):  # -inf is meant
+            probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
+        if 0 < self.top_k < probs.shape[-1]:
+            probs = _keep(probs, np.arange(probs.shape[-1]) < self.top_k)
+        if self.top_p < 1:
+            probs /= probs.sum(axis=-1, keepdims=True)
+            before = np.cumsum(-np.sort(-probs, axis=-1), axis=-1)
+            # The token that carries the mass across top_p stays, so the best token always does.
+            mass_before = np.concatenate((np.zeros_like(before[..., :1]), before[..., :-1]), axis=-1)
+            probs = _keep(probs, mass_before < self.top_p)
+        return probs / probs.sum(axis=-1, keepdims=True)
+
+    def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
+        """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's number.
+
+        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move each
+        border of the cumulative distribution by at most d / temperature, and two passes draw different tokens with the
+        probability of all these moves together: for the demo's 8,192 tokens, float32 and temperature 1 about 4e-4.
+        """
+        seeds = np.asarray(seeds)
+        if seeds.dtype != np.uint64:
+            raise TypeError(f"seeds: expected uint64, got {seeds.dtype}")
+        probs = self.distribution(logits)
+        if seeds.shape != probs.shape[:-1]:
+            raise ValueError(f"seeds: expected shape {list(probs.shape[:-1])}, one per row of logits, got {list(seeds.shape)}")
+        return sample(probs, uniform(seeds)).astype(np.int32)
+
+
+def uniform(seeds: np.ndarray) -> np.ndarray:
+    """The number float64 [...] in [0, 1) of each seed uint64 [...]: its upper 53 bits times 2^-53."""
+    return (seeds >> np.uint64(11)) * 2.0**-53
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    return _is_integer(value) or isinstance(value, (float, np.floating))
+
+
+def _as_float64(logits: Any) -> np.ndarray:
+    if hasattr(logits, "detach"):  # a torch tensor, without importing torch: bfloat16 has no numpy dtype
+        return logits.detach().double().cpu().numpy()
+    return np.asarray(logits, np.float64)
+
+
+def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """`probs` [..., V] with zeros outside the ranks (most probable first, ties by id) where `kept` [V] or [..., V] holds."""
+    order = np.argsort(-probs, axis=-1, kind="stable")
+    mask = np.empty(probs.shape, bool)
+    np.put_along_axis(mask, order, np.broadcast_to(kept, probs.shape), axis=-1)
+    return np.where(mask, probs, 0.0)

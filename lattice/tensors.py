@@ -1,0 +1,149 @@
+"""Lattices as torch tensors, and what is found in them, on the tensors' device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rescore.lattice.drafts import SampledDrafts
+from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
+from rescore.lattice.trees import Trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorSausage:
+    """One lattice [T, K] or a batch of them [B, T, K] in tensors on one device.
+
+    ids int32, cost float32, contiguous, as in `Sausage`. Their values are not looked at, since that would wait for the device:
+    a slot ends at its first padding and a lattice at its first empty slot, whatever stands behind.
+    """
+
+    ids: Tensor
+    cost: Tensor
+
+    def __post_init__(self) -> None:
+        for name, tensor, dtype in (("ids", self.ids, torch.int32), ("cost", self.cost, torch.float32)):
+            if not isinstance(tensor, Tensor) or tensor.dtype != dtype:
+                raise TypeError(f"{name}: expected a tensor of {dtype}, got {getattr(tensor, 'dtype', type(tensor).__name__)}")
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())} of shape {list(tensor.shape)}; call .contiguous()")
+        if self.ids.ndim not in (2, 3):
+            raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(self.ids.shape)}")
+        if self.cost.shape != self.ids.shape:
+            raise ValueError(f"cost: expected the shape of ids, {list(self.ids.shape)}, got {list(self.cost.shape)}")
+        if self.cost.device != self.ids.device:
+            raise ValueError(f"cost: expected the device of ids, {self.ids.device}, got {self.cost.device}")
+        for name, size, most in (("slots T", self.ids.shape[-2], MAX_SLOTS), ("candidates K", self.ids.shape[-1], MAX_WIDTH)):
+            if not 1 <= size <= most:
+                raise ValueError(f"{name}: expected 1..{most}, got {size}")
+
+    @classmethod
+    def from_logits(cls, logits: Tensor, k: int) -> TensorSausage:
+        """The k best tokens of each slot of logits [.., T, V], cost = -ln softmax over all V, without waiting for the device.
+
+        Unlike `Sausage.from_logits` it checks no logit, and equal ones come in the order that the device gives them.
+        """
+        logits = logits.float()
+        best, ids = logits.topk(k, dim=-1)
+        cost = logits.logsumexp(dim=-1, keepdim=True) - best
+        return cls(ids=ids.int(), cost=cost)
+
+    @classmethod
+    def of(cls, sausage: Sausage, device: torch.device) -> TensorSausage:
+        """A copy on a device; on the CPU, the same memory."""
+        return cls(ids=torch.from_numpy(sausage.ids).to(device), cost=torch.from_numpy(sausage.cost).to(device))
+
+    @property
+    def is_batch(self) -> bool:
+        return self.ids.ndim == 3
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    def host(self) -> Sausage:
+        """The same lattices in arrays, not checked either; of tensors on the CPU they are the same memory."""
+        return trusted(self.ids.cpu().numpy(), self.cost.cpu().numpy())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorTrees:
+    """The best trees of a batch, as `Trees`, in tensors.
+
+    tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B];
+    invalid bool [B]: ids or history had tokens that no model has. They were left out.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    depths: Tensor
+    logq: Tensor
+    count: Tensor
+    invalid: Tensor
+
+    @classmethod
+    def of(cls, trees: Trees) -> TensorTrees:
+        """The same memory in tensors on the CPU."""
+        parts = {name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")}
+        return cls(**parts, invalid=torch.zeros(len(trees), dtype=torch.bool))
+
+    def ancestor_mask(self) -> Tensor:
+        """bool [B, n, n]: node i attends to node j if j is i or an ancestor of it. Padding sees itself."""
+        n = self.tokens.shape[1]
+        own = torch.eye(n, dtype=torch.bool, device=self.tokens.device).expand(len(self.tokens), -1, -1)
+        # A node, its parent and all theirs: from ancestors up to 2^i steps above to those up to 2^(i + 1).
+        above = torch.where(self.parents < 0, n, self.parents).long()
+        above = torch.nn.functional.pad(above, (0, 1), value=n)
+        mask = torch.nn.functional.pad(own, (0, 0, 0, 1), value=False)
+        for _ in range((MAX_SLOTS - 1).bit_length()):
+            mask = mask | mask.gather(1, above[:, :, None].expand(-1, -1, n))
+            above = above.gather(1, above)
+        return mask[:, :n]
+
+    def position_ids(self, base: Tensor) -> Tensor:
+        """int32 [B, n], base [B] + depth, where base is the position of the certain token."""
+        return base[:, None].int() + self.depths
+
+    def host(self) -> Trees:
+        """The same trees in arrays; waits for the device."""
+        return Trees(**{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorDrafts:
+    """The best strings of each lattice, as `Drafts`, in tensors.
+
+    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]; without B of a single sausage.
+    exact bool [B]: nothing that the search left out could have been among them. invalid bool [B]: as in `TensorTrees`.
+    """
+
+    tokens: Tensor
+    cost: Tensor
+    count: Tensor
+    exact: Tensor
+    invalid: Tensor
+
+    @property
+    def single(self) -> TensorDrafts:
+        """Those of the first lattice, without B."""
+        return TensorDrafts(tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorSamples:
+    """Drafts drawn from a batch of normalised lattices, as `SampledDrafts`, in tensors.
+
+    tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32 [B, p]
+    """
+
+    tokens: Tensor
+    q: Tensor
+    ids: Tensor
+    logq: Tensor
+    lengths: Tensor
+
+    def host(self) -> SampledDrafts:
+        """The same drafts in arrays; waits for the device."""
+        return SampledDrafts(**{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")})
