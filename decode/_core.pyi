@@ -16,12 +16,13 @@ native: bool
 
 @final
 class Automaton:
-    """An n-gram automaton over arrays that the caller keeps, for example maps of a file; docs/ngram-format.md describes them.
+    """An n-gram automaton over arrays that the caller keeps, for example maps of a file; docs/ngram-format.md describes
+    them.
 
-    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its failure arc leads to the next
-    shorter context. Costs are negated natural logarithms. Only facts that take constant time are checked here; `check` reads
-    everything. Look-ups compare every index they read with its bound, so damaged arrays raise RuntimeError and never read
-    outside.
+    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its failure arc leads to the
+    next shorter context. Costs are negated natural logarithms. Only facts that take constant time are checked here;
+    `check` reads everything. Look-ups compare every index they read with its bound, so damaged arrays raise
+    RuntimeError and never read outside.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Automaton:
     def start(self, history: NDArray[np.int32]) -> int:
         """The state of the longest suffix of `history` [n] (its last N - 1 tokens) that the model knows."""
 
-    def start_batch(self, histories: NDArray[np.int32], threads: int = 1, out: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
+    def start_batch(
+        self, histories: NDArray[np.int32], threads: int = 1, out: NDArray[np.uint32] | None = None
+    ) -> NDArray[np.uint32]:
         """The states [B] of `histories` [B, n]; a shorter history is padded with -1 in front."""
 
     def step(self, state: int, token: int) -> tuple[int, float]:
@@ -77,7 +80,9 @@ class Automaton:
     def score(
         self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], states: NDArray[np.uint32]
     ) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
-        """Costs [n] of the tokens of B sequences, tokens[offsets[b]:offsets[b + 1]] read from states[b], and the states [B] after them."""
+        """Costs [n] of the tokens of B sequences, tokens[offsets[b]:offsets[b + 1]] read from states[b], and the states
+        [B] after them.
+        """
 
     def walk(
         self, tokens: NDArray[np.int32], state: int
@@ -112,16 +117,19 @@ def encode(
     NDArray[np.uint32],
     NDArray[np.uint64],
 ]:
-    """What an `Automaton` is made of but root_cost: sizes [6 N], the bytes of arc_token, arcs, arc_book, contexts, backoff_book, wide,
+    """What an `Automaton` is made of but root_cost: sizes [6 N], the bytes of arc_token, arcs, arc_book, contexts,
+    backoff_book, wide,
     first_state, jumps, backoff_state.
 
     next_bits    1 to 15, low bits of a state's number in a code; up to 7 a code has 1 byte, else 2
-    choose_book  for the costs of an order, or the backoff costs of a length: the at most 65536 floats, ascending, that they are
-                 rounded to; none: they stay as they are
+    choose_book  for the costs of an order, or the backoff costs of a length: the at most 65536 floats, ascending, that
+                 they are rounded to; none: they stay as they are
     """
 
 def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
-    """All that costs [n] are, ascending, if they are so few that their numbers take at most three quarters of the space; else nothing."""
+    """All that costs [n] are, ascending, if they are so few that their numbers take at most three quarters of the
+    space; else nothing.
+    """
 
 def best_paths(
     models: Sequence[Automaton],
@@ -150,9 +158,11 @@ def best_tree(
     *,
     nodes: int,
     threads: int = 1,
-    out: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
+    out: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]
+    | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n], counts [B].
+    """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n],
+    counts [B].
 
     Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the certain token. Padding:
     token -1, parent -1, depth 0, logq -inf.
@@ -174,10 +184,17 @@ class ContextModel:
         """Tokens of the text."""
 
     def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Read on: tokens [n], at least 0; nothing of them is read if one is refused. RuntimeError while another thread searches."""
+        """Read on: tokens [n], at least 0; nothing of them is read if one is refused.
 
-    def mixture(self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]) -> tuple[NDArray[np.float64], float]:
-        """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of tokens [n], and rest."""
+        RuntimeError while another thread searches.
+        """
+
+    def mixture(
+        self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float64], float]:
+        """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of
+        tokens [n], and rest.
+        """
 
 def open_tree(
     model: Automaton,
@@ -193,7 +210,8 @@ def open_tree(
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over the whole vocabulary,
+    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over
+    the whole vocabulary,
     and slots may be without candidates."""
 
 @final
@@ -229,15 +247,21 @@ class Normalised:
     def sample(
         self, uniforms: NDArray[np.float64], *, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
-        """Paths drawn with uniforms [B, p, T] in [0, 1): tokens [B, p, T], q [B, p, T, K] by rank, ln q and lengths [B, p]."""
+        """Paths drawn with uniforms [B, p, T] in [0, 1): tokens [B, p, T], q [B, p, T, K] by rank, ln q and lengths [B,
+        p].
+        """
 
     def rows(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
-        """q [B, p, T, K] along drafts [B, p, T], padding -1; 0 after the padding's first row and after a token that is not possible."""
+        """q [B, p, T, K] along drafts [B, p, T], padding -1; 0 after the padding's first row and after a token that is
+        not possible.
+        """
 
     def trees(
         self, *, nodes: int, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """The trees of the most probable prefixes: tokens, parents, depths, ln q [B, n] and count [B], as `best_tree`."""
+        """The trees of the most probable prefixes: tokens, parents, depths, ln q [B, n] and count [B], as
+        `best_tree`.
+        """
 
     def logq(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
         """ln q [B, p] of drafts [B, p, T], padding -1; -inf where a token is not possible."""
@@ -250,10 +274,12 @@ def count_windows(
     eot: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
-    """A run: the windows of text, sorted and counted. Its bytes, where each slice begins in them and the end, distinct windows, tokens.
+    """A run: the windows of text, sorted and counted. Its bytes, where each slice begins in them and the end, distinct
+    windows, tokens.
 
     parts   (array [n], begin, stop): the positions begin .. stop - 1 of an array of whole documents, ids in [0, V)
-    starts  ascending tokens: a window belongs to slice i if the token before its last is in [starts[i - 1], starts[i]); none: one slice
+    starts  ascending tokens: a window belongs to slice i if the token before its last is in [starts[i - 1], starts[i]);
+            none: one slice
     """
 
 def run_of_windows(
@@ -266,7 +292,10 @@ def run_of_windows(
     eot: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
-    """As `count_windows`, for n windows that were counted elsewhere, in any order. A window has N tokens, or begins with `eot`."""
+    """As `count_windows`, for n windows that were counted elsewhere, in any order.
+
+    A window has N tokens, or begins with `eot`.
+    """
 
 @final
 class RunSlices:
@@ -276,7 +305,15 @@ class RunSlices:
     buffer   bytes read from each file at once
     """
 
-    def __init__(self, sources: Sequence[bytes | tuple[str, int, int]], *, order: int, vocab_size: int, eot: int, buffer: int = 262144) -> None: ...
+    def __init__(
+        self,
+        sources: Sequence[bytes | tuple[str, int, int]],
+        *,
+        order: int,
+        vocab_size: int,
+        eot: int,
+        buffer: int = 262144,
+    ) -> None: ...
     @property
     def consumed(self) -> int:
         """Bytes of files read so far."""
@@ -305,9 +342,17 @@ class LevelBuilder:
     def take(
         self,
     ) -> list[
-        tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]
+        tuple[
+            NDArray[np.uint32],
+            NDArray[np.uint32],
+            NDArray[np.uint64],
+            NDArray[np.uint64],
+            NDArray[np.uint32],
+            NDArray[np.uint64],
+        ]
     ]:
-        """What was completed since the last call, for orders 2..N: context_token, context_parent, context_total, context_end [C]; token, count [n].
+        """What was completed since the last call, for orders 2..N: context_token, context_parent, context_total,
+        context_end [C]; token, count [n].
 
         Parents and ends count from the first context and n-gram of all that were made.
         """
@@ -317,7 +362,9 @@ class LevelBuilder:
 
     @property
     def of_counts(self) -> list[list[int]]:
-        """For orders 0..N (0 and 1 unused): [r] is how many n-grams were seen r times, r = 1..most; [0] how many more often."""
+        """For orders 0..N (0 and 1 unused): [r] is how many n-grams were seen r times, r = 1..most; [0] how many more
+        often.
+        """
 
 @final
 class Level:
@@ -337,7 +384,10 @@ class Level:
     ) -> None: ...
 
 def suffixes(level: Level, below: Level, from_: int, to: int) -> NDArray[np.uint32]:
-    """The number of h'w in the order below, for each n-gram hw. ValueError where it is not there, here and in all that follow."""
+    """The number of h'w in the order below, for each n-gram hw.
+
+    ValueError where it is not there, here and in all that follow.
+    """
 
 def estimate(
     level: Level,
@@ -354,7 +404,9 @@ def estimate(
 def normalise(
     level: Level, below: Level, below_cost: NDArray[np.float64], cost: NDArray[np.float64], from_: int, to: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Costs of the n-grams, scaled where a context left no mass, and backoff costs that make every context sum to one."""
+    """Costs of the n-grams, scaled where a context left no mass, and backoff costs that make every context
+    sum to one.
+    """
 
 def sums(
     level: Level,
@@ -369,7 +421,9 @@ def sums(
     """The sum of the probabilities of all tokens after each context."""
 
 def first_by_last_token(level: Level, below_first: NDArray[np.uint32], vocab_size: int) -> NDArray[np.uint32]:
-    """For each token, the first context of an order whose last token is not below it, [V + 1]. below_first: the same for the order below; empty for order 2."""
+    """For each token, the first context of an order whose last token is not below it, [V + 1]. below_first: the same
+    for the order below; empty for order 2.
+    """
 
 def link(
     level: Level,
@@ -381,7 +435,10 @@ def link(
     from_: int,
     to: int,
 ) -> NDArray[np.uint32]:
-    """The number of each n-gram among the contexts of the order above, 2^32 - 1 where it is none. Ranges in order, from the first."""
+    """The number of each n-gram among the contexts of the order above, 2^32 - 1 where it is none.
+
+    Ranges in order, from the first.
+    """
 
 def context_logps(
     level: Level,
@@ -427,9 +484,16 @@ def select(
     from_: int,
     to: int,
 ) -> tuple[
-    NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint64],
+    NDArray[np.uint32],
+    NDArray[np.float64],
 ]:
-    """The n-grams whose score is above `limit`: which contexts are left, their first tokens, parents and numbers of n-grams; tokens and costs."""
+    """The n-grams whose score is above `limit`: which contexts are left, their first tokens, parents and numbers of
+    n-grams; tokens and costs.
+    """
 
 def next_states(
     level: Level,

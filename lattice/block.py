@@ -64,7 +64,9 @@ class Block:
         return loop_count(self.tokens, self.offsets)
 
     def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
-        """The lattices of the given rows (integers, a slice or a mask), heads 2..h, the first k candidates: [R, T, K]."""
+        """The lattices of the given rows (integers, a slice or a mask), heads 2..h, the first k candidates:
+        [R, T, K].
+        """
         ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
         return trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
 
@@ -86,7 +88,9 @@ class Block:
         return np.repeat(self.offsets[1:], np.diff(self.offsets))
 
     def history(self, row: int, n: int) -> NDArray[np.int32]:
-        """The last n tokens (fewer at the start) once the certain token tokens[row] has been decoded, prompt included."""
+        """The last n tokens (fewer at the start) once the certain token tokens[row] has been decoded,
+        prompt included.
+        """
         sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1
         if not 0 <= sequence < self.sequences or n < 0:
             raise ValueError(f"history: expected a row in 0..{self.rows - 1} and n >= 0, got {row} and {n}")
@@ -135,18 +139,36 @@ class Block:
             array = getattr(self, name)
             self._refuse(array.astype(np.int64) >= vocab_size, name, f"is not in 0..V - 1 = {vocab_size - 1}")
             self._refuse(array < 0, name, f"is not in 0..V - 1 = {vocab_size - 1}")
-        self._refuse((self.topk_ids < 0) | (self.topk_ids >= vocab_size), "topk_ids", f"is not in 0..V - 1 = {vocab_size - 1}")
+        self._refuse(
+            (self.topk_ids < 0) | (self.topk_ids >= vocab_size), "topk_ids", f"is not in 0..V - 1 = {vocab_size - 1}"
+        )
         logp = self.topk_logp.astype(np.float32)
         self._refuse(~(logp <= 0) | ~np.isfinite(logp), "topk_logp", "is not a finite log-probability (<= 0)")
-        self._refuse(np.diff(logp, axis=-1, prepend=np.inf) > 0, "topk_logp", "is greater than the one before it: candidates stand in order of rank")
-        self._refuse((np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None], "topk_logp", "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens")
+        self._refuse(
+            np.diff(logp, axis=-1, prepend=np.inf) > 0,
+            "topk_logp",
+            "is greater than the one before it: candidates stand in order of rank",
+        )
+        self._refuse(
+            (np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None],
+            "topk_logp",
+            "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens",
+        )
         ids = np.sort(self.topk_ids, axis=-1)
-        self._refuse((ids[..., 1:] == ids[..., :-1]).any(-1)[..., None], "topk_ids", "starts a slot in which an id occurs twice")
+        self._refuse(
+            (ids[..., 1:] == ids[..., :-1]).any(-1)[..., None], "topk_ids", "starts a slot in which an id occurs twice"
+        )
         entropy = self.entropy.astype(np.float32)
         most = np.log(vocab_size) * 1.001 + 1e-3
-        self._refuse(~((entropy >= 0) & (entropy <= most)), "entropy", f"is not in 0..ln V = {np.log(vocab_size):.4f} nats")
+        self._refuse(
+            ~((entropy >= 0) & (entropy <= most)), "entropy", f"is not in 0..ln V = {np.log(vocab_size):.4f} nats"
+        )
         if exact:
-            self._refuse(self.topk_ids[:, 0, 0] != self.tokens, "tokens", "is not head 1's first candidate, as in a greedy dump; allow_inexact reads it nevertheless")
+            self._refuse(
+                self.topk_ids[:, 0, 0] != self.tokens,
+                "tokens",
+                "is not head 1's first candidate, as in a greedy dump; allow_inexact reads it nevertheless",
+            )
 
     def _refuse(self, bad: NDArray, name: str, what: str) -> None:
         if not bad.any():
@@ -155,10 +177,18 @@ class Block:
         value = getattr(self, name)[index].item()
         shown = f"{value:.6g}" if isinstance(value, float) else value
         if name == "prompt_tokens":
-            sequence, place = int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1, f"prompt token {index[0]} of the block"
+            sequence, place = (
+                int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1,
+                f"prompt token {index[0]} of the block",
+            )
         else:
             sequence = int(np.searchsorted(self.offsets, index[0], side="right")) - 1
-            place = f"position {index[0] - int(self.offsets[sequence])} (row {index[0] + self.first_row} of {self.file})"
+            place = (
+                f"position {index[0] - int(self.offsets[sequence])} (row {index[0] + self.first_row} of {self.file})"
+            )
         head = f", head {index[1] + 1}" if len(index) > 1 else ""
         rank = f", rank {index[2] + 1}" if len(index) > 2 else ""
-        raise ValueError(f"task {self.task!r}, sequence {sequence + self.first_sequence}, {place}{head}{rank}: {name} = {shown} {what}")
+        raise ValueError(
+            f"task {self.task!r}, sequence {sequence + self.first_sequence}, {place}{head}{rank}: "
+            f"{name} = {shown} {what}"
+        )

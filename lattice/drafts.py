@@ -34,7 +34,8 @@ class SampledDrafts:
     """Drafts drawn from a normalised lattice, and what they were drawn from.
 
     tokens  int32 [B, p, T], padding -1 after the draft's length
-    q       float64 [B, p, T, K], q(candidate | the draft's tokens before), by rank; a row sums to 1, and is 0 from the draft's length on
+    q       float64 [B, p, T, K], q(candidate | the draft's tokens before), by rank; a row sums to 1, and is 0 from the
+            draft's length on
     ids     int32 [B, T, K], the candidates by rank, padding -1: those of the sausage
     logq    float64 [B, p], ln q of the draft, the sum over its tokens
     lengths int32 [B, p], those of the lattices, and shorter only where no candidate was possible

@@ -99,7 +99,9 @@ def draw_sausage(
     return svg.document(width, height, title or "Sausage lattice", body)
 
 
-def _drafts(sausage: Sausage, true: NDArray | None, before: NDArray | Iterable[int] | None, after: NDArray | None) -> list[_Draft]:
+def _drafts(
+    sausage: Sausage, true: NDArray | None, before: NDArray | Iterable[int] | None, after: NDArray | None
+) -> list[_Draft]:
     rescored = np.empty((0, 0), np.int64) if after is None else np.atleast_2d(np.asarray(after))
     if before is None and after is not None:
         before = sausage.first
@@ -125,7 +127,9 @@ def _draft(sausage: Sausage, true: NDArray | None, tokens: list[int], kind: str,
     return _Draft(name=name, kind=kind, tokens=tokens, rows=rows, accepted=accepted)
 
 
-def _captions(drafts: list[_Draft], words: Words, sausage: Sausage, true: NDArray | None, after: NDArray | None) -> list[tuple[str, str]]:
+def _captions(
+    drafts: list[_Draft], words: Words, sausage: Sausage, true: NDArray | None, after: NDArray | None
+) -> list[tuple[str, str]]:
     """(class of the line drawn before it, text) of each legend line."""
     lines = []
     for draft in drafts:
@@ -137,7 +141,12 @@ def _captions(drafts: list[_Draft], words: Words, sausage: Sausage, true: NDArra
         lines.append(("", f"{more} more draft{'s' if more > 1 else ''} after rescoring, not drawn"))
     if true is not None:
         known = int((true[: int(sausage.lengths)] >= 0).sum())
-        lines.append(("true-frame", f"truth; the candidates hold {int(oracle_lengths(sausage, true))} of its first {known} tokens"))
+        lines.append(
+            (
+                "true-frame",
+                f"truth; the candidates hold {int(oracle_lengths(sausage, true))} of its first {known} tokens",
+            )
+        )
     return lines
 
 
@@ -175,7 +184,14 @@ def _truth_row(grid: _Grid, sausage: Sausage, true: NDArray, words: Words) -> li
             break
         missing = "" if rank[slot] >= 0 else " (absent)"
         content = svg.label(token, words, svg.LABEL_CELLS - (len(missing) > 0) * 4)
-        body.append(svg.text(grid.x(slot) + grid.chip / 2, y, content + missing, f"{'muted' if missing else 'true-text'} token middle"))
+        body.append(
+            svg.text(
+                grid.x(slot) + grid.chip / 2,
+                y,
+                content + missing,
+                f"{'muted' if missing else 'true-text'} token middle",
+            )
+        )
     return body
 
 
@@ -189,9 +205,13 @@ def _column(grid: _Grid, sausage: Sausage, slot: int, true: NDArray | None, word
         y, probability = grid.y(row), min(float(np.exp(-sausage.cost[slot, row])), 1.0)
         body.append(svg.rect(x, y, grid.chip, grid.height, "chip"))
         if probability * grid.chip > 1:
-            body.append(svg.rect(x, y, probability * grid.chip, grid.height, "bar", min(5, probability * grid.chip / 2)))
+            body.append(
+                svg.rect(x, y, probability * grid.chip, grid.height, "bar", min(5, probability * grid.chip / 2))
+            )
         body.append(svg.rect(x, y, grid.chip, grid.height, "true-frame" if token == truth else "frame"))
-        body.append(svg.text(x + 8, y + 16, svg.label(token, words), "true-text token" if token == truth else "text token"))
+        body.append(
+            svg.text(x + 8, y + 16, svg.label(token, words), "true-text token" if token == truth else "text token")
+        )
         body.append(svg.text(x + grid.chip - 7, y + 16, svg.percent(probability), "muted small end"))
         if token == truth:
             body.append(svg.tick(x + grid.chip - 53, y + 12))
@@ -209,7 +229,10 @@ def _start(grid: _Grid, certain: int | None, words: Words, drafts: int) -> list[
     width = grid.left - GAP - MARGIN
     body = [svg.text(MARGIN + width / 2, grid.top - 12, "head 1" if certain is not None else "start", "muted middle")]
     if certain is not None:
-        body += [svg.rect(MARGIN, grid.top, width, grid.height, "chip"), svg.rect(MARGIN, grid.top, width, grid.height, "frame")]
+        body += [
+            svg.rect(MARGIN, grid.top, width, grid.height, "chip"),
+            svg.rect(MARGIN, grid.top, width, grid.height, "frame"),
+        ]
         body.append(svg.text(MARGIN + width / 2, grid.top + 16, svg.label(certain, words), "text token middle"))
     return body
 

@@ -1,4 +1,6 @@
-"""A token tree as a picture (SVG): columns are depths, chips the nodes, numbered best first, the accepted path marked."""
+"""A token tree as a picture (SVG): columns are depths, chips the nodes, numbered best first, the accepted
+path marked.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ ROW = 32
 
 
 def draw_tree(
-    tree: TokenTree, *, words: Words = None, truth: NDArray | Iterable[int] | None = None, certain: int | None = None, title: str = ""
+    tree: TokenTree,
+    *,
+    words: Words = None,
+    truth: NDArray | Iterable[int] | None = None,
+    certain: int | None = None,
+    title: str = "",
 ) -> str:
     """The SVG text of a tree. Each node shows its place in the order, its token and, if known, its probability under q.
 
@@ -32,7 +39,9 @@ def draw_tree(
     labels = [svg.label(token, words) for token in tree.tokens.tolist()]
     chip = max([svg.cell_width(each) for each in labels] + [4]) * svg.CHARACTER + 84
     start = svg.cell_width(root) * svg.CHARACTER + 20
-    captions = ([title] if title else []) + ([f"{len(accepted)} of {tree.size} nodes accepted"] if truth is not None else [])
+    captions = ([title] if title else []) + (
+        [f"{len(accepted)} of {tree.size} nodes accepted"] if truth is not None else []
+    )
     top = MARGIN + 24 * len(captions) + 26
     left = MARGIN + start + GAP
     deepest = int(tree.depths.max(initial=0))
@@ -40,20 +49,37 @@ def draw_tree(
     def place(node: int) -> tuple[float, float]:
         return left + (int(tree.depths[node]) - 1) * (chip + GAP), top + rows[node] * ROW
 
-    body = [svg.text(MARGIN, MARGIN + 12 + 24 * line, svg.clean(each), "text title" if line == 0 and title else "text") for line, each in enumerate(captions)]
-    body += [svg.text(left + depth * (chip + GAP) + chip / 2, top - 10, f"head {depth + 2}", "muted middle") for depth in range(deepest)]
+    body = [
+        svg.text(MARGIN, MARGIN + 12 + 24 * line, svg.clean(each), "text title" if line == 0 and title else "text")
+        for line, each in enumerate(captions)
+    ]
+    body += [
+        svg.text(left + depth * (chip + GAP) + chip / 2, top - 10, f"head {depth + 2}", "muted middle")
+        for depth in range(deepest)
+    ]
     middle = rows[tree.parents == ROOT].mean() if tree.size else 0.0
     root_y = top + middle * ROW
     for node, parent in enumerate(tree.parents.tolist()):
         x, y = place(node)
         from_x, from_y = (MARGIN + start, root_y) if parent == ROOT else (place(parent)[0] + chip, place(parent)[1])
-        line = svg.move(from_x, from_y + CHIP_HEIGHT / 2) + svg.curve(from_x, from_y + CHIP_HEIGHT / 2, x, y + CHIP_HEIGHT / 2)
+        line = svg.move(from_x, from_y + CHIP_HEIGHT / 2) + svg.curve(
+            from_x, from_y + CHIP_HEIGHT / 2, x, y + CHIP_HEIGHT / 2
+        )
         body.append(svg.path(line, "path true-frame" if node in accepted else "line edge"))
     body += _chip(MARGIN, root_y, start, root, "", "", False)
     for node in range(tree.size):
         logq = float(tree.logq[node])
-        body += _chip(*place(node), chip, labels[node], str(node + 1), "" if np.isnan(logq) else svg.percent(min(np.exp(logq), 1.0)), node in accepted)
-    width = max(left + deepest * (chip + GAP) - GAP, MARGIN + max((9 * len(each) for each in captions), default=0)) + MARGIN
+        body += _chip(
+            *place(node),
+            chip,
+            labels[node],
+            str(node + 1),
+            "" if np.isnan(logq) else svg.percent(min(np.exp(logq), 1.0)),
+            node in accepted,
+        )
+    width = (
+        max(left + deepest * (chip + GAP) - GAP, MARGIN + max((9 * len(each) for each in captions), default=0)) + MARGIN
+    )
     height = top + (rows.max(initial=0) + 1) * ROW - (ROW - CHIP_HEIGHT) + MARGIN
     return svg.document(width, height, title or "Draft token tree", body)
 
@@ -78,7 +104,9 @@ def _accepted_nodes(tree: TokenTree, truth: list[int]) -> set[int]:
     """The nodes on the accepted path."""
     nodes: set[int] = set()
     last = ROOT
-    for node, (token, parent, depth) in enumerate(zip(tree.tokens.tolist(), tree.parents.tolist(), tree.depths.tolist())):
+    for node, (token, parent, depth) in enumerate(
+        zip(tree.tokens.tolist(), tree.parents.tolist(), tree.depths.tolist())
+    ):
         if parent == last and depth <= len(truth) and token == truth[depth - 1]:
             nodes.add(node)
             last = node
@@ -86,7 +114,10 @@ def _accepted_nodes(tree: TokenTree, truth: list[int]) -> set[int]:
 
 
 def _chip(x: float, y: float, width: float, content: str, number: str, note: str, true: bool) -> list[str]:
-    body = [svg.rect(x, y, width, CHIP_HEIGHT, "chip"), svg.rect(x, y, width, CHIP_HEIGHT, "true-frame" if true else "frame")]
+    body = [
+        svg.rect(x, y, width, CHIP_HEIGHT, "chip"),
+        svg.rect(x, y, width, CHIP_HEIGHT, "true-frame" if true else "frame"),
+    ]
     if number:
         body.append(svg.text(x + 22, y + 16, number, "muted small end"))
     body.append(svg.text(x + (28 if number else 10), y + 16, content, "true-text token" if true else "text token"))

@@ -78,15 +78,39 @@ class Dump:
         for task in self.header.tasks:
             loops = sum(block.loops for block in self.blocks(task.name))
             if abs(loops / task.sequences - task.loop_share) > 1e-6:
-                raise ValueError(f"{self.path / FILE_NAME}: task {task.name!r}: loop_share is {task.loop_share}, but {loops} of {task.sequences} sequences loop")
+                raise ValueError(
+                    f"{self.path / FILE_NAME}: task {task.name!r}: loop_share is {task.loop_share}, "
+                    f"but {loops} of {task.sequences} sequences loop"
+                )
 
     def info(self) -> dict[str, Any]:
         """What `dump.json` says, and totals: rows, sequences, bytes, loop share per task and overall."""
         header = self.header
-        facts = {name: getattr(header, name) for name in ("model", "tokenizer_sha256", "vocab_size", "heads", "top_k", "kind", "temperature", "top_p", "seed", "end_of_text", "provenance")}
+        facts = {
+            name: getattr(header, name)
+            for name in (
+                "model",
+                "tokenizer_sha256",
+                "vocab_size",
+                "heads",
+                "top_k",
+                "kind",
+                "temperature",
+                "top_p",
+                "seed",
+                "end_of_text",
+                "provenance",
+            )
+        }
         sequences = sum(task.sequences for task in header.tasks)
         tasks = [
-            {"task": task.name, "rows": task.rows, "sequences": task.sequences, "loop_share": task.loop_share, "bytes": sum(shard.bytes for shard in header.shards if shard.task == task.name)}
+            {
+                "task": task.name,
+                "rows": task.rows,
+                "sequences": task.sequences,
+                "loop_share": task.loop_share,
+                "bytes": sum(shard.bytes for shard in header.shards if shard.task == task.name),
+            }
             for task in header.tasks
         ]
         return facts | {
@@ -152,7 +176,9 @@ def crc32_of(path: Path) -> int:
 
 def _check_crc32(path: Path, shard: ShardInfo) -> None:
     if shard.crc32 is not None and crc32_of(path) != shard.crc32:
-        raise ValueError(f"{path}: the checksum does not match that in {FILE_NAME}: the file is damaged or was replaced")
+        raise ValueError(
+            f"{path}: the checksum does not match that in {FILE_NAME}: the file is damaged or was replaced"
+        )
 
 
 def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, header: DumpHeader) -> None:
@@ -175,7 +201,9 @@ def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, head
     for name, (shape, dtypes) in expected.items():
         array = arrays[name]
         if array.dtype not in dtypes:
-            raise ValueError(f"{path}: {name}: expected {' or '.join(str(dtype) for dtype in dtypes)}, got {array.dtype}")
+            raise ValueError(
+                f"{path}: {name}: expected {' or '.join(str(dtype) for dtype in dtypes)}, got {array.dtype}"
+            )
         if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape)):
             want = ["m" if size is None else size for size in shape]
             raise ValueError(f"{path}: {name}: expected shape {want} by {FILE_NAME}, got {list(array.shape)}")
@@ -191,4 +219,7 @@ def _check_offsets(path: Path, name: str, offsets: NDArray, total: int, least: i
     bad = ~inside[1:] | (offsets[1:] < offsets[:-1]) | ((offsets[1:] == offsets[:-1]) & (least > 0))
     if bad.any():
         place = int(bad.argmax()) + 1
-        raise ValueError(f"{path}: {name}[{place}] = {offsets[place]} after {offsets[place - 1]}: a sequence has at least {least} tokens, and the total is {total}")
+        raise ValueError(
+            f"{path}: {name}[{place}] = {offsets[place]} after {offsets[place - 1]}: "
+            f"a sequence has at least {least} tokens, and the total is {total}"
+        )

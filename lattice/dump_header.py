@@ -35,7 +35,9 @@ class ShardInfo:
     def __post_init__(self) -> None:
         where = f"shard {self.file!r}"
         if not isinstance(self.file, str) or not SHARD_NAME.fullmatch(self.file):
-            raise ValueError(f"{where}: expected the plain name of a .safetensors file beside {FILE_NAME}, without folders")
+            raise ValueError(
+                f"{where}: expected the plain name of a .safetensors file beside {FILE_NAME}, without folders"
+            )
         _check_name(f"{where}: task", self.task)
         _check_int(f"{where}: rows", self.rows, 1, 2**48)
         _check_int(f"{where}: sequences", self.sequences, 1, self.rows)
@@ -84,8 +86,12 @@ class DumpHeader:
 
     def __post_init__(self) -> None:
         _check_name("model", self.model)
-        if self.tokenizer_sha256 is not None and not (isinstance(self.tokenizer_sha256, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer_sha256)):
-            raise ValueError(f"tokenizer_sha256: expected 64 hexadecimal digits in lower case or null, got {self.tokenizer_sha256!r}")
+        if self.tokenizer_sha256 is not None and not (
+            isinstance(self.tokenizer_sha256, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer_sha256)
+        ):
+            raise ValueError(
+                f"tokenizer_sha256: expected 64 hexadecimal digits in lower case or null, got {self.tokenizer_sha256!r}"
+            )
         _check_int("vocab_size", self.vocab_size, 1, 2**31 - 1)
         _check_int("heads", self.heads, 2, MAX_SLOTS + 1)
         _check_int("top_k", self.top_k, 1, min(MAX_WIDTH, self.vocab_size))
@@ -104,7 +110,9 @@ class DumpHeader:
             _check_float("temperature", self.temperature, 1e-6, 1e6)
             _check_float("top_p", self.top_p, 1e-9, 1.0)
         elif self.temperature is not None or self.top_p is not None:
-            raise ValueError(f"temperature and top_p: a {self.kind} dump has none, got {self.temperature} and {self.top_p}")
+            raise ValueError(
+                f"temperature and top_p: a {self.kind} dump has none, got {self.temperature} and {self.top_p}"
+            )
 
     def check_totals(self) -> None:
         """ValueError unless shards and tasks tell the same rows and sequences."""
@@ -117,7 +125,10 @@ class DumpHeader:
             parts = [shard for shard in self.shards if shard.task == task.name]
             totals = (sum(part.rows for part in parts), sum(part.sequences for part in parts))
             if totals != (task.rows, task.sequences):
-                raise ValueError(f"task {task.name!r}: has {task.rows} rows and {task.sequences} sequences, but its shards have {totals[0]} and {totals[1]}")
+                raise ValueError(
+                    f"task {task.name!r}: has {task.rows} rows and {task.sequences} sequences, "
+                    f"but its shards have {totals[0]} and {totals[1]}"
+                )
         unknown = {shard.task for shard in self.shards} - {task.name for task in self.tasks}
         if unknown:
             raise ValueError(f"shards: task {sorted(unknown)[0]!r} is not among the tasks")
@@ -135,7 +146,9 @@ def read_header(path: Path) -> DumpHeader:
     if size > MAX_JSON_BYTES:
         raise ValueError(f"{path}: {size} bytes, expected at most {MAX_JSON_BYTES}: not a dump header")
     try:
-        value = json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(
+            path.read_bytes().decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant
+        )
         return parse_header(value)
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply for a dump header") from None
@@ -154,10 +167,17 @@ def parse_header(value: Any) -> DumpHeader:
     del value["format"], value["version"]
     crc32 = value.pop("crc32", None)
     if crc32 is not None and crc32 != _crc32({"format": FORMAT, "version": VERSION, **value}):
-        raise ValueError("crc32: the checksum of the header does not match; it was damaged, or edited by hand (then remove the key crc32)")
+        raise ValueError(
+            "crc32: the checksum of the header does not match; it was damaged, "
+            "or edited by hand (then remove the key crc32)"
+        )
     _check_keys("dump", value, DumpHeader)
-    tasks = tuple(TaskInfo(**_check_keys(f"tasks[{i}]", item, TaskInfo)) for i, item in enumerate(_list("tasks", value)))
-    shards = tuple(ShardInfo(**_check_keys(f"shards[{i}]", item, ShardInfo)) for i, item in enumerate(_list("shards", value)))
+    tasks = tuple(
+        TaskInfo(**_check_keys(f"tasks[{i}]", item, TaskInfo)) for i, item in enumerate(_list("tasks", value))
+    )
+    shards = tuple(
+        ShardInfo(**_check_keys(f"shards[{i}]", item, ShardInfo)) for i, item in enumerate(_list("shards", value))
+    )
     header = DumpHeader(**{**value, "tasks": tasks, "shards": shards})
     header.check_totals()
     return header

@@ -35,7 +35,9 @@ class DumpWriter:
     renamed at the end; after an error nothing is left. logp_dtype: float16 (default) or float32.
     """
 
-    def __init__(self, path: str | Path, header: DumpHeader, *, logp_dtype: Any = np.float16, shard_bytes: int = SHARD_BYTES) -> None:
+    def __init__(
+        self, path: str | Path, header: DumpHeader, *, logp_dtype: Any = np.float16, shard_bytes: int = SHARD_BYTES
+    ) -> None:
         self.path = Path(path)
         self.header = header
         self.logp_dtype = np.dtype(logp_dtype)
@@ -56,7 +58,9 @@ class DumpWriter:
         self._folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         folder, self._folder = self._folder, None
         assert folder is not None
         try:
@@ -65,7 +69,17 @@ class DumpWriter:
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # gone already if it was renamed
 
-    def add(self, task: str, *, prompt: NDArray, tokens: NDArray, topk_ids: NDArray, topk_logp: NDArray, entropy: NDArray, seeds: NDArray | None = None) -> None:
+    def add(
+        self,
+        task: str,
+        *,
+        prompt: NDArray,
+        tokens: NDArray,
+        topk_ids: NDArray,
+        topk_logp: NDArray,
+        entropy: NDArray,
+        seeds: NDArray | None = None,
+    ) -> None:
         """One continuation of n tokens: prompt [m], tokens [n], topk_ids and topk_logp [n, h, K], entropy [n, h].
 
         seeds [n], one per position, belong to sampled dumps only. Integers and floats of any width; values are
@@ -80,7 +94,9 @@ class DumpWriter:
             raise ValueError(f"task {task!r}: a sequence has at least one token")
         TaskInfo(name=task, rows=1, sequences=1, loop_share=0.0)  # checks the name
         if (seeds is not None) != (header.kind == "sampled"):
-            raise ValueError(f"seeds: a {header.kind} dump {'needs one seed per position' if seeds is None else 'has none'}")
+            raise ValueError(
+                f"seeds: a {header.kind} dump {'needs one seed per position' if seeds is None else 'has none'}"
+            )
         sequence = {
             "tokens": tokens,
             "prompt_tokens": prompt,
@@ -108,14 +124,25 @@ class DumpWriter:
         arrays = {name: getattr(block, name) for name in ("offsets", "prompt_offsets", *sequences[0])}
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
         path.chmod(0o666 & ~_umask())  # safetensors makes it private
-        self._shards.append(ShardInfo(file=path.name, task=task, rows=block.rows, sequences=block.sequences, bytes=path.stat().st_size, crc32=crc32_of(path)))
+        self._shards.append(
+            ShardInfo(
+                file=path.name,
+                task=task,
+                rows=block.rows,
+                sequences=block.sequences,
+                bytes=path.stat().st_size,
+                crc32=crc32_of(path),
+            )
+        )
 
     def _finish(self, folder: Path) -> None:
         for task in self._waiting:
             self._flush(folder, task)
         if not self._shards:
             raise ValueError(f"{self.path}: no sequence was added; a dump has at least one")
-        header = replace(self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=tuple(self._shards))
+        header = replace(
+            self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=tuple(self._shards)
+        )
         (folder / FILE_NAME).write_text(header.to_json(), encoding="utf-8")
         read_header(folder / FILE_NAME)
         for path in folder.iterdir():
@@ -126,13 +153,26 @@ class DumpWriter:
     def _task(self, name: str) -> TaskInfo:
         parts = [shard for shard in self._shards if shard.task == name]
         sequences = sum(part.sequences for part in parts)
-        return TaskInfo(name=name, rows=sum(part.rows for part in parts), sequences=sequences, loop_share=self._loops[name] / sequences)
+        return TaskInfo(
+            name=name,
+            rows=sum(part.rows for part in parts),
+            sequences=sequences,
+            loop_share=self._loops[name] / sequences,
+        )
 
 
 def _block(task: str, sequences: list[Sequence]) -> Block:
     arrays: dict[str, Any] = {name: np.concatenate([sequence[name] for sequence in sequences]) for name in sequences[0]}
     arrays.setdefault("seeds", None)
-    return Block(task=task, file="the sequence added", first_row=0, first_sequence=0, offsets=_offsets(sequences, "tokens"), prompt_offsets=_offsets(sequences, "prompt_tokens"), **arrays)
+    return Block(
+        task=task,
+        file="the sequence added",
+        first_row=0,
+        first_sequence=0,
+        offsets=_offsets(sequences, "tokens"),
+        prompt_offsets=_offsets(sequences, "prompt_tokens"),
+        **arrays,
+    )
 
 
 def _offsets(sequences: list[Sequence], name: str) -> NDArray[np.int64]:

@@ -60,7 +60,9 @@ def _slots(fst: pywrapfst.Fst) -> list[list[tuple[int, float]]]:
             raise ValueError(f"from_fst: state {state} lies on a cycle; a sausage has none")
         seen.add(state)
     if not float(fst.final(state)) == 0.0:
-        raise ValueError(f"from_fst: the last state, {state}, must be final with weight 0, its weight is {fst.final(state)}")
+        raise ValueError(
+            f"from_fst: the last state, {state}, must be final with weight 0, its weight is {fst.final(state)}"
+        )
     return slots
 
 
@@ -69,8 +71,13 @@ def _check_slot(fst: pywrapfst.Fst, state: int, arcs: list[pywrapfst.Arc]) -> No
         raise ValueError(f"from_fst: state {state} is final before the last slot")
     for arc in arcs:
         if arc.nextstate != arcs[0].nextstate:
-            raise ValueError(f"from_fst: arcs of state {state} lead to states {arcs[0].nextstate} and {arc.nextstate}; those of a slot lead to one")
+            raise ValueError(
+                f"from_fst: arcs of state {state} lead to states {arcs[0].nextstate} and {arc.nextstate}; "
+                "those of a slot lead to one"
+            )
         if arc.ilabel != arc.olabel:
-            raise ValueError(f"from_fst: an arc of state {state} maps label {arc.ilabel} to {arc.olabel}; expected an acceptor")
+            raise ValueError(
+                f"from_fst: an arc of state {state} maps label {arc.ilabel} to {arc.olabel}; expected an acceptor"
+            )
         if arc.ilabel < 1:
             raise ValueError(f"from_fst: an arc of state {state} has label {arc.ilabel}; tokens are labels from 1 up")

@@ -26,7 +26,9 @@ FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Logits:
-    """Logits [n, h, V] on file, of the dtype named: `read(start, stop)` gives rows as floats, to be called for rising rows."""
+    """Logits [n, h, V] on file, of the dtype named: `read(start, stop)` gives rows as floats, to be called for rising
+    rows.
+    """
 
     name: str
     shape: tuple[int, int, int]
@@ -36,7 +38,9 @@ class Logits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsSource:
-    """A file of logits, the task that it belongs to, and the file of its texts: None where they stand beside the logits."""
+    """A file of logits, the task that it belongs to, and the file of its texts: None where they stand beside the
+    logits.
+    """
 
     task: str
     logits: Path
@@ -56,11 +60,13 @@ def reduce_logits(
     sources: logits in `.npy`, `.npz` or `.safetensors`, the array `logits` or the only one, float32, float16 or
         bfloat16; n rows over all sequences: row i was predicted from the prompt and tokens[:i] of its sequence. Their
         texts: see `read_texts`. Sources of one task follow each other.
-    header: V and h must be those of the logits; its top_k candidates are kept. Of a greedy dump every token must have the
+    header: V and h must be those of the logits; its top_k candidates are kept. Of a greedy dump every token must have
+    the
         greatest logit of head 1; among several that do, it is ranked first.
     advance: called with the number of rows done.
 
-    Logits and texts are held against each other, all files of them, before anything is written. ValueError names file and place.
+    Logits and texts are held against each other, all files of them, before anything is written. ValueError names file
+    and place.
     """
     texts = [_texts_of(source, header) for source in sources]
     with DumpWriter(out, header, logp_dtype=logp_dtype) as writer:
@@ -69,9 +75,19 @@ def reduce_logits(
                 for sequence in range(its.sequences):
                     rows = its.rows(sequence)
                     tokens = its.tokens[rows]
-                    ids, logp, entropy = _reduce(logits, rows, header.top_k, tokens if header.kind == "greedy" else None, sequence)
+                    ids, logp, entropy = _reduce(
+                        logits, rows, header.top_k, tokens if header.kind == "greedy" else None, sequence
+                    )
                     seeds = None if its.seeds is None else its.seeds[rows]
-                    writer.add(source.task, prompt=its.prompt(sequence), tokens=tokens, topk_ids=ids, topk_logp=logp, entropy=entropy, seeds=seeds)
+                    writer.add(
+                        source.task,
+                        prompt=its.prompt(sequence),
+                        tokens=tokens,
+                        topk_ids=ids,
+                        topk_logp=logp,
+                        entropy=entropy,
+                        seeds=seeds,
+                    )
                     advance(len(tokens))
     return Dump.open(out)
 
@@ -81,11 +97,17 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
     with open_logits(source.logits) as logits:
         expected = (header.heads, header.vocab_size)
         if logits.shape[1:] != expected:
-            raise ValueError(f"{logits.name}: expected shape [n, h, V] = [n, {expected[0]}, {expected[1]}] by the header, got {list(logits.shape)}")
+            raise ValueError(
+                f"{logits.name}: expected shape [n, h, V] = [n, {expected[0]}, {expected[1]}] by the header, "
+                f"got {list(logits.shape)}"
+            )
         texts = read_texts(source.texts or source.logits, rows=logits.shape[0], vocab_size=header.vocab_size)
     if (texts.seeds is not None) != (header.kind == "sampled"):
         got = "none" if texts.seeds is None else "some"
-        raise ValueError(f"{texts.name}: seeds: expected {'one seed per position' if header.kind == 'sampled' else 'none'} for a {header.kind} dump, got {got}")
+        raise ValueError(
+            f"{texts.name}: seeds: expected {'one seed per position' if header.kind == 'sampled' else 'none'} for a "
+            f"{header.kind} dump, got {got}"
+        )
     return texts
 
 
@@ -106,7 +128,9 @@ def open_logits(path: Path) -> Iterator[Logits]:
         raise ValueError(f"{path}: expected logits in a .npy, .npz or .safetensors file")
 
 
-def _reduce(logits: Logits, rows: slice, k: int, greedy: NDArray | None, sequence: int) -> tuple[NDArray, NDArray, NDArray]:
+def _reduce(
+    logits: Logits, rows: slice, k: int, greedy: NDArray | None, sequence: int
+) -> tuple[NDArray, NDArray, NDArray]:
     """The top k of a sequence's rows; `greedy`: the tokens [n] that head 1 must have chosen."""
     _, h, vocab_size = logits.shape
     step = max(1, BLOCK_BYTES // (4 * h * vocab_size))
@@ -116,7 +140,13 @@ def _reduce(logits: Logits, rows: slice, k: int, greedy: NDArray | None, sequenc
         ids, logp, entropy = top_of_logits(block, k, f"{logits.name}: logits", start)
         if greedy is not None:
             first = start - rows.start
-            _rank_chosen_first(ids[:, 0], block[:, 0], greedy[first : first + len(block)], f"{logits.name}: sequence {sequence}, position ", first)
+            _rank_chosen_first(
+                ids[:, 0],
+                block[:, 0],
+                greedy[first : first + len(block)],
+                f"{logits.name}: sequence {sequence}, position ",
+                first,
+            )
         parts.append((ids, logp, entropy))
     ids, logp, entropy = (np.concatenate(arrays) for arrays in zip(*parts))
     return ids, logp, entropy
@@ -128,7 +158,8 @@ def _rank_chosen_first(ids: NDArray, logits: NDArray, tokens: NDArray, where: st
     if (wrong := taken != greatest).any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"{where}{first + row}: tokens = {tokens[row]} has the logit {taken[row]:.6g} of head 1, but token {ids[row, 0]} has {greatest[row]:.6g}: "
+            f"{where}{first + row}: tokens = {tokens[row]} has the logit {taken[row]:.6g} of head 1, "
+            f"but token {ids[row, 0]} has {greatest[row]:.6g}: "
             "expected the greatest, as in greedy text; text from elsewhere is --kind forced"
         )
     for row in np.flatnonzero(ids[:, 0] != tokens).tolist():  # equal logits: the places that change hold equal values
@@ -140,8 +171,12 @@ def _check_logits(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> tuple[
     if len(shape) != 3 or 0 in shape:
         raise ValueError(f"{path}: expected logits [n, h, V], got shape {list(shape)}")
     if dtype not in FLOATS:
-        remedy = "; bits of bfloat16 are told from integers by their dtype, array.view('V2')" if dtype == np.uint16 else ""
-        raise ValueError(f"{path}: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got {dtype}{remedy}")
+        remedy = (
+            "; bits of bfloat16 are told from integers by their dtype, array.view('V2')" if dtype == np.uint16 else ""
+        )
+        raise ValueError(
+            f"{path}: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got {dtype}{remedy}"
+        )
     return shape[0], shape[1], shape[2]
 
 
@@ -151,7 +186,9 @@ def _name(dtype: np.dtype) -> str:
 
 def _mapped(path: Path, array: NDArray) -> Logits:
     shape = _check_logits(path, array.shape, array.dtype)
-    return Logits(name=str(path), shape=shape, dtype=_name(array.dtype), read=lambda start, stop: widen(array[start:stop]))
+    return Logits(
+        name=str(path), shape=shape, dtype=_name(array.dtype), read=lambda start, stop: widen(array[start:stop])
+    )
 
 
 def _packed(path: Path, stream) -> Logits:
@@ -203,5 +240,7 @@ def _only(path: Path, names: list[str]) -> str:
     """The entry called logits, or the only one."""
     named = [name for name in names if name.removesuffix(".npy") == "logits"] or names
     if len(named) != 1:
-        raise ValueError(f"{path}: expected an array named 'logits', or only one array, got {', '.join(names) or 'none'}")
+        raise ValueError(
+            f"{path}: expected an array named 'logits', or only one array, got {', '.join(names) or 'none'}"
+        )
     return named[0]

@@ -15,7 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-DTYPES = {"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+DTYPES = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
+}
 BFLOAT16 = np.dtype("V2")  # how bfloat16 is told from uint16; see widen()
 
 
@@ -36,7 +49,10 @@ def map_tensors(path: Path) -> dict[str, NDArray]:
     header.pop("__metadata__", None)
     if set(header) != names:
         raise ValueError(f"{path}: the safetensors header names tensors twice")
-    return {name: _array(path, mapped, name, start, entry["dtype"], entry["shape"], entry["data_offsets"]) for name, entry in header.items()}
+    return {
+        name: _array(path, mapped, name, start, entry["dtype"], entry["shape"], entry["data_offsets"])
+        for name, entry in header.items()
+    }
 
 
 def widen(array: NDArray) -> NDArray:
@@ -46,7 +62,9 @@ def widen(array: NDArray) -> NDArray:
     return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _array(path: Path, mapped: mmap.mmap, name: str, start: int, dtype: str, shape: list[int], offsets: list[int]) -> NDArray:
+def _array(
+    path: Path, mapped: mmap.mmap, name: str, start: int, dtype: str, shape: list[int], offsets: list[int]
+) -> NDArray:
     kind = BFLOAT16 if dtype == "BF16" else np.dtype(DTYPES[dtype]) if dtype in DTYPES else None
     if kind is None:
         raise ValueError(f"{path}: {name} has dtype {dtype}, which is none of {', '.join(DTYPES)}, BF16")

@@ -39,7 +39,9 @@ class Sausage:
         _check_values(self.ids, self.cost)
         falling = np.zeros(self.ids.shape, bool)
         falling[..., 1:] = self.cost[..., 1:] < self.cost[..., :-1]
-        _refuse(falling, "cost", "is less than the cost before it: candidates stand in order of rank (from_topk sorts them)")
+        _refuse(
+            falling, "cost", "is less than the cost before it: candidates stand in order of rank (from_topk sorts them)"
+        )
 
     @classmethod
     def from_logits(cls, logits: Any, k: int) -> Sausage:
@@ -54,7 +56,8 @@ class Sausage:
 
     @classmethod
     def from_topk(cls, ids: Any, logp: Any, *, vocab_size: int | None = None) -> Sausage:
-        """A sausage of top-k arrays: ids [T, K] or [B, T, K] of any integer type, logp of the same shape, any float type.
+        """A sausage of top-k arrays: ids [T, K] or [B, T, K] of any integer type, logp of the same shape, any float
+        type.
 
         Padding is id -1, whose logp is ignored. Slots that are not in order of rank are sorted by logp, equal ones
         keeping their order. `logp` may also be raw logits: a constant per slot changes no ranking.
@@ -70,7 +73,12 @@ class Sausage:
         _refuse((ids > limit) | (ids < PADDING), "ids", f"is not in 0..{limit} (nor the padding {PADDING})", ids)
         padding = ids == PADDING
         _refuse(np.isnan(logp) & ~padding, "logp", "is NaN: expected a finite log-probability")
-        _refuse(np.isinf(logp) & ~padding, "logp", "is infinite: expected a finite log-probability; mark a missing candidate with id -1", logp)
+        _refuse(
+            np.isinf(logp) & ~padding,
+            "logp",
+            "is infinite: expected a finite log-probability; mark a missing candidate with id -1",
+            logp,
+        )
         cost = np.where(padding, np.inf, -logp.astype(np.float64))
         _refuse(np.isfinite(cost) & (abs(cost) > MAX_COST), "logp", f"is beyond {MAX_COST:g} nats", logp)
         cost = cost.astype(np.float32)

@@ -29,9 +29,12 @@ COLOURS = {
     "edge": ("stroke", "#aeb8c2", "#5b6570"),
 }
 SHAPE = f"""text {{ font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 12px; }}
-.token {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {FONT_SIZE}px; }}
-.small {{ font-size: 10.5px; }} .title {{ font-size: 15px; font-weight: 600; }} .end {{ text-anchor: end; }} .middle {{ text-anchor: middle; }}
-.line {{ fill: none; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }} .frame {{ fill: none; }} .true-frame {{ fill: none; stroke-width: 2; }}
+.token {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; \
+font-size: {FONT_SIZE}px; }}
+.small {{ font-size: 10.5px; }} .title {{ font-size: 15px; font-weight: 600; }} .end {{ text-anchor: end; }} \
+.middle {{ text-anchor: middle; }}
+.line {{ fill: none; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }} \
+.frame {{ fill: none; }} .true-frame {{ fill: none; stroke-width: 2; }}
 .path {{ fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }}
 .rejected {{ stroke-width: 2; stroke-dasharray: 0.5 5; }} .stop {{ stroke-width: 2.5; }}"""
 
@@ -40,7 +43,10 @@ def document(width: float, height: float, title: str, body: list[str]) -> str:
     """An SVG document of `width` x `height` px around `body`; the title is for screen readers."""
     light = " ".join(f".{name} {{ {key}: {value}; }}" for name, (key, value, _) in COLOURS.items())
     dark = " ".join(f".{name} {{ {key}: {value}; }}" for name, (key, _, value) in COLOURS.items())
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" role="img">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" '
+        f'height="{_n(height)}" role="img">'
+    )
     style = f"<style>\n{SHAPE}\n{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n</style>"
     page = f'<rect class="page" width="{_n(width)}" height="{_n(height)}" rx="8"/>'
     return "\n".join([head, f"<title>{escape(clean(title), quote=False)}</title>", style, page, *body, "</svg>"]) + "\n"
@@ -99,7 +105,9 @@ def label(token_id: int, words: Words, cells: int = LABEL_CELLS) -> str:
     elif 0 <= token_id < len(words):
         word = words[token_id]
     else:
-        raise ValueError(f"words: has {len(words)} entries, none for token {token_id}; give the words of the whole vocabulary")
+        raise ValueError(
+            f"words: has {len(words)} entries, none for token {token_id}; give the words of the whole vocabulary"
+        )
     return shorten(clean(word) or "∅", cells)
 
 

@@ -16,8 +16,8 @@ from rescore.lattice.trees import Trees
 class TensorSausage:
     """One lattice [T, K] or a batch of them [B, T, K] in tensors on one device.
 
-    ids int32, cost float32, contiguous, as in `Sausage`. Their values are not looked at, since that would wait for the device:
-    a slot ends at its first padding and a lattice at its first empty slot, whatever stands behind.
+    ids int32, cost float32, contiguous, as in `Sausage`. Their values are not looked at, since that would wait for the
+    device: a slot ends at its first padding and a lattice at its first empty slot, whatever stands behind.
     """
 
     ids: Tensor
@@ -26,22 +26,31 @@ class TensorSausage:
     def __post_init__(self) -> None:
         for name, tensor, dtype in (("ids", self.ids, torch.int32), ("cost", self.cost, torch.float32)):
             if not isinstance(tensor, Tensor) or tensor.dtype != dtype:
-                raise TypeError(f"{name}: expected a tensor of {dtype}, got {getattr(tensor, 'dtype', type(tensor).__name__)}")
+                raise TypeError(
+                    f"{name}: expected a tensor of {dtype}, got {getattr(tensor, 'dtype', type(tensor).__name__)}"
+                )
             if not tensor.is_contiguous():
-                raise ValueError(f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())} of shape {list(tensor.shape)}; call .contiguous()")
+                raise ValueError(
+                    f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())} of shape "
+                    f"{list(tensor.shape)}; call .contiguous()"
+                )
         if self.ids.ndim not in (2, 3):
             raise ValueError(f"ids: expected shape [T, K] or [B, T, K], got {list(self.ids.shape)}")
         if self.cost.shape != self.ids.shape:
             raise ValueError(f"cost: expected the shape of ids, {list(self.ids.shape)}, got {list(self.cost.shape)}")
         if self.cost.device != self.ids.device:
             raise ValueError(f"cost: expected the device of ids, {self.ids.device}, got {self.cost.device}")
-        for name, size, most in (("slots T", self.ids.shape[-2], MAX_SLOTS), ("candidates K", self.ids.shape[-1], MAX_WIDTH)):
+        for name, size, most in (
+            ("slots T", self.ids.shape[-2], MAX_SLOTS),
+            ("candidates K", self.ids.shape[-1], MAX_WIDTH),
+        ):
             if not 1 <= size <= most:
                 raise ValueError(f"{name}: expected 1..{most}, got {size}")
 
     @classmethod
     def from_logits(cls, logits: Tensor, k: int) -> TensorSausage:
-        """The k best tokens of each slot of logits [.., T, V], cost = -ln softmax over all V, without waiting for the device.
+        """The k best tokens of each slot of logits [.., T, V], cost = -ln softmax over all V, without waiting for the
+        device.
 
         Unlike `Sausage.from_logits` it checks no logit, and equal ones come in the order that the device gives them.
         """
@@ -86,7 +95,9 @@ class TensorTrees:
     @classmethod
     def of(cls, trees: Trees) -> TensorTrees:
         """The same memory in tensors on the CPU."""
-        parts = {name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")}
+        parts = {
+            name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")
+        }
         return cls(**parts, invalid=torch.zeros(len(trees), dtype=torch.bool))
 
     def ancestor_mask(self) -> Tensor:
@@ -108,15 +119,18 @@ class TensorTrees:
 
     def host(self) -> Trees:
         """The same trees in arrays; waits for the device."""
-        return Trees(**{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")})
+        return Trees(
+            **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorDrafts:
     """The best strings of each lattice, as `Drafts`, in tensors.
 
-    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]; without B of a single sausage.
-    exact bool [B]: nothing that the search left out could have been among them. invalid bool [B]: as in `TensorTrees`.
+    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]; without B of a single
+    sausage. exact bool [B]: nothing that the search left out could have been among them. invalid bool [B]: as in
+    `TensorTrees`.
     """
 
     tokens: Tensor
@@ -128,14 +142,17 @@ class TensorDrafts:
     @property
     def single(self) -> TensorDrafts:
         """Those of the first lattice, without B."""
-        return TensorDrafts(tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0])
+        return TensorDrafts(
+            tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorSamples:
     """Drafts drawn from a batch of normalised lattices, as `SampledDrafts`, in tensors.
 
-    tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32 [B, p]
+    tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32
+    [B, p]
     """
 
     tokens: Tensor
@@ -146,4 +163,6 @@ class TensorSamples:
 
     def host(self) -> SampledDrafts:
         """The same drafts in arrays; waits for the device."""
-        return SampledDrafts(**{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")})
+        return SampledDrafts(
+            **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")}
+        )

@@ -20,8 +20,8 @@ NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
 class Texts:
     """S continuations of together n tokens, and their prompts of together m.
 
-    tokens [n], prompt_tokens [m], integers in [0, V); offsets, prompt_offsets [S + 1], rising from 0 to n and to m; seeds [n],
-    one per position of sampled text, else None. name: the file, as messages name it.
+    tokens [n], prompt_tokens [m], integers in [0, V); offsets, prompt_offsets [S + 1], rising from 0 to n and to m;
+    seeds [n], one per position of sampled text, else None. name: the file, as messages name it.
     """
 
     name: str
@@ -44,22 +44,27 @@ class Texts:
 
 
 def read_texts(path: Path, *, rows: int, vocab_size: int) -> Texts:
-    """The texts of `rows` rows of logits over V tokens, from an `.npz` or `.safetensors` file, which may hold other arrays too.
+    """The texts of `rows` rows of logits over V tokens, from an `.npz` or `.safetensors` file, which may hold other
+    arrays too.
 
-    It holds integers tokens [n] and offsets [S + 1] and, unless the prompts are unknown, prompt_tokens and prompt_offsets
-    [S + 1]; for sampled text seeds [n]. ValueError names the file, the array and the place.
+    It holds integers tokens [n] and offsets [S + 1] and, unless the prompts are unknown, prompt_tokens and
+    prompt_offsets [S + 1]; for sampled text seeds [n]. ValueError names the file, the array and the place.
     """
     arrays = _arrays(path)
     for name in ("tokens", "offsets"):
         if name not in arrays:
-            raise ValueError(f"{path}: expected the array {name!r}, got {', '.join(arrays) or 'none'} of {', '.join(NAMES)}")
+            raise ValueError(
+                f"{path}: expected the array {name!r}, got {', '.join(arrays) or 'none'} of {', '.join(NAMES)}"
+            )
     if ("prompt_tokens" in arrays) != ("prompt_offsets" in arrays):
         raise ValueError(f"{path}: expected both prompt_tokens and prompt_offsets, or neither, got {', '.join(arrays)}")
     arrays.setdefault("prompt_tokens", np.empty(0, np.int32))
     arrays.setdefault("prompt_offsets", np.zeros(max(len(np.atleast_1d(arrays["offsets"])), 1), np.int64))
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "iu" or not (array.size or name == "prompt_tokens"):
-            raise ValueError(f"{path}: {name}: expected integers of one dimension, got {array.dtype} {list(array.shape)}")
+            raise ValueError(
+                f"{path}: {name}: expected integers of one dimension, got {array.dtype} {list(array.shape)}"
+            )
     texts = Texts(name=str(path), **{name: arrays.get(name) for name in NAMES})  # type: ignore[arg-type]
     _check(texts, path, rows, vocab_size)
     return texts
@@ -71,14 +76,22 @@ def _check(texts: Texts, path: Path, rows: int, vocab_size: int) -> None:
     if texts.seeds is not None and len(texts.seeds) != rows:
         raise ValueError(f"{path}: seeds: expected one for each of the {rows} rows of logits, got {len(texts.seeds)}")
     if len(texts.prompt_offsets) != len(texts.offsets):
-        raise ValueError(f"{path}: expected as many prompts as sequences, got {len(texts.prompt_offsets) - 1} and {texts.sequences}")
+        raise ValueError(
+            f"{path}: expected as many prompts as sequences, got {len(texts.prompt_offsets) - 1} and {texts.sequences}"
+        )
     _check_offsets(path, "offsets", texts.offsets, rows, least=1)
     _check_offsets(path, "prompt_offsets", texts.prompt_offsets, len(texts.prompt_tokens), least=0)
-    for name, array, offsets in (("tokens", texts.tokens, texts.offsets), ("prompt_tokens", texts.prompt_tokens, texts.prompt_offsets)):
+    for name, array, offsets in (
+        ("tokens", texts.tokens, texts.offsets),
+        ("prompt_tokens", texts.prompt_tokens, texts.prompt_offsets),
+    ):
         if (bad := (array < 0) | (array >= vocab_size)).any():
             at = int(bad.argmax())
             sequence = int(np.searchsorted(offsets, at, side="right")) - 1
-            raise ValueError(f"{path}: sequence {sequence}, position {at - int(offsets[sequence])}: {name} = {array[at]}: expected ids below the logits' V = {vocab_size}")
+            raise ValueError(
+                f"{path}: sequence {sequence}, position {at - int(offsets[sequence])}: {name} = {array[at]}: "
+                f"expected ids below the logits' V = {vocab_size}"
+            )
 
 
 def _arrays(path: Path) -> dict[str, NDArray]:

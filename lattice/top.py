@@ -71,8 +71,13 @@ def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int
     value = block[row, token]
     if value == -np.inf:
         usable = int((block[row] > -np.inf).sum())
-        raise ValueError(f"{where} is -inf and would be among the top {k}: only {usable} tokens of that slot are finite; ask for k <= {usable} or mask with a large finite value")
-    raise ValueError(f"{where} is {'NaN' if np.isnan(value) else '+inf'}: expected finite logits (or -inf outside the top {k})")
+        raise ValueError(
+            f"{where} is -inf and would be among the top {k}: only {usable} tokens of that slot are finite; "
+            f"ask for k <= {usable} or mask with a large finite value"
+        )
+    raise ValueError(
+        f"{where} is {'NaN' if np.isnan(value) else '+inf'}: expected finite logits (or -inf outside the top {k})"
+    )
 
 
 def _top(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
@@ -91,7 +96,11 @@ def _top(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
 def _greatest(block: NDArray, k: int) -> NDArray:
     """Indices [R, k] of the k greatest of each row, descending; equal values by index."""
     vocab_size = block.shape[1]
-    ids = np.argpartition(block, vocab_size - k, axis=1)[:, vocab_size - k :] if k < vocab_size else np.tile(np.arange(k), (len(block), 1))
+    ids = (
+        np.argpartition(block, vocab_size - k, axis=1)[:, vocab_size - k :]
+        if k < vocab_size
+        else np.tile(np.arange(k), (len(block), 1))
+    )
     ids.sort(axis=1)
     values = np.take_along_axis(block, ids, axis=1)
     least = values.min(axis=1, keepdims=True)

@@ -31,7 +31,10 @@ class TokenTree:
         for name, dtype in (("tokens", np.int32), ("parents", np.int32), ("depths", np.int32), ("logq", np.float32)):
             array = getattr(self, name)
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
-                raise TypeError(f"{name}: expected a numpy array of {np.dtype(dtype)}, got {getattr(array, 'dtype', type(array).__name__)}")
+                raise TypeError(
+                    f"{name}: expected a numpy array of {np.dtype(dtype)}, got "
+                    f"{getattr(array, 'dtype', type(array).__name__)}"
+                )
             if array.ndim != 1 or array.shape != self.tokens.shape:
                 raise ValueError(f"{name}: expected shape [n] = {list(self.tokens.shape)}, got {list(array.shape)}")
         self._check()
@@ -45,15 +48,22 @@ class TokenTree:
         bad = self.depths != depths[self.parents] + 1
         if bad.any():
             node = int(bad.argmax())
-            raise ValueError(f"depths[{node}] = {self.depths[node]}: expected one more than its parent, {depths[self.parents[node]] + 1}")
+            raise ValueError(
+                f"depths[{node}] = {self.depths[node]}: expected one more than its parent, "
+                f"{depths[self.parents[node]] + 1}"
+            )
         if (self.tokens < 0).any():
             node = int((self.tokens < 0).argmax())
-            raise ValueError(f"tokens[{node}] = {self.tokens[node]}: expected a token id; a tree has no padding, cut it off")
+            raise ValueError(
+                f"tokens[{node}] = {self.tokens[node]}: expected a token id; a tree has no padding, cut it off"
+            )
         if len(set(zip(self.parents.tolist(), self.tokens.tolist()))) < self.size:
             raise ValueError("two children of one node have the same token; from_drafts merges them")
 
     @classmethod
-    def trusted(cls, tokens: NDArray[np.int32], parents: NDArray[np.int32], depths: NDArray[np.int32], logq: NDArray[np.float32]) -> TokenTree:
+    def trusted(
+        cls, tokens: NDArray[np.int32], parents: NDArray[np.int32], depths: NDArray[np.int32], logq: NDArray[np.float32]
+    ) -> TokenTree:
         """A tree of columns that a search made, without the checks: they take longer than a search for 16 nodes."""
         tree = object.__new__(cls)
         for name, column in (("tokens", tokens), ("parents", parents), ("depths", depths), ("logq", logq)):
@@ -108,7 +118,10 @@ class TokenTree:
 
     def accepted(self, truth: NDArray) -> int:
         """Length of the longest prefix of the truth [T] (padding -1) that is a path from the certain token."""
-        children = {(parent, token): node for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))}
+        children = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))
+        }
         node, length = ROOT, 0
         for token in np.asarray(truth).tolist():
             if (node, token) not in children:
@@ -137,7 +150,10 @@ def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArr
     """
     tokens, parents, truth = np.asarray(tokens), np.asarray(parents), np.asarray(truth)
     if tokens.ndim != 2 or parents.shape != tokens.shape or truth.ndim != 2 or len(truth) != len(tokens):
-        raise ValueError(f"expected tokens and parents [B, n] and truth [B, T], got {list(tokens.shape)}, {list(parents.shape)}, {list(truth.shape)}")
+        raise ValueError(
+            f"expected tokens and parents [B, n] and truth [B, T], got {list(tokens.shape)}, {list(parents.shape)}, "
+            f"{list(truth.shape)}"
+        )
     batch, size = tokens.shape
     if ((parents < ROOT) | (parents >= np.arange(size))).any():
         raise ValueError("parents: expected -1 or the index of an earlier node")

@@ -24,7 +24,10 @@ class Trees:
     count: NDArray[np.int32]
 
     @classmethod
-    def of_core(cls, columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]) -> Trees:
+    def of_core(
+        cls,
+        columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]],
+    ) -> Trees:
         """What the native core returns, by name."""
         tokens, parents, depths, logq, count = columns
         return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
@@ -42,7 +45,9 @@ class Trees:
         )
 
     @property
-    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    def columns(
+        self,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
         """As the native core takes and returns them."""
         return self.tokens, self.parents, self.depths, self.logq, self.count
 
@@ -52,4 +57,6 @@ class Trees:
     def __getitem__(self, lattice: int) -> TokenTree:
         """The tree of one lattice, without padding."""
         n = int(self.count[lattice])
-        return TokenTree.trusted(self.tokens[lattice, :n], self.parents[lattice, :n], self.depths[lattice, :n], self.logq[lattice, :n])
+        return TokenTree.trusted(
+            self.tokens[lattice, :n], self.parents[lattice, :n], self.depths[lattice, :n], self.logq[lattice, :n]
+        )

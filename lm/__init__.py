@@ -1,6 +1,7 @@
 """N-gram language models as weighted automata. See README.md.
 
-Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.prune`, `rescore.lm.fst`.
+Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.prune`,
+`rescore.lm.fst`.
 """
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa

@@ -60,7 +60,8 @@ def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) 
     """A model from an ARPA file; errors are ValueErrors that name file and, mostly, line.
 
     <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word of a file of text,
-    added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing is read as KenLM reads it.
+    added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing is read as
+    KenLM reads it.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)

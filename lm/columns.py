@@ -48,7 +48,10 @@ class Memory:
 
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
         every = list(parts)
-        return [np.concatenate([np.zeros(0, dtype), *(part[i] for part in every)], dtype=dtype) for i, dtype in enumerate(names.values())]
+        return [
+            np.concatenate([np.zeros(0, dtype), *(part[i] for part in every)], dtype=dtype)
+            for i, dtype in enumerate(names.values())
+        ]
 
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
         array = np.empty(length, dtype)
@@ -63,10 +66,17 @@ class Folder:
     """Columns as files NAME of raw little-endian numbers in a folder."""
 
     def __init__(
-        self, path: Path, threads: int = 1, *, finished: dict[str, int] | None = None, maps: list[np.memmap[Any, Any]] | None = None,
-        growing: Callable[[int], None] = lambda bytes: None, whole: Callable[[], None] = lambda: None,
+        self,
+        path: Path,
+        threads: int = 1,
+        *,
+        finished: dict[str, int] | None = None,
+        maps: list[np.memmap[Any, Any]] | None = None,
+        growing: Callable[[int], None] = lambda bytes: None,
+        whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """finished  bytes of the columns that were written whole before, which are opened and not written again; added to
+        """finished  bytes of the columns that were written whole before, which are opened and not written again; added
+        to
         maps         those of this and other folders, which are released together
         growing      called before each part is written, with its bytes; may raise where there is no room
         whole        called after each column"""
@@ -80,7 +90,9 @@ class Folder:
             with ending(parts), naming(self.path), ExitStack() as stack:
                 files = [stack.enter_context(open(self.path / name, "wb")) for name in names]
                 for part in parts:
-                    arrays = [np.ascontiguousarray(array, dtype) for array, dtype in zip(part, names.values(), strict=True)]
+                    arrays = [
+                        np.ascontiguousarray(array, dtype) for array, dtype in zip(part, names.values(), strict=True)
+                    ]
                     self._growing(sum(array.nbytes for array in arrays))
                     for file, array in zip(files, arrays):
                         file.write(array.data)
@@ -98,7 +110,10 @@ class Folder:
         return self.open(name, dtype)
 
     def _are_finished(self, *names: str) -> bool:
-        return all((self.path / name).exists() and self._finished.get(name) == (self.path / name).stat().st_size for name in names)
+        return all(
+            (self.path / name).exists() and self._finished.get(name) == (self.path / name).stat().st_size
+            for name in names
+        )
 
     def _finish(self, *names: str) -> None:
         self._finished.update({name: (self.path / name).stat().st_size for name in names})
@@ -119,7 +134,8 @@ class Folder:
 
 @contextmanager
 def ending(parts: Iterable[Any]) -> Iterator[None]:
-    """Ends the work behind an iterator, its threads above all, when the block is left in the middle of it: nothing goes on in a
+    """Ends the work behind an iterator, its threads above all, when the block is left in the middle of it: nothing goes
+    on in a
     folder that others may use next."""
     try:
         yield

@@ -17,12 +17,13 @@ Floats = NDArray[np.float32]
 class Compact(NamedTuple):
     """An automaton of order N over V ids; docs/ngram-format.md says what is in each array.
 
-    sizes          uint64 [N, 6]: n-grams of each order n, bytes of a cost, entries of the book of costs; contexts of length
-                   n - 1, bytes of a backoff cost, entries of the book of these
+    sizes          uint64 [N, 6]: n-grams of each order n, bytes of a cost, entries of the book of costs; contexts of
+                   length n - 1, bytes of a backoff cost, entries of the book of these
     root_cost      float32 [V]
     arc_token      uint16 [A - V] if V <= 65536, else uint8 [3 (A - V)]
     arcs           uint8: a record for each of the A - V arcs, cost and code; the books of costs in arc_book float32
-    contexts       uint8: blocks of 64 bytes; the books of backoff costs in backoff_book float32, long blocks in wide uint32
+    contexts       uint8: blocks of 64 bytes; the books of backoff costs in backoff_book float32, long blocks in wide
+                   uint32
     first_state    uint32 [(N - 1) (V + 1)]
     jumps          uint32
     backoff_state  uint64, Elias-Fano

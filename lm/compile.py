@@ -40,17 +40,30 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     arcs = np.cumsum([0, *map(len, levels)])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
 
-    def joined(name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)) -> NDArray[Any]:
+    def joined(
+        name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)
+    ) -> NDArray[Any]:
         """The arrays one after another, each counted on from its base."""
-        parts = ((block + block.dtype.type(base) if base else block,) for array, base in zip(arrays, bases) for block in blocks(columns, array))
+        parts = (
+            (block + block.dtype.type(base) if base else block,)
+            for array, base in zip(arrays, bases)
+            for block in blocks(columns, array)
+        )
         return columns.write({name: dtype}, parts)[0]
 
     return Arrays(
-        arc_begin=joined("arc_begin", np.uint64, [*(level.begin[:-1] for level in levels), np.zeros(1, np.uint64)], arcs.tolist()),
+        arc_begin=joined(
+            "arc_begin", np.uint64, [*(level.begin[:-1] for level in levels), np.zeros(1, np.uint64)], arcs.tolist()
+        ),
         arc_token=joined("arc_token", token, (level.token for level in levels)),
         arc_cost=joined("arc_cost", np.float32, tables.cost),
         arc_next=joined("arc_next", np.uint32, next_states(levels, first, columns)),
-        backoff_state=joined("backoff_state", np.uint32, [np.zeros(1, np.uint32), *(level.context_parent for level in levels[1:])], [0, *first.tolist()]),
+        backoff_state=joined(
+            "backoff_state",
+            np.uint32,
+            [np.zeros(1, np.uint32), *(level.context_parent for level in levels[1:])],
+            [0, *first.tolist()],
+        ),
         backoff_cost=joined("backoff_cost", np.float32, [np.zeros(1), *tables.backoff]),
     )
 
@@ -98,7 +111,8 @@ def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> 
     wrong = {
         "arc_begin": (np.diff(begin) < 0).any() or begin[0] != 0 or begin[-1] != len(arrays.arc_token),
         "arc_token": (arrays.arc_token >= vocab_size).any(),
-        "backoff_state": (arrays.backoff_state[1:] < arrays.backoff_state[:-1]).any() or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
+        "backoff_state": (arrays.backoff_state[1:] < arrays.backoff_state[:-1]).any()
+        or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
     }
     if name := next((name for name, is_wrong in wrong.items() if is_wrong), None):
         raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
@@ -111,9 +125,15 @@ def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int,
     if last > first and arrays.backoff_state[last - 1] >= first:
         raise ValueError("automaton: backoff_state is not that of a closed backoff model in context order")
     if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
-        raise ValueError(f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below")
+        raise ValueError(
+            f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below"
+        )
     token = np.empty(last - first, np.uint32)
     oldest = below.token if not len(below.context_token) else below.context_token[below.context()]
     token[reached[gram]] = oldest[gram]
-    return Grams(context_token=token, context_parent=arrays.backoff_state[first:last] - np.uint32(parents),
-                 begin=(begin[first : last + 1] - begin[first]).astype(np.uint64), token=arrays.arc_token[begin[first] : begin[last]].astype(np.uint32))
+    return Grams(
+        context_token=token,
+        context_parent=arrays.backoff_state[first:last] - np.uint32(parents),
+        begin=(begin[first : last + 1] - begin[first]).astype(np.uint64),
+        token=arrays.arc_token[begin[first] : begin[last]].astype(np.uint32),
+    )

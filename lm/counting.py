@@ -1,7 +1,7 @@
 """Text to runs on disk, as much at a time as memory holds.
 
-The tokens of all pieces are one stream; a run counts a stretch of it, and the manifest holds where each begins and ends.
-Started again, the work goes on where the last run that follows on the others ends.
+The tokens of all pieces are one stream; a run counts a stretch of it, and the manifest holds where each begins and
+ends. Started again, the work goes on where the last run that follows on the others ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Stretch:
-    """What a run is made of. items: tokens, or what takes as much memory; end: the number of the piece that it ends in, and of
+    """What a run is made of. items: tokens, or what takes as much memory; end: the number of the piece that it ends in,
+    and of
     the contents of it that were read."""
 
     contents: list[Content] = field(default_factory=list)
@@ -82,13 +83,21 @@ class Stretch:
 
 
 def bytes_per_token(options: CountOptions) -> int:
-    """Memory that counting needs for each token of a run: its key twice, for sorting, the token, and what is written."""
+    """Memory that counting needs for each token of a run: its key twice, for sorting, the token, and what
+    is written.
+    """
     words = -(-options.order * options.vocab_size.bit_length() // 64)
     return 16 * words + 8
 
 
 def count_pieces(
-    work: Work, source: Source, options: CountOptions, *, run_tokens: int, threads: int, progress: Progress = lambda tokens, pieces: None,
+    work: Work,
+    source: Source,
+    options: CountOptions,
+    *,
+    run_tokens: int,
+    threads: int,
+    progress: Progress = lambda tokens, pieces: None,
 ) -> list[Run]:
     """The runs of all pieces.
 
@@ -107,7 +116,9 @@ def count_pieces(
     with work.timed(state):
         done = sum(record["tokens"] for record in records)
         progress(done, _position(records)[0])
-        made = _in_threads(_stretches(source, _position(records), run_tokens), work, state, options, threads, len(records))
+        made = _in_threads(
+            _stretches(source, _position(records), run_tokens), work, state, options, threads, len(records)
+        )
         with ending(made):
             for record in made:
                 records.append(record)
@@ -119,13 +130,17 @@ def count_pieces(
         if done > MOST_TOKENS:
             raise ValueError(f"counts: expected at most 2^53 tokens, got {done:,}")
         if source.tokens not in (None, done):
-            raise ValueError(f"counts: expected {source.tokens:,} tokens in all, as their headers say, got {done:,}; a file is missing, or too many")
+            raise ValueError(
+                f"counts: expected {source.tokens:,} tokens in all, as their headers say, got {done:,}; "
+                "a file is missing, or too many"
+            )
         _compact(work, state, options)
     return [_run(folder, record) for record in state["runs"]]
 
 
 def _keep_unchanged(work: Work, state: dict[str, Any], pieces: list[Any]) -> None:
-    """Forgets the runs of a piece that was read in part and is another now, such as a damaged file that was copied anew.
+    """Forgets the runs of a piece that was read in part and is another now, such as a damaged file that was copied
+    anew.
 
     ValueError if any piece that was read wholly is another; those that were not read yet may be.
     """
@@ -145,7 +160,10 @@ def _nothing(records: Sequence[dict[str, Any]]) -> str:
     skipped = [own for record in records for own in record["skipped"]]
     if not skipped:
         return "text to count: expected at least one token, got none"
-    return f"no document could be read; {sum(own['documents'] for own in skipped):,} were skipped, the first: {skipped[0]['examples'][0]}"
+    return (
+        f"no document could be read; {sum(own['documents'] for own in skipped):,} were skipped, the first: "
+        f"{skipped[0]['examples'][0]}"
+    )
 
 
 def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
@@ -153,7 +171,10 @@ def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator[Stretch]:
-    """The stream from a position on, cut where enough has come. If a piece cannot be read, what came before it is not lost."""
+    """The stream from a position on, cut where enough has come.
+
+    If a piece cannot be read, what came before it is not lost.
+    """
     now = Stretch(end=position)
     first, passed = position
     for piece in range(first, len(source)):
@@ -162,7 +183,9 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
             for number, content in enumerate(source.read(piece), 1):
                 if number <= passed:
                     continue
-                if now.contents and (now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)):
+                if now.contents and (
+                    now.items >= size or isinstance(content, Windows) != isinstance(now.contents[-1], Windows)
+                ):
                     yield now
                     now, before = Stretch(), 0
                 now.add(content)
@@ -180,7 +203,9 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
         yield now
 
 
-def _in_threads(stretches: Iterator[Stretch], work: Work, state: dict[str, Any], options: CountOptions, threads: int, number: int) -> Iterator[dict[str, Any]]:
+def _in_threads(
+    stretches: Iterator[Stretch], work: Work, state: dict[str, Any], options: CountOptions, threads: int, number: int
+) -> Iterator[dict[str, Any]]:
     """The records of the runs of all stretches, written on several threads, in order."""
     waiting: deque[Future[dict[str, Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
@@ -219,17 +244,32 @@ def _write(stretch: Stretch, work: Work, options: CountOptions, starts: Sequence
     assert isinstance(run.source, bytes)
     with work.room(len(run.source)), replacing(work.path / "runs" / name) as file:
         file.write(run.source)
-    return {"file": name, "bytes": len(run.source), "slices": run.slices, "windows": run.windows, "tokens": run.tokens, "end": list(end), "skipped": skipped}
+    return {
+        "file": name,
+        "bytes": len(run.source),
+        "slices": run.slices,
+        "windows": run.windows,
+        "tokens": run.tokens,
+        "end": list(end),
+        "skipped": skipped,
+    }
 
 
 def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[int]) -> Run:
     windows = [content for content in contents if isinstance(content, Windows)]
     if not windows:
-        return Run.of_tokens([(content, 0, len(content)) for content in contents if not isinstance(content, Windows)], options, starts)
+        return Run.of_tokens(
+            [(content, 0, len(content)) for content in contents if not isinstance(content, Windows)], options, starts
+        )
     base = np.cumsum([0, *(len(own.tokens) for own in windows)])
     offsets = [own.offsets[:-1] + start for own, start in zip(windows, base)]
-    return Run.of_windows(np.concatenate([*offsets, base[-1:]]), np.concatenate([own.tokens for own in windows]),
-                          np.concatenate([own.counts for own in windows]), options, starts)
+    return Run.of_windows(
+        np.concatenate([*offsets, base[-1:]]),
+        np.concatenate([own.tokens for own in windows]),
+        np.concatenate([own.counts for own in windows]),
+        options,
+        starts,
+    )
 
 
 def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
@@ -245,7 +285,9 @@ def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
 
 
 def _run(folder: Path, record: dict[str, Any]) -> Run:
-    return Run(source=folder / record["file"], slices=record["slices"], windows=record["windows"], tokens=record["tokens"])
+    return Run(
+        source=folder / record["file"], slices=record["slices"], windows=record["windows"], tokens=record["tokens"]
+    )
 
 
 def _compact(work: Work, state: dict[str, Any], options: CountOptions) -> None:
@@ -275,4 +317,10 @@ def _merge_runs(work: Work, path: Path, runs: Sequence[Run], options: CountOptio
                 work.check_room(len(part))
                 file.write(part)
             slices.append(file.tell())
-    return {"file": path.name, "bytes": slices[-1], "slices": slices, "windows": windows, "tokens": sum(run.tokens for run in runs)}
+    return {
+        "file": path.name,
+        "bytes": slices[-1],
+        "slices": slices,
+        "windows": windows,
+        "tokens": sum(run.tokens for run in runs),
+    }

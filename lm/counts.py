@@ -30,8 +30,8 @@ class CountOptions:
     order       N, 1..7
     vocab_size  V; ids are in [0, V)
     eot         id of the end of text
-    min_counts  smallest count that is kept, for orders 1, 2, ..; orders beyond keep as many as the last. Unigrams stay: the first is 1,
-                and they never fall, so that what an n-gram needs is kept as well
+    min_counts  smallest count that is kept, for orders 1, 2, ..; orders beyond keep as many as the last. Unigrams stay:
+                the first is 1, and they never fall, so that what an n-gram needs is kept as well
     """
 
     order: int
@@ -57,7 +57,9 @@ def check_min_counts(min_counts: Sequence[int], order: int) -> None:
     if len(min_counts) > order:
         raise ValueError(f"min_counts: expected at most {order} orders, got {len(min_counts)}")
     if min_counts and (min_counts[0] != 1 or list(min_counts) != sorted(min_counts)):
-        raise ValueError(f"min_counts: expected 1 for unigrams and counts that never fall after it, got {tuple(min_counts)}")
+        raise ValueError(
+            f"min_counts: expected 1 for unigrams and counts that never fall after it, got {tuple(min_counts)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +69,8 @@ class Counts:
     levels      n-grams of orders 1..N that passed the cut-offs (`grams.py`); order 1 holds every id, seen or not
     count       N arrays uint64 [n]
     total       N - 1 arrays uint64 [C] for the contexts of orders 2..N: how often any token followed, kept or not
-    of_counts   N lists: [r] is how many n-grams were seen r times, before cut-offs, r = 1..MOST; [0] how many more often
+    of_counts   N lists: [r] is how many n-grams were seen r times, before cut-offs, r = 1..MOST; [0] how many more
+                often
     bos         id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
     min_counts  the cut-offs
     """
@@ -100,7 +103,13 @@ class Counts:
 
     @classmethod
     def from_rows(
-        cls, rows: Sequence[NDArray[np.uint32]], count: Sequence[NDArray[np.uint64]], *, vocab_size: int, bos: int | None = None, eos: int | None = None
+        cls,
+        rows: Sequence[NDArray[np.uint32]],
+        count: Sequence[NDArray[np.uint64]],
+        *,
+        vocab_size: int,
+        bos: int | None = None,
+        eos: int | None = None,
     ) -> Counts:
         """Counts of n-grams spelled out, uint32 [n, order] for each order, all that were seen."""
         levels, counts = [Grams.unigrams(vocab_size)], [np.zeros(vocab_size, np.uint64)]
@@ -109,9 +118,16 @@ class Counts:
             level, order, _ = index_rows(levels, own, np.zeros(len(levels[-1]), bool))
             levels.append(level)
             counts.append(np.asarray(number, np.uint64)[order])
-        return cls(levels=tuple(levels), count=tuple(counts),
-                   total=tuple(np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:])),
-                   of_counts=tuple(of_counts(c) for c in counts), bos=bos, eos=eos)
+        return cls(
+            levels=tuple(levels),
+            count=tuple(counts),
+            total=tuple(
+                np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:])
+            ),
+            of_counts=tuple(of_counts(c) for c in counts),
+            bos=bos,
+            eos=eos,
+        )
 
 
 def of_counts(count: NDArray[np.uint64]) -> list[int]:

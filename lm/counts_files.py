@@ -21,7 +21,9 @@ from rescore.lm.counts import CountOptions
 from rescore.lm.counts_header import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 from rescore.lm.runs import Run, counted
 
-SCHEMA = pa.schema([pa.field("ngram", pa.list_(pa.field("element", pa.int32(), False)), False), pa.field("count", pa.int64(), False)])
+SCHEMA = pa.schema(
+    [pa.field("ngram", pa.list_(pa.field("element", pa.int32(), False)), False), pa.field("count", pa.int64(), False)]
+)
 READ_ROWS = 1 << 16
 GROUP_ROWS = 1 << 20
 FILE_ROWS = 1 << 26
@@ -52,7 +54,10 @@ class CountsFiles:
     whole: bool
 
     def batches(self) -> Iterator[WindowCounts]:
-        """All windows, at most 65,536 at once, in bounded memory. ValueError names file and row group of what is wrong."""
+        """All windows, at most 65,536 at once, in bounded memory.
+
+        ValueError names file and row group of what is wrong.
+        """
         total = 0
         for path in self.paths:
             for batch in _read(path, self.header):
@@ -60,7 +65,10 @@ class CountsFiles:
                 yield batch
         if self.whole and total != self.header.tokens:
             folder = self.paths[0].parent
-            raise ValueError(f"{folder}: its counts add up to {total}, but {FILE_NAME} says {self.header.tokens}; a file is missing, or too many")
+            raise ValueError(
+                f"{folder}: its counts add up to {total}, but {FILE_NAME} says {self.header.tokens}; "
+                "a file is missing, or too many"
+            )
 
 
 def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
@@ -68,7 +76,10 @@ def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
     path = Path(path)
     if path.is_dir():
         if not (path / FILE_NAME).exists():
-            raise ValueError(f"{path}: expected a folder with {FILE_NAME}, which is written last; the counting did not finish, or this is another folder")
+            raise ValueError(
+                f"{path}: expected a folder with {FILE_NAME}, which is written last; the counting did not finish, "
+                "or this is another folder"
+            )
         found = tuple(sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._"))
         if not found:
             raise ValueError(f"{path}: expected .parquet files beside {FILE_NAME}, got none")
@@ -79,9 +90,15 @@ def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
 
 
 def write_counts(
-    folder: str | os.PathLike[str], batches: Iterable[WindowCounts], *,
-    order: int, vocab_size: int, eot: int, tokenizer: str | None = None, file_rows: int = FILE_ROWS,
-) -> CountsHeader:  # fmt: skip
+    folder: str | os.PathLike[str],
+    batches: Iterable[WindowCounts],
+    *,
+    order: int,
+    vocab_size: int,
+    eot: int,
+    tokenizer: str | None = None,
+    file_rows: int = FILE_ROWS,
+) -> CountsHeader:
     """Writes windows as Parquet files of about `file_rows` rows, counts.json last; returns that.
 
     The folder is made if need be, and must be empty. If anything fails, nothing that was written stays.
@@ -90,7 +107,9 @@ def write_counts(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ValueError(f"{folder}: expected an empty folder to write counts to; name another, or remove what is there")
+        raise ValueError(
+            f"{folder}: expected an empty folder to write counts to; name another, or remove what is there"
+        )
     groups, tokens = _groups(batches, header), 0
     written: list[Path] = []
     try:
@@ -123,7 +142,9 @@ def _write_file(stream: object, groups: Iterator[WindowCounts], file_rows: int) 
     rows = tokens = 0
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
         for group in groups:
-            ngram = pa.ListArray.from_arrays(pa.array(group.offsets), pa.array(group.tokens), type=SCHEMA.field("ngram").type)
+            ngram = pa.ListArray.from_arrays(
+                pa.array(group.offsets), pa.array(group.tokens), type=SCHEMA.field("ngram").type
+            )
             writer.write_table(pa.table([ngram, pa.array(group.count)], SCHEMA))
             tokens += group.total()
             rows += len(group)
@@ -180,7 +201,11 @@ def _check_schema(schema: pa.Schema) -> None:
         if name not in schema.names:
             raise ValueError(f"expected the columns ngram and count, got {', '.join(schema.names)[:200] or 'none'}")
         kind = schema.field(name).type
-        fits = kind == pa.int64() if name == "count" else (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and kind.value_type == pa.int32()
+        fits = (
+            kind == pa.int64()
+            if name == "count"
+            else (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and kind.value_type == pa.int32()
+        )
         if not fits:
             raise ValueError(f"column {name}: expected {expected}, got {str(kind):.100}")
 
@@ -191,7 +216,9 @@ def _check_size(group: pq.RowGroupMetaData, header: CountsHeader, where: str) ->
     for i in range(group.num_columns):
         column = group.column(i)
         if column.path_in_schema.startswith("ngram.") and column.num_values > most:
-            raise ValueError(f"{where}: expected at most {most} tokens in {group.num_rows} windows, got {column.num_values}")
+            raise ValueError(
+                f"{where}: expected at most {most} tokens in {group.num_rows} windows, got {column.num_values}"
+            )
 
 
 def _windows(batch: pa.RecordBatch, where: str) -> WindowCounts:
@@ -207,8 +234,17 @@ def _windows(batch: pa.RecordBatch, where: str) -> WindowCounts:
 def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int = 0) -> None:
     """ValueError unless these are windows of the header's order, vocabulary and end-of-text, seen at least once."""
     offsets, tokens, count = windows.offsets, windows.tokens, windows.count
-    if tokens.dtype != np.int32 or count.dtype != np.int64 or len(offsets) != len(count) + 1 or offsets[0] or offsets[-1] != len(tokens):
-        raise ValueError(f"{where}: expected int32 tokens, int64 counts and offsets from 0 to the number of tokens, got {tokens.dtype}, {count.dtype}, {len(offsets)} offsets")
+    if (
+        tokens.dtype != np.int32
+        or count.dtype != np.int64
+        or len(offsets) != len(count) + 1
+        or offsets[0]
+        or offsets[-1] != len(tokens)
+    ):
+        raise ValueError(
+            f"{where}: expected int32 tokens, int64 counts and offsets from 0 to the number of tokens, "
+            f"got {tokens.dtype}, {count.dtype}, {len(offsets)} offsets"
+        )
     lengths = np.diff(offsets)
     least, most = min(2, header.order), header.order  # an end-of-text alone: the first one is a context, never an event
 
@@ -223,6 +259,10 @@ def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int =
     expect((tokens >= 0) & (tokens < header.vocab_size), f"ids in 0..{header.vocab_size - 1}", tokens)
     ends = tokens == header.eot
     starts = ends[offsets[:-1]] if len(count) else np.empty(0, bool)
-    expect(starts | (lengths == most), f"a window shorter than {most} to begin with end-of-text (these may be n-grams of every order)", lengths)
+    expect(
+        starts | (lengths == most),
+        f"a window shorter than {most} to begin with end-of-text (these may be n-grams of every order)",
+        lengths,
+    )
     ends[offsets[:-1]] = ends[offsets[1:] - 1] = False
     expect(~ends, "end-of-text only first or last in a window", tokens)

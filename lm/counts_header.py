@@ -1,4 +1,7 @@
-"""`counts.json`: what a folder of window counts says about itself. The format is described in docs/ngram-building.md."""
+"""`counts.json`: what a folder of window counts says about itself.
+
+The format is described in docs/ngram-building.md.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,13 @@ class CountsHeader:
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name}: expected a whole number, got {getattr(self, name)!r:.60}")
         self.packing  # noqa: B018  its own checks are those of order, vocabulary and end-of-text
-        if self.tokenizer is not None and not (isinstance(self.tokenizer, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer)):
-            raise ValueError(f"tokenizer: expected a sha256 of 64 hexadecimal digits in lower case or null, got {self.tokenizer!r:.80}")
+        if self.tokenizer is not None and not (
+            isinstance(self.tokenizer, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer)
+        ):
+            raise ValueError(
+                "tokenizer: expected a sha256 of 64 hexadecimal digits in lower case or null, "
+                f"got {self.tokenizer!r:.80}"
+            )
         if not 0 <= self.tokens <= MAX_TOKENS:
             raise ValueError(f"tokens: expected 0..{MAX_TOKENS}, got {self.tokens}")
 
@@ -67,7 +75,10 @@ def _parse(value: Any) -> CountsHeader:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     if type(value.get("version")) is not int or value["version"] != VERSION:
-        raise ValueError(f"version: expected {VERSION}, got {value.get('version')!r:.60}; another version of rescore wrote these counts")
+        raise ValueError(
+            f"version: expected {VERSION}, got {value.get('version')!r:.60}; another version of rescore wrote these "
+            "counts"
+        )
     value = {name: item for name, item in value.items() if name not in ("format", "version")}
     known = {field.name for field in fields(CountsHeader)}
     if missing := sorted(known - set(value)):

@@ -42,7 +42,8 @@ class Difference:
 
     ngrams    for orders 1..N of the longer model
     contexts  for contexts of 1..N - 1 tokens, by what it costs to back off from them
-    facts     {name: (a's, b's)} of what else differs: metadata; "words" as whether there are any, else how many are others
+    facts     {name: (a's, b's)} of what else differs: metadata; "words" as whether there are any, else how many are
+              others
     """
 
     ngrams: tuple[Shared, ...]
@@ -63,8 +64,11 @@ def difference(a: NGram, b: NGram) -> Difference:
     models = a.to_tables(), b.to_tables()
     union = Union.of(models)
     orders = range(1, len(union.levels) + 1)
-    return Difference(ngrams=tuple(_grams(union, models, order) for order in orders),
-                      contexts=tuple(_contexts(union, models, order) for order in orders[1:]), facts=_facts(a, b))
+    return Difference(
+        ngrams=tuple(_grams(union, models, order) for order in orders),
+        contexts=tuple(_contexts(union, models, order) for order in orders[1:]),
+        facts=_facts(a, b),
+    )
 
 
 def _grams(union: Union, models: tuple[Tables, Tables], order: int) -> Shared:
@@ -98,12 +102,22 @@ def _shared(a: Costs, b: Costs) -> tuple[dict[str, Any], int | None]:
     if not apart.any():
         return counts, None
     worst = int(apart.argmax())
-    return {**counts, "mean": float(apart.mean()), "largest": float(apart[worst]), "a": float(a[1][in_a[worst]]), "b": float(b[1][in_b[worst]])}, int(both[worst])
+    return {
+        **counts,
+        "mean": float(apart.mean()),
+        "largest": float(apart[worst]),
+        "a": float(a[1][in_a[worst]]),
+        "b": float(b[1][in_b[worst]]),
+    }, int(both[worst])
 
 
 def _facts(a: NGram, b: NGram) -> dict[str, tuple[Any, Any]]:
     mine, theirs = ({"order": model.order, "vocab_size": model.vocab_size, **model.metadata} for model in (a, b))
-    found = {name: (mine.get(name), theirs.get(name)) for name in {**mine, **theirs} if mine.get(name) != theirs.get(name) and name != "ngrams"}
+    found = {
+        name: (mine.get(name), theirs.get(name))
+        for name in {**mine, **theirs}
+        if mine.get(name) != theirs.get(name) and name != "ngrams"
+    }
     if a.words != b.words:
         found["words"] = _words(a.words, b.words), _words(b.words, a.words)
     return found

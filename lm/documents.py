@@ -72,12 +72,17 @@ def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
             for number, line in enumerate(lines.lines_of(stream, piece.begin, piece.end), 1):
                 yield number, line
     except lines.Damaged as error:
-        raise ValueError(f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file anew") from None
+        raise ValueError(
+            f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file anew"
+        ) from None
 
 
 def _whole(name: str, content: bytes) -> bytes:
     if len(content) > lines.MAX_BYTES:
-        raise ValueError(f"{name}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; give --lines if each line is one, else split it")
+        raise ValueError(
+            f"{name}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; "
+            "give --lines if each line is one, else split it"
+        )
     return content
 
 
@@ -117,7 +122,9 @@ def json_text(line: str, field: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadText("half a surrogate pair", f'"{field}" holds half a surrogate pair, which is no character') from None
+        raise BadText(
+            "half a surrogate pair", f'"{field}" holds half a surrogate pair, which is no character'
+        ) from None
     return text
 
 

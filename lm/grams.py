@@ -33,7 +33,8 @@ class Grams:
     """The n-grams of one order and their C contexts.
 
     context_token   uint32 [C], the first token of each context; empty for order 1
-    context_parent  uint32 [C], the context without it, among those of the order below (0 for order 2); empty for order 1
+    context_parent  uint32 [C], the context without it, among those of the order below (0 for order 2); empty for order
+                    1
     begin           uint64 [C + 1], where the n-grams of each context start
     token           uint32 [n], the last token of each n-gram, ascending within a context
     """
@@ -46,8 +47,12 @@ class Grams:
     @classmethod
     def unigrams(cls, vocab_size: int) -> Grams:
         """Order 1 of a vocabulary: every id once."""
-        return cls(context_token=NOTHING, context_parent=NOTHING, begin=np.array([0, vocab_size], np.uint64),
-                   token=np.arange(vocab_size, dtype=np.uint32))
+        return cls(
+            context_token=NOTHING,
+            context_parent=NOTHING,
+            begin=np.array([0, vocab_size], np.uint64),
+            token=np.arange(vocab_size, dtype=np.uint32),
+        )
 
     def __len__(self) -> int:
         return len(self.token)

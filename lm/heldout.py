@@ -2,8 +2,8 @@
 
     F(lambda) = sum over the tokens of [ sum_j lambda_j c_j(w | h) + ln Z(h) ],     c_j = -ln p_j
 
-F is convex. What its gradient and Hessian need of Z(h) comes from the root up, as Z(h) itself does (`interpolate.py`): the
-sums over the vocabulary of u, of u c_j and of u c_j c_k.
+F is convex. What its gradient and Hessian need of Z(h) comes from the root up, as Z(h) itself does (`interpolate.py`):
+the sums over the vocabulary of u, of u c_j and of u c_j c_k.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def read(model: NGram, texts: Sequence[ArrayLike], eot: int | None) -> tuple[NDA
     for text in texts:
         walks.append(model.walk(text, state))
         state = walks[-1].after
-    return np.concatenate([np.zeros(0, np.float32), *(walk.cost for walk in walks)]), np.concatenate([np.zeros(0, np.uint32), *(walk.state for walk in walks)])
+    return np.concatenate([np.zeros(0, np.float32), *(walk.cost for walk in walks)]), np.concatenate(
+        [np.zeros(0, np.uint32), *(walk.state for walk in walks)]
+    )
 
 
 class Nats(NamedTuple):
@@ -57,14 +59,24 @@ class HeldOut:
     total: NDArray[np.float64]
 
     @classmethod
-    def of(cls, models: Sequence[Tables], total: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None) -> HeldOut:
+    def of(
+        cls, models: Sequence[Tables], total: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None
+    ) -> HeldOut:
         union = Union.of(models)
         costs, backoffs = zip(*union.costs(models))
         # The states of a model over the union, whatever its costs, are the contexts that the text meets.
-        over_all = NGram.from_tables(Tables(levels=union.levels, cost=tuple(cost[0] for cost in costs), backoff=tuple(own[0] for own in backoffs[1:])))
+        over_all = NGram.from_tables(
+            Tables(
+                levels=union.levels,
+                cost=tuple(cost[0] for cost in costs),
+                backoff=tuple(own[0] for own in backoffs[1:]),
+            )
+        )
         first = np.cumsum([level.contexts for level in union.levels])
         seen = np.bincount(read(over_all, texts, eot)[1], minlength=first[-1])
-        return cls(levels=union.levels, costs=costs, backoffs=backoffs, seen=tuple(np.split(seen, first[:-1])), total=total)
+        return cls(
+            levels=union.levels, costs=costs, backoffs=backoffs, seen=tuple(np.split(seen, first[:-1])), total=total
+        )
 
     def nats(self, weights: NDArray[np.float64]) -> Nats:
         """F at these weights."""
@@ -106,7 +118,9 @@ class Sums(NamedTuple):
             return np.bincount(context, values, minlength=level.contexts).astype(np.float64, copy=False)
 
         c = [u * own for own in cost]
-        return cls(over(u), np.array([over(own) for own in c]), np.array([[over(one * other) for other in cost] for one in c]))
+        return cls(
+            over(u), np.array([over(own) for own in c]), np.array([[over(one * other) for other in cost] for one in c])
+        )
 
     def backed_off(self, parent: NDArray[np.uint32], b: NDArray[np.float64], weights: NDArray[np.float64]) -> Sums:
         """Of contexts that back off to these, at the costs b [J, C]: u falls to B u, c_j rises to c_j + b_j."""

@@ -15,7 +15,15 @@ Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "npz", "dump"]
 TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")
 STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so that they may come from a pipe
 PACKED = (".gz", ".zst")
-SUFFIXES: dict[str, Form] = {".jsonl": "jsonl", ".json": "jsonl", ".txt": "txt", ".parquet": "parquet", ".npy": "npy", ".bin": "bin", ".npz": "npz"}
+SUFFIXES: dict[str, Form] = {
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".txt": "txt",
+    ".parquet": "parquet",
+    ".npy": "npy",
+    ".bin": "bin",
+    ".npz": "npz",
+}
 NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, .npz, the folder of a dump, or -"
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
@@ -90,5 +98,7 @@ def _matches(name: str) -> list[Path]:
 
 def _no_folder(path: Path) -> Path:
     if path.is_dir() and not (path / FILE_NAME).is_file():
-        raise ValueError(f"{path}: expected files, got a folder that holds no dump; name its files, as in '{path / '*.json.gz'}'")
+        raise ValueError(
+            f"{path}: expected files, got a folder that holds no dump; name its files, as in '{path / '*.json.gz'}'"
+        )
     return path

@@ -49,7 +49,10 @@ class Mixture:
         if not all(math.isfinite(weight) and weight >= 0 for weight in self.weights) or not any(self.weights):
             raise ValueError(f"weights: expected finite numbers >= 0, not all of them 0, got {_listed(self.weights)}")
         if not self.log_linear and abs(sum(self.weights) - 1) > 1e-6:
-            raise ValueError(f"weights: expected a sum of 1, got {_listed(self.weights)}, which sum to {sum(self.weights):g}; only those of log-linear mixtures need not")
+            raise ValueError(
+                f"weights: expected a sum of 1, got {_listed(self.weights)}, which sum to {sum(self.weights):g}; "
+                "only those of log-linear mixtures need not"
+            )
 
     @classmethod
     def equal(cls, models: int, *, log_linear: bool = False) -> Mixture:
@@ -58,7 +61,10 @@ class Mixture:
 
 
 def merge_models(models: Sequence[NGram], mixture: Mixture, *, names: Sequence[str] = ()) -> NGram:
-    """One model of at least one of the same vocabulary; `metadata["interpolation"]` says of which. See `check_alike`."""
+    """One model of at least one of the same vocabulary; `metadata["interpolation"]` says of which.
+
+    See `check_alike`.
+    """
     check_alike(models, names)
     tables = interpolate([model.to_tables() for model in models], mixture)
     words = next((model.words for model in models if model.words is not None), None)
@@ -76,7 +82,14 @@ def interpolate(models: Sequence[Tables], mixture: Mixture) -> Tables:
         cost, backoff = zip(*_products(union, used, weights))
     else:
         cost, backoff = tuple(mixed_cost(own, weights) for own, _ in union.costs(used)), ()
-    mixed = Tables(levels=union.levels, cost=cost, backoff=backoff[1:], bos=used[0].bos, eos=used[0].eos, metadata=_metadata(models, mixture))
+    mixed = Tables(
+        levels=union.levels,
+        cost=cost,
+        backoff=backoff[1:],
+        bos=used[0].bos,
+        eos=used[0].eos,
+        metadata=_metadata(models, mixture),
+    )
     return mixed if mixture.log_linear else with_backoff(mixed)
 
 
@@ -87,7 +100,9 @@ def mixed_cost(cost: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArr
     return least - np.log(np.exp(least - shifted).sum(axis=0))
 
 
-def _products(union: Union, models: Sequence[Tables], weights: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _products(
+    union: Union, models: Sequence[Tables], weights: NDArray[np.float64]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Costs [n] and backoff costs [C] of each order of the log-linear mixture."""
     below: Grams | None = None
     below_cost, below_z = np.zeros(0), np.zeros(0)
@@ -118,7 +133,10 @@ def check_alike(models: Sequence[NGram], names: Sequence[str] = ()) -> None:
         for value, name in known[1:]:
             if value != known[0][0]:
                 mine, theirs = (value, known[0][0]) if what != "words" else _first_difference(value, known[0][0])
-                raise ValueError(f"{name}: expected {what} {theirs} as of {known[0][1]}, got {mine}; only models over the same tokens can be merged")
+                raise ValueError(
+                    f"{name}: expected {what} {theirs} as of {known[0][1]}, got {mine}; "
+                    "only models over the same tokens can be merged"
+                )
 
 
 def _fact(model: NGram, what: str) -> Any:
@@ -137,8 +155,14 @@ def _metadata(models: Sequence[Tables], mixture: Mixture) -> dict[str, Any]:
     shared: dict[str, Any] = {}
     for model in models:
         shared = {**{name: model.metadata[name] for name in ("tokenizer", "eot") if name in model.metadata}, **shared}
-    own = [{"weight": weight, "ngrams": list(model.ngrams), **{name: value for name, value in model.metadata.items() if name not in shared}}
-           for model, weight in zip(models, mixture.weights)]
+    own = [
+        {
+            "weight": weight,
+            "ngrams": list(model.ngrams),
+            **{name: value for name, value in model.metadata.items() if name not in shared},
+        }
+        for model, weight in zip(models, mixture.weights)
+    ]
     return {**shared, "interpolation": {"method": "log-linear" if mixture.log_linear else "linear", "models": own}}
 
 

@@ -53,19 +53,33 @@ def katz(counts: Counts, options: KatzOptions | None = None, columns: Columns | 
         cost, backoff = estimate_order(counts, order, discounts[order - 2]["d"], costs[-1], columns)
         costs.append(cost)
         backoffs.append(backoff)
-    return Tables(levels=counts.levels, cost=tuple(costs), backoff=tuple(backoffs), bos=counts.bos, eos=counts.eos,
-                  metadata={"estimation": _report(counts, options, discounts)})
+    return Tables(
+        levels=counts.levels,
+        cost=tuple(costs),
+        backoff=tuple(backoffs),
+        bos=counts.bos,
+        eos=counts.eos,
+        metadata={"estimation": _report(counts, options, discounts)},
+    )
 
 
-def estimate_order(counts: Counts, order: int, d: list[float], below_cost: NDArray[np.float64], columns: Columns) -> list[NDArray[np.float64]]:
-    """Costs of the n-grams of an order (2..N) and of backing off from their contexts; below_cost: of the order below."""
+def estimate_order(
+    counts: Counts, order: int, d: list[float], below_cost: NDArray[np.float64], columns: Columns
+) -> list[NDArray[np.float64]]:
+    """Costs of the n-grams of an order (2..N) and of backing off from their contexts; below_cost: of the
+    order below.
+    """
     level, native, below = counts.levels[order - 1], counts.levels[order - 1].native, counts.levels[order - 2].native
     discount = np.array(d)
 
     def part(a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return _core.estimate(native, below, below_cost, counts.count[order - 1], counts.total[order - 2], discount, a, b)
+        return _core.estimate(
+            native, below, below_cost, counts.count[order - 1], counts.total[order - 2], discount, a, b
+        )
 
-    return columns.write({f"{order}.cost": np.float64, f"{order}.backoff": np.float64}, in_order(columns, part, level.ranges()))
+    return columns.write(
+        {f"{order}.cost": np.float64, f"{order}.backoff": np.float64}, in_order(columns, part, level.ranges())
+    )
 
 
 def good_turing(of_counts: list[int], options: KatzOptions) -> dict[str, Any]:

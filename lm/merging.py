@@ -18,11 +18,25 @@ from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
 from rescore.lm.work import Work, expect_bytes
 
-TYPES: dict[str, type[np.unsignedinteger[Any]]] = {"context_token": np.uint32, "context_parent": np.uint32, "context_total": np.uint64, "context_end": np.uint64, "token": np.uint32, "count": np.uint64}
+TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
+    "context_token": np.uint32,
+    "context_parent": np.uint32,
+    "context_total": np.uint64,
+    "context_end": np.uint64,
+    "token": np.uint32,
+    "count": np.uint64,
+}
 COPY_BYTES = 8 << 20
 
 
-def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: int, *, progress: Callable[[int], None] = lambda done: None) -> Counts:
+def merge_runs(
+    work: Work,
+    runs: Sequence[Run],
+    options: CountOptions,
+    threads: int,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Counts:
     """The counts of every order. progress: called with the bytes of runs read so far."""
     state = work.begin("merge", {})
     columns = work.columns("merge", state, threads)
@@ -35,7 +49,14 @@ def merge_runs(work: Work, runs: Sequence[Run], options: CountOptions, threads: 
     return _counts(state, options, columns)
 
 
-def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: CountOptions, columns: Folder, progress: Callable[[int], None]) -> None:
+def _merge(
+    work: Work,
+    state: dict[str, Any],
+    runs: Sequence[Run],
+    options: CountOptions,
+    columns: Folder,
+    progress: Callable[[int], None],
+) -> None:
     numbers = range(state["slices"], len(runs[0].slices) - 1)
     made = in_order(columns, partial(_make_slice, work, columns.path, runs, options), ((number,) for number in numbers))
     with naming(columns.path), Target(columns, state, options) as target, ending(made):
@@ -46,7 +67,10 @@ def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: Coun
             unigrams = sums.unigrams + (_unigrams(columns, before, options) if before else np.uint64(0))
             state["unigrams"] = f"unigrams{number:05}"
             (columns.path / state["unigrams"]).write_bytes(unigrams.data)
-            state["of_counts"] = [np.add(a, b).tolist() for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)]
+            state["of_counts"] = [
+                np.add(a, b).tolist()
+                for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)
+            ]
             state["slices"] = number + 1
             work.save()
             if before:
@@ -54,8 +78,10 @@ def _merge(work: Work, state: dict[str, Any], runs: Sequence[Run], options: Coun
             progress(sum(run.slices[number + 1] for run in runs))
     found, expected = int(_unigrams(columns, state["unigrams"], options).sum()), sum(run.tokens for run in runs)
     if found != expected:
-        raise ValueError(f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
-                         "remove the work folder and start anew")
+        raise ValueError(
+            f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
+            "remove the work folder and start anew"
+        )
 
 
 def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.uint64]:
@@ -66,7 +92,9 @@ def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.u
 
 def _make_slice(work: Work, folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
     """Writes the columns of one slice to files of their own."""
-    files = {(n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES}
+    files = {
+        (n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES
+    }
 
     def write(parts: list[SlicePart]) -> None:
         with work.room(sum(getattr(part, name).nbytes for part in parts for name in TYPES)):
@@ -112,13 +140,19 @@ class Target:
     def append(self, number: int) -> None:
         """Add the files of a slice, counted on from what is there."""
         contexts, grams = self._state["contexts"], self._state["grams"]
-        bases = {"context_parent": [0, 0, *[0 if n == 2 else contexts[n - 1] for n in range(2, len(contexts))]], "context_end": grams}
+        bases = {
+            "context_parent": [0, 0, *[0 if n == 2 else contexts[n - 1] for n in range(2, len(contexts))]],
+            "context_end": grams,
+        }
         added = {}
         for (n, name), file in self._files.items():
             path = self._folder / _part(number, n, name)
             added[n, name] = path.stat().st_size // np.dtype(TYPES[name]).itemsize
             if name == "context_token" and contexts[n] + added[n, name] >= NO_CONTEXT:
-                raise ValueError(f"counts: expected fewer than 2^32 - 1 contexts of {n - 1} tokens; cut off rare n-grams with --min-count")
+                raise ValueError(
+                    f"counts: expected fewer than 2^32 - 1 contexts of {n - 1} tokens; "
+                    "cut off rare n-grams with --min-count"
+                )
             _copy(path, file, TYPES[name], bases[name][n] if name in bases else 0)
             path.unlink()
         for file in self._files.values():
@@ -153,9 +187,23 @@ def _counts(state: dict[str, Any], options: CountOptions, columns: Folder) -> Co
         for name, dtype in TYPES.items():
             expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(dtype).itemsize)
         own = {name: columns.open(f"{n}.{name}", dtype) for name, dtype in TYPES.items()}
-        (begin,) = columns.write({f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"])))
-        levels.append(Grams(context_token=own["context_token"], context_parent=own["context_parent"], begin=begin, token=own["token"]))
+        (begin,) = columns.write(
+            {f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"]))
+        )
+        levels.append(
+            Grams(
+                context_token=own["context_token"],
+                context_parent=own["context_parent"],
+                begin=begin,
+                token=own["token"],
+            )
+        )
         count.append(own["count"])
         total.append(own["context_total"])
-    return Counts(levels=tuple(levels), count=tuple(count), total=tuple(total), of_counts=(of_counts(unigrams), *state["of_counts"][2:]),
-                  min_counts=options.min_counts)
+    return Counts(
+        levels=tuple(levels),
+        count=tuple(count),
+        total=tuple(total),
+        of_counts=(of_counts(unigrams), *state["of_counts"][2:]),
+        min_counts=options.min_counts,
+    )

@@ -104,19 +104,27 @@ class NGram:
     def of_order(self, order: int) -> NGram:
         """The model of its n-grams of at most `order` tokens: a backoff model whose contexts are shorter.
 
-        Costs are those that backing off gives in the whole model. They are what estimation from the same counts would have
-        given, unless the model was pruned: then fewer n-grams are left than a model of this order would have kept.
+        Costs are those that backing off gives in the whole model. They are what estimation from the same counts would
+        have given, unless the model was pruned: then fewer n-grams are left than a model of this order would have kept.
         """
         if not 1 <= order <= self.order:
             raise ValueError(f"order: expected 1..{self.order}, which the model has, got {order}")
         tables = self.to_tables()
         return NGram.from_tables(
-            replace(tables, levels=tables.levels[:order], cost=tables.cost[:order], backoff=tables.backoff[: order - 1]), words=self.words
+            replace(
+                tables, levels=tables.levels[:order], cost=tables.cost[:order], backoff=tables.backoff[: order - 1]
+            ),
+            words=self.words,
         )
 
     @classmethod
     def from_tables(
-        cls, tables: Tables, *, arrays: Arrays | None = None, words: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None
+        cls,
+        tables: Tables,
+        *,
+        arrays: Arrays | None = None,
+        words: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> NGram:
         """The automaton of a model in tables; `metadata` is added to that of the tables.
 

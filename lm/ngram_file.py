@@ -1,4 +1,7 @@
-"""The `.ngram` file: the automaton's compact arrays, to be mapped into memory. docs/ngram-format.md describes every byte."""
+"""The `.ngram` file: the automaton's compact arrays, to be mapped into memory.
+
+docs/ngram-format.md describes every byte.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ from rescore.lm.grams import check_vocabulary
 MAGIC = b"\x93NGRAM\r\n"
 VERSION = 3
 ALIGNMENT = 64
-HEADER = struct.Struct("<8sIIQIIQQI8xI")  # magic, version, sections, file bytes, V, order, states, arcs, next bits, crc32
+HEADER = struct.Struct(
+    "<8sIIQIIQQI8xI"
+)  # magic, version, sections, file bytes, V, order, states, arcs, next bits, crc32
 SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
 MAX_SECTIONS = 16
 MAX_METADATA_BYTES = 16 << 20
@@ -118,7 +123,9 @@ def read(path: str | os.PathLike[str], verify: bool | None = None) -> Content:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Bytes and header checksum of a file; that covers the checksums of all sections, so files of the same content agree."""
+    """Bytes and header checksum of a file; that covers the checksums of all sections, so files of the same content
+    agree.
+    """
     path = Path(path)
     try:
         header, _ = _head(_map(path))
@@ -150,7 +157,8 @@ def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, Section]]:
         raise ValueError(f"expected an .ngram file, which begins with {MAGIC!r}, got {header.magic!r}")
     if header.version < VERSION:
         raise ValueError(
-            f"expected format version {VERSION}, got {header.version}; build the model again, or convert it to ARPA with "
+            f"expected format version {VERSION}, got {header.version}; build the model again, "
+            "or convert it to ARPA with "
             "the rescore that wrote it and the ARPA file to .ngram with this one"
         )
     if header.version > VERSION:
@@ -178,7 +186,8 @@ def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, Section]:
             raise ValueError(f"section {name!r}: expected once, got it twice")
         if section.offset % ALIGNMENT or section.offset < at or section.bytes > file_bytes - section.offset:
             raise ValueError(
-                f"section {name!r}: expected a multiple of {ALIGNMENT} from byte {at} on and an end by byte {file_bytes}, "
+                f"section {name!r}: expected a multiple of {ALIGNMENT} from byte {at} on and an end by byte "
+                f"{file_bytes}, "
                 f"got {section.bytes} bytes at {section.offset}"
             )
         at = section.offset + section.bytes
@@ -197,7 +206,9 @@ def _compact(data: NDArray[np.uint8], sections: dict[str, Section], header: Head
     sizes = _view(data, sections, "sizes", "<u8", header.order * 6).reshape(header.order, 6)
     for column, name in ((0, "arcs"), (3, "states")):
         if sum(sizes[:, column].tolist()) != getattr(header, name):
-            raise ValueError(f"sizes: expected {getattr(header, name)} {name} by the header, got {sizes[:, column].tolist()}")
+            raise ValueError(
+                f"sizes: expected {getattr(header, name)} {name} by the header, got {sizes[:, column].tolist()}"
+            )
     inner = header.arcs - header.vocab_size
     narrow = header.vocab_size <= 1 << 16
     return Compact(

@@ -18,7 +18,9 @@ def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
     """
     with opened(path) as file:
         _check_column(path, file, field)
-        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]  # of columns: pyarrow aborts on some damage
+        sizes = [
+            file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)
+        ]  # of columns: pyarrow aborts on some damage
     found, begin, size = [], 0, 0
     for i, own in enumerate(sizes):
         if i > begin and size + own > most:
@@ -68,8 +70,13 @@ def _check_column(path: Path, file: Any, field: str) -> None:
 
     schema = file.schema_arrow
     if schema.names.count(field) != 1:
-        raise ValueError(f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names[:20])) or 'none'}; name that of the text with --text-field")
+        raise ValueError(
+            f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names[:20])) or 'none'}; "
+            "name that of the text with --text-field"
+        )
     kind = schema.field(field).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if str(value) not in STRINGS:
-        raise ValueError(f"{path}: expected text in column {field!r}, got {kind}; name that of the text with --text-field")
+        raise ValueError(
+            f"{path}: expected text in column {field!r}, got {kind}; name that of the text with --text-field"
+        )

@@ -53,7 +53,10 @@ class Perplexity:
     def to_json(self) -> dict[str, Any]:
         """`overall`, and the same `by_order` with the share of the tokens."""
         tokens, orders = self.tokens, zip(self.hits.tolist(), self.nats.tolist())
-        by_order = [{"order": n, **_means(hits, nats), "share": hits / tokens if tokens else None} for n, (hits, nats) in enumerate(orders, 1)]
+        by_order = [
+            {"order": n, **_means(hits, nats), "share": hits / tokens if tokens else None}
+            for n, (hits, nats) in enumerate(orders, 1)
+        ]
         return {**self.overall(), "by_order": by_order}
 
 
@@ -76,4 +79,9 @@ def perplexity(model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = No
 
 def _means(tokens: int, nats: float) -> dict[str, Any]:
     mean = nats / tokens if tokens else None
-    return {"tokens": tokens, "nats": nats, "nats_per_token": mean, "perplexity": math.exp(mean) if mean is not None and mean < MOST_NATS else None}
+    return {
+        "tokens": tokens,
+        "nats": nats,
+        "nats_per_token": mean,
+        "perplexity": math.exp(mean) if mean is not None and mean < MOST_NATS else None,
+    }

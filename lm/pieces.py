@@ -62,7 +62,13 @@ class Piece:
             raise ValueError(f"{self.path}: changed since the work began; start it anew")
 
 
-def plan(inputs: Sequence[str | Path], *, vocab_size: int, tokenizer: TextTokenizer | None = None, options: ReadOptions | None = None) -> list[Piece]:
+def plan(
+    inputs: Sequence[str | Path],
+    *,
+    vocab_size: int,
+    tokenizer: TextTokenizer | None = None,
+    options: ReadOptions | None = None,
+) -> list[Piece]:
     """The pieces of all inputs (see `files_of`), in their order, files and folders checked as far as their headers.
 
     vocab_size  V, for the dtype of .bin files

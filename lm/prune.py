@@ -53,7 +53,9 @@ class PruneOptions:
     def check(self, vocab_size: int) -> None:
         """ValueError if a model of this vocabulary cannot become so small."""
         if self.max_ngrams is not None and self.max_ngrams < vocab_size:
-            raise ValueError(f"max_ngrams: expected at least the {vocab_size} unigrams, which stay, got {self.max_ngrams}")
+            raise ValueError(
+                f"max_ngrams: expected at least the {vocab_size} unigrams, which stay, got {self.max_ngrams}"
+            )
 
 
 def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None) -> Tables:
@@ -80,7 +82,9 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
 
 
 def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.float64]]:
-    """What each n-gram of orders 2..N is worth, N - 1 arrays float64 [n]: the largest D of itself and its dependents."""
+    """What each n-gram of orders 2..N is worth, N - 1 arrays float64 [n]: the largest D of itself and its
+    dependents.
+    """
     columns = columns or Memory()
     linked = links(tables.levels, columns)
     logps = context_logps(tables, linked, columns)
@@ -93,8 +97,15 @@ def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.fl
     return score[::-1]
 
 
-def _scores(tables: Tables, order: int, loss: NDArray[np.float64], above_score: NDArray[np.float64], above_best: NDArray[np.float64],
-            linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
+def _scores(
+    tables: Tables,
+    order: int,
+    loss: NDArray[np.float64],
+    above_score: NDArray[np.float64],
+    above_best: NDArray[np.float64],
+    linked: Sequence[NDArray[np.uint32]],
+    columns: Columns,
+) -> list[NDArray[np.float64]]:
     """Scores of the n-grams of an order, and the greatest after each of its contexts."""
     level, native = tables.levels[order - 1], tables.levels[order - 1].native
     above = tables.levels[order].native if order < tables.order else None
@@ -103,7 +114,9 @@ def _scores(tables: Tables, order: int, loss: NDArray[np.float64], above_score: 
     def part(a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return _core.scores(native, loss, above, above_score, above_best, link, a, b)
 
-    return columns.write({f"{order}.score": np.float64, f"{order}.best": np.float64}, in_order(columns, part, level.ranges()))
+    return columns.write(
+        {f"{order}.score": np.float64, f"{order}.best": np.float64}, in_order(columns, part, level.ranges())
+    )
 
 
 def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns: Columns) -> list[NDArray[np.float64]]:
@@ -112,7 +125,13 @@ def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns:
     for order in range(1, tables.order):
         level, above = tables.levels[order - 1], tables.levels[order]
 
-        def write(longer: NDArray[np.float64], order: int = order, level: Grams = level, above: Grams = above, logp: NDArray[np.float64] = logp) -> None:
+        def write(
+            longer: NDArray[np.float64],
+            order: int = order,
+            level: Grams = level,
+            above: Grams = above,
+            logp: NDArray[np.float64] = logp,
+        ) -> None:
             for a, b in level.ranges():
                 _core.context_logps(level.native, tables.cost[order - 1], logp, linked[order - 1], longer, a, b)
                 columns.release()
@@ -181,9 +200,17 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
         def part(a: int, b: int, native=native, own=own, cost=cost, number=number):
             return _core.select(native, own, limit, cost, number, a, b)
 
-        names = {"kept": np.uint32, "context_token": np.uint32, "context_parent": np.uint32, "size": np.uint64, "token": np.uint32, "cost_kept": np.float64}
+        names = {
+            "kept": np.uint32,
+            "context_token": np.uint32,
+            "context_parent": np.uint32,
+            "size": np.uint64,
+            "token": np.uint32,
+            "cost_kept": np.float64,
+        }
         kept, context_token, context_parent, size, token, kept_cost = columns.write(
-            {f"{order}.{name}": dtype for name, dtype in names.items()}, in_order(columns, part, level.ranges()))
+            {f"{order}.{name}": dtype for name, dtype in names.items()}, in_order(columns, part, level.ranges())
+        )
         if not len(token):
             break
         (begin,) = columns.write({f"{order}.begin": np.uint64}, _ends(columns, size))

@@ -39,7 +39,9 @@ def close_suffixes(
 
 
 def with_backoff(rows: Sequence[NDArray[np.uint32]], backoff: Sequence[NDArray[np.float64]]) -> list[NDArray[np.bool_]]:
-    """Which n-grams of orders 1..N-1 are contexts because they, or longer ones that end in them, cost something to back off from."""
+    """Which n-grams of orders 1..N-1 are contexts because they, or longer ones that end in them, cost something to back
+    off from.
+    """
     marked = [own != 0 for own in backoff]
     for n in range(len(marked), 1, -1):
         shorter = rows[n - 2]
@@ -74,7 +76,9 @@ def index_rows(
     _refuse(twice, rows, "comes twice")
     begin = np.zeros(len(grams) + 1, np.uint64)
     np.cumsum(np.bincount(number[context], minlength=len(grams)), out=begin[1:])
-    level = Grams(context_token=spelled[:, 0].copy(), context_parent=parent.astype(np.uint32), begin=begin, token=rows[by_key, -1])
+    level = Grams(
+        context_token=spelled[:, 0].copy(), context_parent=parent.astype(np.uint32), begin=begin, token=rows[by_key, -1]
+    )
     return level, by_key, grams
 
 

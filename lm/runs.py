@@ -20,7 +20,14 @@ from rescore.lm.grams import Grams
 from rescore.lm.windows import checked_ids
 
 WINDOWS = 1 << 20  # merged at once
-Columns = tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]
+Columns = tuple[
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+    NDArray[np.uint32],
+    NDArray[np.uint64],
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +46,31 @@ class Run:
     tokens: int
 
     @classmethod
-    def of_tokens(cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]) -> Run:
-        """The run of the positions begin .. stop - 1 of arrays of tokens, (array, begin, stop) each (`_core.count_windows`)."""
-        source, slices, windows, tokens = _core.count_windows(parts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts)
+    def of_tokens(
+        cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]
+    ) -> Run:
+        """The run of the positions begin ..
+
+        stop - 1 of arrays of tokens, (array, begin, stop) each (`_core.count_windows`).
+        """
+        source, slices, windows, tokens = _core.count_windows(
+            parts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
+        )
         return cls(source=source, slices=slices, windows=windows, tokens=tokens)
 
     @classmethod
-    def of_windows(cls, offsets: NDArray[np.int64], tokens: NDArray[np.int32], counts: NDArray[np.int64], options: CountOptions, starts: Sequence[int]) -> Run:
+    def of_windows(
+        cls,
+        offsets: NDArray[np.int64],
+        tokens: NDArray[np.int32],
+        counts: NDArray[np.int64],
+        options: CountOptions,
+        starts: Sequence[int],
+    ) -> Run:
         """The run of windows that were counted elsewhere: offsets [n + 1] into tokens, counts [n]."""
-        source, slices, windows, total = _core.run_of_windows(offsets, tokens, counts, order=options.order, vocab_size=options.vocab_size,
-                                                              eot=options.eot, starts=starts)
+        source, slices, windows, total = _core.run_of_windows(
+            offsets, tokens, counts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
+        )
         return cls(source=source, slices=slices, windows=windows, tokens=total)
 
     def slice(self, number: int) -> bytes | tuple[str, int, int]:
@@ -65,7 +87,9 @@ def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
 
 def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
     """One slice of the runs, merged."""
-    return _core.RunSlices([run.slice(number) for run in runs], order=options.order, vocab_size=options.vocab_size, eot=options.eot)
+    return _core.RunSlices(
+        [run.slice(number) for run in runs], order=options.order, vocab_size=options.vocab_size, eot=options.eot
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +107,14 @@ class SlicePart:
     def of(cls, part: Columns) -> SlicePart:
         """What the core gives."""
         context_token, context_parent, context_total, context_end, token, count = part
-        return cls(context_token=context_token, context_parent=context_parent, context_total=context_total, context_end=context_end, token=token, count=count)
+        return cls(
+            context_token=context_token,
+            context_parent=context_parent,
+            context_total=context_total,
+            context_end=context_end,
+            token=token,
+            count=count,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,10 +126,16 @@ class SliceSums:
 
 
 def slice_levels(
-    runs: Sequence[Run], number: int, options: CountOptions, emit: Callable[[list[SlicePart]], None], advance: Callable[[int], None] = lambda done: None
+    runs: Sequence[Run],
+    number: int,
+    options: CountOptions,
+    emit: Callable[[list[SlicePart]], None],
+    advance: Callable[[int], None] = lambda done: None,
 ) -> SliceSums:
     """Makes the n-grams of one slice: `emit` gets their parts, orders 2..N each time; `advance` the bytes read."""
-    builder = _core.LevelBuilder(order=options.order, vocab_size=options.vocab_size, min_counts=options.least, eot=options.eot, most=MOST)
+    builder = _core.LevelBuilder(
+        order=options.order, vocab_size=options.vocab_size, min_counts=options.least, eot=options.eot, most=MOST
+    )
     slices, before = merged(runs, number, options), 0
     more = True
     while more:
@@ -111,27 +148,49 @@ def slice_levels(
     return SliceSums(unigrams=builder.unigrams(), of_counts=builder.of_counts)
 
 
-def count(sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: int, min_counts: tuple[int, ...] = ()) -> Counts:
-    """The counts of the n-grams of orders 1..`order` of the sequences, in memory; the options are those of `CountOptions`.
+def count(
+    sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: int, min_counts: tuple[int, ...] = ()
+) -> Counts:
+    """The counts of the n-grams of orders 1..`order` of the sequences, in memory; the options are those of
+    `CountOptions`.
 
     sequences  integer arrays [n] of ids in [0, V), each made of whole documents: an end-of-text is put before the
                first and after the last token of a sequence where it is missing. The one before the very first
                document is a context, not an event.
     """
     options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
-    parts = [(array, 0, len(array)) for number, sequence in enumerate(sequences) if len(array := _exact(checked_ids(sequence, number, vocab_size)))]
+    parts = [
+        (array, 0, len(array))
+        for number, sequence in enumerate(sequences)
+        if len(array := _exact(checked_ids(sequence, number, vocab_size)))
+    ]
     if not parts:
         raise ValueError("text to count: expected at least one token, got none")
     made: list[list[SlicePart]] = []
     sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append)
     levels, counts, total = [Grams.unigrams(vocab_size)], [sums.unigrams], []
     for parts_of_order in zip(*made):
-        columns = {name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__}
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__
+        }
         begin = np.concatenate([np.zeros(1, np.uint64), columns["context_end"]])
-        levels.append(Grams(context_token=columns["context_token"], context_parent=columns["context_parent"], begin=begin, token=columns["token"]))
+        levels.append(
+            Grams(
+                context_token=columns["context_token"],
+                context_parent=columns["context_parent"],
+                begin=begin,
+                token=columns["token"],
+            )
+        )
         counts.append(columns["count"])
         total.append(columns["context_total"])
-    return Counts(levels=tuple(levels), count=tuple(counts), total=tuple(total), of_counts=(of_counts(counts[0]), *sums.of_counts[2:]), min_counts=min_counts)
+    return Counts(
+        levels=tuple(levels),
+        count=tuple(counts),
+        total=tuple(total),
+        of_counts=(of_counts(counts[0]), *sums.of_counts[2:]),
+        min_counts=min_counts,
+    )
 
 
 def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -140,7 +199,9 @@ def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
 
 
-def counted(runs: Sequence[Run], number: int, options: CountOptions) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]]:
+def counted(
+    runs: Sequence[Run], number: int, options: CountOptions
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]]:
     """The windows of one slice of the runs, spelled out: offsets [n + 1] into tokens, and counts [n], part by part."""
     slices, more = merged(runs, number, options), True
     while more:

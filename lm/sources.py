@@ -23,9 +23,23 @@ from rescore.lm.tokenizer import TextTokenizer
 class TokenSource:
     """Pieces of text and token files."""
 
-    def __init__(self, pieces: Sequence[Piece], *, vocab_size: int, eot: int, tokenizer: TextTokenizer | None = None, strict: bool = False) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        vocab_size: int,
+        eot: int,
+        tokenizer: TextTokenizer | None = None,
+        strict: bool = False,
+    ) -> None:
         """strict  the first bad line is an error; else it is skipped"""
-        self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = pieces, vocab_size, eot, tokenizer, strict
+        self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = (
+            pieces,
+            vocab_size,
+            eot,
+            tokenizer,
+            strict,
+        )
         self._skipped: dict[int, Skipped] = {}
         self._once = secrets.token_hex(4)
 
@@ -52,8 +66,13 @@ class TokenSource:
     def read(self, piece: int) -> Iterable[Content]:
         """The tokens of a piece: see `tokens_of`."""
         self._skipped[piece] = Skipped()
-        return tokens_of(self._pieces[piece], vocab_size=self._vocab_size, eot=self._eot, tokenizer=self._tokenizer,
-                         skipped=None if self._strict else self._skipped[piece])
+        return tokens_of(
+            self._pieces[piece],
+            vocab_size=self._vocab_size,
+            eot=self._eot,
+            tokenizer=self._tokenizer,
+            skipped=None if self._strict else self._skipped[piece],
+        )
 
     def skipped(self, piece: int) -> dict[str, Any]:
         """What was left out of a piece that has been read."""
@@ -64,12 +83,16 @@ class CountsSource:
     """Windows of folders of counts, a file a piece."""
 
     def __init__(self, folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> None:
-        """ValueError unless the counts are of the vocabulary, end-of-text and tokenizer (its hash, if known), and of windows as long at least."""
+        """ValueError unless the counts are of the vocabulary, end-of-text and tokenizer (its hash, if known), and of
+        windows as long at least.
+        """
         for folder in folders:
             _check_header(folder, options, tokenizer)
         self._pieces = [(folder, path) for folder in folders for path in folder.paths]
         self._order = options.order
-        self.tokens = sum(folder.header.tokens for folder in folders) if all(folder.whole for folder in folders) else None
+        self.tokens = (
+            sum(folder.header.tokens for folder in folders) if all(folder.whole for folder in folders) else None
+        )
 
     key = "counts"
 
@@ -137,9 +160,15 @@ def is_counts(path: str | Path) -> bool:
 def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | None) -> None:
     header, where = folder.header, folder.paths[0].parent
     if header.order < options.order:
-        raise ValueError(f"{where}: counts of n-grams up to order {header.order}, from which no model of order {options.order} can be made")
+        raise ValueError(
+            f"{where}: counts of n-grams up to order {header.order}, from which no model of order {options.order} can "
+            "be made"
+        )
     if (header.vocab_size, header.eot) != (options.vocab_size, options.eot):
-        raise ValueError(f"{where}: expected counts of {options.vocab_size} ids with end of text {options.eot}, got {header.vocab_size} with {header.eot}")
+        raise ValueError(
+            f"{where}: expected counts of {options.vocab_size} ids with end of text {options.eot}, "
+            f"got {header.vocab_size} with {header.eot}"
+        )
     if tokenizer and header.tokenizer and tokenizer != header.tokenizer:
         raise ValueError(f"{where}: expected counts of tokenizer {tokenizer}, got {header.tokenizer}")
 

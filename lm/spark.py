@@ -1,8 +1,8 @@
 """Counting the windows of a text on an Apache Spark cluster.
 
-Executors tokenize the documents and count the windows (`windows.py`) of some 4M tokens at a time; Spark adds the counts up.
-A window travels as one to four 64-bit words, which take Spark about a quarter less CPU than arrays, and leaves as the Parquet rows
-of `counts_files.py`. The result is that of one machine, n-gram for n-gram, however the input is split.
+Executors tokenize the documents and count the windows (`windows.py`) of some 4M tokens at a time; Spark adds the counts
+up. A window travels as one to four 64-bit words, which take Spark about a quarter less CPU than arrays, and leaves as
+the Parquet rows of `counts_files.py`. The result is that of one machine, n-gram for n-gram, however the input is split.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ try:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, IntegralType, StringType
 except ImportError as error:
-    raise ImportError(f"counting on Spark needs pyspark with pandas and pyarrow ({error}): pip install rescore[spark]") from None
+    raise ImportError(
+        f"counting on Spark needs pyspark with pandas and pyarrow ({error}): pip install rescore[spark]"
+    ) from None
 
 FORMS = ("json", "parquet")
 JSON_NAME = re.compile(r"\.(json|jsonl)(\.(gz|bz2|zst|lz4|snappy|deflate))?$")
@@ -72,9 +74,16 @@ class SparkCounts:
 
 
 def count_windows(
-    spark: SparkSession, inputs: Sequence[str] | DataFrame, output: str, *, tokenizer_json: bytes | None = None,
-    end_of_text: str | None = None, vocab_size: int | None = None, eot: int | None = None, options: SparkOptions = SparkOptions(),
-) -> SparkCounts:  # fmt: skip
+    spark: SparkSession,
+    inputs: Sequence[str] | DataFrame,
+    output: str,
+    *,
+    tokenizer_json: bytes | None = None,
+    end_of_text: str | None = None,
+    vocab_size: int | None = None,
+    eot: int | None = None,
+    options: SparkOptions = SparkOptions(),
+) -> SparkCounts:
     """Counts the windows of all documents and writes them to the folder `output`, on any file system that Spark knows.
 
     inputs          paths and globs of JSON lines or Parquet files, or a DataFrame with the column `options.field`
@@ -91,17 +100,27 @@ def count_windows(
         skipped = spark.sparkContext.accumulator(Skipped(), _SkippedParam())
         shared = None if kind == "tokens" else _Value(spark.sparkContext.broadcast(tokenizer_json))
         worker = Worker(
-            kind=kind, field=options.field, packing=packing, tokenizer=shared, end_of_text=end_of_text,
-            strict=options.strict, report=skipped.add,
-        )  # fmt: skip
+            kind=kind,
+            field=options.field,
+            packing=packing,
+            tokenizer=shared,
+            end_of_text=end_of_text,
+            strict=options.strict,
+            report=skipped.add,
+        )
         with _shuffle_partitions(spark, options.partitions):
             totals = _write(_windows(frame, worker), packing, output, "overwrite" if options.overwrite else "error")
     if not totals["windows"]:
-        raise ValueError(f"text to count: expected at least one token, got none in {_named(inputs)}; {output} has no {FILE_NAME}")
+        raise ValueError(
+            f"text to count: expected at least one token, got none in {_named(inputs)}; {output} has no {FILE_NAME}"
+        )
     header = CountsHeader(
-        order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot,
-        tokenizer=tokenizer.sha256 if tokenizer else None, tokens=totals["tokens"],
-    )  # fmt: skip
+        order=packing.order,
+        vocab_size=packing.vocab_size,
+        eot=packing.eot,
+        tokenizer=tokenizer.sha256 if tokenizer else None,
+        tokens=totals["tokens"],
+    )
     _write_header(spark, output, header)
     return SparkCounts(header=header, windows=totals["windows"], documents=totals["documents"], skipped=skipped.value)
 
@@ -111,13 +130,17 @@ def _packing(tokenizer: TextTokenizer | None, vocab_size: int | None, eot: int |
         eot = tokenizer.eot if eot is None else eot
         vocab_size = vocab_size or tokenizer.vocab_size
         if vocab_size < tokenizer.vocab_size:
-            raise ValueError(f"vocabulary size: expected at least the tokenizer's {tokenizer.vocab_size}, got {vocab_size}")
+            raise ValueError(
+                f"vocabulary size: expected at least the tokenizer's {tokenizer.vocab_size}, got {vocab_size}"
+            )
     if vocab_size is None or eot is None:
         raise ValueError("expected a tokenizer, or for tokens the vocabulary size and the end-of-text id")
     return Packing(order=order, vocab_size=vocab_size, eot=eot)
 
 
-def _documents(spark: SparkSession, inputs: Sequence[str] | DataFrame, options: SparkOptions, text: bool) -> tuple[DataFrame, str]:
+def _documents(
+    spark: SparkSession, inputs: Sequence[str] | DataFrame, options: SparkOptions, text: bool
+) -> tuple[DataFrame, str]:
     """Columns `document` and `file`, and what a document is: "json", "text" or "tokens"."""
     if isinstance(inputs, DataFrame):
         frame, form, field = inputs, "parquet", options.field
@@ -126,16 +149,23 @@ def _documents(spark: SparkSession, inputs: Sequence[str] | DataFrame, options: 
     else:
         frame, field = spark.read.parquet(*inputs), options.field
     if field not in frame.columns:
-        raise ValueError(f"{_named(inputs)}: expected a column {field}, got {', '.join(frame.columns)[:200]}; name it as the field")
+        raise ValueError(
+            f"{_named(inputs)}: expected a column {field}, got {', '.join(frame.columns)[:200]}; name it as the field"
+        )
     found = frame.schema[field].dataType
     if isinstance(found, StringType):
         if not text:
             raise ValueError(f"{_named(inputs)}: text needs a tokenizer.json")
-        kind, document = "json" if form == "json" else "text", F.col(field).cast("binary")  # as bytes: they may not be UTF-8
+        kind, document = (
+            "json" if form == "json" else "text",
+            F.col(field).cast("binary"),
+        )  # as bytes: they may not be UTF-8
     elif isinstance(found, ArrayType) and isinstance(found.elementType, IntegralType):
         kind, document = "tokens", F.col(field)
     else:
-        raise ValueError(f"{_named(inputs)}: column {field}: expected strings or arrays of integers, got {found.simpleString():.100}")
+        raise ValueError(
+            f"{_named(inputs)}: column {field}: expected strings or arrays of integers, got {found.simpleString():.100}"
+        )
     return frame.select(document.alias("document"), F.input_file_name().alias("file")), kind
 
 
@@ -143,7 +173,10 @@ def _form(inputs: Sequence[str]) -> str:
     forms = {"json" if JSON_NAME.search(path) else "parquet" if path.endswith(".parquet") else None for path in inputs}
     form = forms.pop() if len(forms) == 1 else None
     if form is None:
-        raise ValueError(f"{_named(inputs)}: expected names that all end in .json, .jsonl (also .gz and the like) or all in .parquet; else give the form")
+        raise ValueError(
+            f"{_named(inputs)}: expected names that all end in .json, .jsonl (also .gz and the like) or all in "
+            ".parquet; else give the form"
+        )
     return form
 
 
@@ -182,7 +215,9 @@ def _write_header(spark: SparkSession, output: str, header: CountsHeader) -> Non
     """counts.json beside the files, whole or not at all."""
     session: Any = spark
     folder = session._jvm.org.apache.hadoop.fs.Path(output)
-    temporary, final = (session._jvm.org.apache.hadoop.fs.Path(folder, name) for name in (f".{FILE_NAME}.part", FILE_NAME))
+    temporary, final = (
+        session._jvm.org.apache.hadoop.fs.Path(folder, name) for name in (f".{FILE_NAME}.part", FILE_NAME)
+    )
     system = folder.getFileSystem(session._jsc.hadoopConfiguration())
     stream = system.create(temporary, True)
     stream.write(bytearray(header.to_json().encode()))

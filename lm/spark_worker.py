@@ -1,4 +1,5 @@
-"""What a Spark executor's Python does with its share of the documents: tokenize, take windows, count what it has at hand.
+"""What a Spark executor's Python does with its share of the documents: tokenize, take windows, count what it has at
+hand.
 
 Nothing here imports pyspark. Executors need this package, numpy, pyarrow and, for text, tokenizers.
 """
@@ -72,7 +73,11 @@ class Worker:
                 found.append(self._document(document))
                 sources.append(file)
         if self.tokenizer is not None:
-            found = [ids for ids, file in zip(_opened(self.tokenizer(), self.end_of_text).encode(found), sources) if self._is_whole(ids, file, skipped)]
+            found = [
+                ids
+                for ids, file in zip(_opened(self.tokenizer(), self.end_of_text).encode(found), sources)
+                if self._is_whole(ids, file, skipped)
+            ]
         try:
             stream = join(found, self.packing.vocab_size, self.packing.eot)
         except ValueError as error:

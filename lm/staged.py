@@ -6,8 +6,8 @@
     prune     by entropy, if asked for                       prune.py
     compile   the automaton                                  compile.py
 
-Every stage writes columns into the work folder and reads those before it as maps. The result depends on the text and the
-options alone: not on memory, threads, or where the work was interrupted.
+Every stage writes columns into the work folder and reads those before it as maps. The result depends on the text and
+the options alone: not on memory, threads, or where the work was interrupted.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ class Resources:
         tokens = room // ((self.threads + 1) * bytes_per_token(options))
         if tokens < LEAST_RUN:
             needed = LEAST_RUN * (self.threads + 1) * bytes_per_token(options) + self.memory_bytes - room
-            raise ValueError(f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, got {self.memory_bytes / 1e6:.0f} MB; "
-                             "allow more, or use fewer threads")
+            raise ValueError(
+                f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, "
+                f"got {self.memory_bytes / 1e6:.0f} MB; "
+                "allow more, or use fewer threads"
+            )
         return tokens
 
     def check_model(self, ngrams: int) -> None:
@@ -56,8 +59,11 @@ class Resources:
         needed = resident_bytes() + COMPILED_BYTES * ngrams
         if needed > self.memory_bytes:
             most = max(self.memory_bytes - resident_bytes(), 0) // COMPILED_BYTES
-            raise ValueError(f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, got {self.memory_bytes / 1e9:.2f} GB; allow more, "
-                             f"or prune to at most {most:,} n-grams; what is finished stays, and the same command goes on from there")
+            raise ValueError(
+                f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, "
+                f"got {self.memory_bytes / 1e9:.2f} GB; allow more, "
+                f"or prune to at most {most:,} n-grams; what is finished stays, and the same command goes on from there"
+            )
 
 
 def resident_bytes() -> int:
@@ -66,13 +72,21 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-Progress = Callable[[str, int, int, int, str], None]  # stage, done of a total (bytes); items done so far, and what they are
+Progress = Callable[
+    [str, int, int, int, str], None
+]  # stage, done of a total (bytes); items done so far, and what they are
 
 
 class StagedBuild:
     """The stages of one model, each done when it is asked for unless it was done before."""
 
-    def __init__(self, work: Work, options: CountOptions, resources: Resources | None = None, progress: Progress = lambda stage, done, total, items, unit: None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        options: CountOptions,
+        resources: Resources | None = None,
+        progress: Progress = lambda stage, done, total, items, unit: None,
+    ) -> None:
         self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
 
     def runs(self, source: Source) -> list[Run]:
@@ -82,20 +96,33 @@ class StagedBuild:
         def tell(tokens: int, pieces: int) -> None:
             self._progress("count", sum(sizes[:pieces]), sum(sizes), tokens, "tokens")
 
-        return count_pieces(self._work, source, self._options, run_tokens=self._resources.run_tokens(self._options),
-                            threads=self._resources.threads, progress=tell)
+        return count_pieces(
+            self._work,
+            source,
+            self._options,
+            run_tokens=self._resources.run_tokens(self._options),
+            threads=self._resources.threads,
+            progress=tell,
+        )
 
     def count(self, source: Source) -> Counts:
         """The counts of all orders."""
         runs = self.runs(source)
         total, windows = sum(run.slices[-1] for run in runs), sum(run.windows for run in runs)
-        return merge_runs(self._work, runs, self._options, self._resources.threads,
-                          progress=lambda done: self._progress("merge", done, total, windows * done // max(total, 1), "windows"))
+        return merge_runs(
+            self._work,
+            runs,
+            self._options,
+            self._resources.threads,
+            progress=lambda done: self._progress("merge", done, total, windows * done // max(total, 1), "windows"),
+        )
 
     def estimate(self, counts: Counts, options: KatzOptions) -> Tables:
         """The Katz model."""
         grams, contexts = sum(map(len, counts.levels)), sum(level.contexts for level in counts.levels)
-        return self._stage("estimate", asdict(options), 8 * (grams + contexts), grams, lambda columns: katz(counts, options, columns))
+        return self._stage(
+            "estimate", asdict(options), 8 * (grams + contexts), grams, lambda columns: katz(counts, options, columns)
+        )
 
     def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:
         """The pruned model; the same one where there are no options."""
@@ -103,14 +130,25 @@ class StagedBuild:
             return tables
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         left = min(grams, options.max_ngrams or grams)
-        return self._stage("prune", asdict(options), 20 * grams + 16 * contexts + 20 * left, grams, lambda columns: prune(tables, options, columns))
+        return self._stage(
+            "prune",
+            asdict(options),
+            20 * grams + 16 * contexts + 20 * left,
+            grams,
+            lambda columns: prune(tables, options, columns),
+        )
 
     def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
         """The automaton."""
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         self._resources.check_model(grams)
-        arrays = self._stage("compile", {"pruned": tables.metadata.get("pruning")}, 18 * grams + 16 * contexts, grams,
-                             lambda columns: compile_tables(tables, columns))
+        arrays = self._stage(
+            "compile",
+            {"pruned": tables.metadata.get("pruning")},
+            18 * grams + 16 * contexts,
+            grams,
+            lambda columns: compile_tables(tables, columns),
+        )
         return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
 
     def _stage(self, name: str, key: dict[str, Any], total: int, grams: int, body: Callable[[Folder], Any]) -> Any:

@@ -37,8 +37,17 @@ class Structure:
     def check_states(self) -> str:
         """They come by the length of their contexts, at most N - 1."""
         shorter, order = self.arrays.backoff_state.astype(np.int64), self.order
-        _refuse(shorter[1:] > np.arange(len(shorter) - 1), lambda at: f"state {at + 1}: expected to back off to one before it, got {shorter[at + 1]}")
-        _refuse(shorter[1:] < shorter[:-1], lambda at: f"state {at + 1}: backs off to {shorter[at + 1]}, the state before it to {shorter[at]}; expected states by length and backoff state")
+        _refuse(
+            shorter[1:] > np.arange(len(shorter) - 1),
+            lambda at: f"state {at + 1}: expected to back off to one before it, got {shorter[at + 1]}",
+        )
+        _refuse(
+            shorter[1:] < shorter[:-1],
+            lambda at: (
+                f"state {at + 1}: backs off to {shorter[at + 1]}, the state before it to {shorter[at]}; "
+                "expected states by length and backoff state"
+            ),
+        )
         first = [0, 1]
         while first[-1] < len(shorter):
             first.append(int(np.searchsorted(shorter[1:], first[-1])) + 1)
@@ -58,10 +67,21 @@ class Structure:
         low, high = self.first[length + 1], self.first[min(length + 2, len(self.first) - 1)]
         state, arcs = self.arcs(length)
         after = self.arrays.arc_next[arcs].astype(np.int64)
-        _refuse(after >= high, lambda at: f"n-gram {arcs.start + at}: expected to lead to a context of its own tokens, got state {after[at]}, a longer one")
+        _refuse(
+            after >= high,
+            lambda at: (
+                f"n-gram {arcs.start + at}: expected to lead to a context of its own tokens, got state {after[at]}, "
+                "a longer one"
+            ),
+        )
         extends = np.flatnonzero(after >= low)
         reached = np.bincount(after[extends] - low, minlength=high - low)
-        _refuse(reached != 1, lambda at: f"state {low + at}: expected one n-gram of order {length + 1} that leads to it, got {reached[at]}")
+        _refuse(
+            reached != 1,
+            lambda at: (
+                f"state {low + at}: expected one n-gram of order {length + 1} that leads to it, got {reached[at]}"
+            ),
+        )
         self.source[after[extends]] = state[extends]
         self.last[after[extends]] = self.arrays.arc_token[arcs][extends]
 
@@ -72,7 +92,13 @@ class Structure:
             own = slice(self.first[length], self.first[length + 1])
             oldest[own] = oldest[self.source[own]]
         keys = pack(self.arrays.backoff_state, oldest)[1:]
-        _refuse(keys[1:] <= keys[:-1], lambda at: f"state {at + 2}: its context {self.spell(at + 2)} is not after that of the state before it, {self.spell(at + 1)}")
+        _refuse(
+            keys[1:] <= keys[:-1],
+            lambda at: (
+                f"state {at + 2}: its context {self.spell(at + 2)} is not after that of the state before it, "
+                f"{self.spell(at + 1)}"
+            ),
+        )
         return "by length, then read backwards"
 
     def check_suffixes(self) -> str:
@@ -109,7 +135,9 @@ class Structure:
     def arcs(self, length: int) -> tuple[NDArray[np.int64], slice]:
         """Of the states of a length: the state of each arc, and where the arcs are."""
         low, high = self.first[length : length + 2]
-        return np.repeat(np.arange(low, high), np.diff(self.begin[low : high + 1])), slice(int(self.begin[low]), int(self.begin[high]))
+        return np.repeat(np.arange(low, high), np.diff(self.begin[low : high + 1])), slice(
+            int(self.begin[low]), int(self.begin[high])
+        )
 
     def spell(self, state: int) -> str:
         """A context as ids, and as text where the model has words."""
@@ -131,7 +159,9 @@ class Structure:
         return self._text([*self._tokens(state[at]), int(self.arrays.arc_token[arcs.start + at])])
 
     def _next(self, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the n-grams hw after contexts of a length: their next states, and those of h'w (the root where h is empty)."""
+        """Of the n-grams hw after contexts of a length: their next states, and those of h'w (the root where h is
+        empty).
+        """
         _, arcs = self.arcs(length)
         after = self.arrays.arc_next[arcs].astype(np.int64)
         return after, self.arrays.arc_next[self.suffix[length - 1]].astype(np.int64) if length else np.zeros_like(after)
@@ -140,14 +170,33 @@ class Structure:
         def shorter(at: int) -> str:
             return self.spell(self.arrays.backoff_state[self.arcs(length)[0][at]])
 
-        _refuse(wrong, lambda at: f"n-gram {self._gram(length, at)}: expected one of the same token after {shorter(at)} too, got none")
+        _refuse(
+            wrong,
+            lambda at: (
+                f"n-gram {self._gram(length, at)}: expected one of the same token after {shorter(at)} too, got none"
+            ),
+        )
 
     def _refuse_backoffs(self, state: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
         got = self.arrays.backoff_state[state]
-        _refuse(got != expected, lambda at: f"context {self.spell(state[at])}: expected to back off to {self.spell(expected[at])}, got {self.spell(got[at])}")
+        _refuse(
+            got != expected,
+            lambda at: (
+                f"context {self.spell(state[at])}: expected to back off to {self.spell(expected[at])}, "
+                f"got {self.spell(got[at])}"
+            ),
+        )
 
-    def _refuse_next(self, length: int, wrong: NDArray[np.bool_], got: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
-        _refuse(wrong, lambda at: f"n-gram {self._gram(length, at)}: expected to lead to {self.spell(expected[at])}, got {self.spell(got[at])}")
+    def _refuse_next(
+        self, length: int, wrong: NDArray[np.bool_], got: NDArray[np.int64], expected: NDArray[np.int64]
+    ) -> None:
+        _refuse(
+            wrong,
+            lambda at: (
+                f"n-gram {self._gram(length, at)}: expected to lead to {self.spell(expected[at])}, "
+                f"got {self.spell(got[at])}"
+            ),
+        )
 
 
 def _refuse(wrong: NDArray[np.bool_], message: Callable[[int], str]) -> None:

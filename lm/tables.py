@@ -74,7 +74,10 @@ class Tables:
         check_vocabulary(vocab_size, len(rows))
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
         marked = with_backoff(closed, backoffs)
-        levels, done_cost = [Grams.unigrams(vocab_size)], [_unigram_costs(closed[0][:, 0], costs[0], vocab_size, unseen_cost)]
+        levels, done_cost = (
+            [Grams.unigrams(vocab_size)],
+            [_unigram_costs(closed[0][:, 0], costs[0], vocab_size, unseen_cost)],
+        )
         paid, also = np.zeros(vocab_size), np.zeros(vocab_size, bool)  # of the n-grams of the last level, as contexts
         if backoffs:
             paid[closed[0][:, 0]], also[closed[0][:, 0]] = backoffs[0], marked[0]
@@ -91,7 +94,14 @@ class Tables:
             done_cost.append(own)
             if n < len(rows):
                 paid, also = backoffs[n - 1][order], marked[n - 1][order]
-        return cls(levels=tuple(levels), cost=tuple(done_cost), backoff=tuple(context_cost), bos=bos, eos=eos, metadata=dict(metadata or {}))
+        return cls(
+            levels=tuple(levels),
+            cost=tuple(done_cost),
+            backoff=tuple(context_cost),
+            bos=bos,
+            eos=eos,
+            metadata=dict(metadata or {}),
+        )
 
     @classmethod
     def from_ngrams(
@@ -127,7 +137,9 @@ class Tables:
 
 
 def links(levels: Sequence[Grams], columns: Columns | None = None) -> list[NDArray[np.uint32]]:
-    """For each n-gram of orders 1..N-1 its number among the contexts of the next order, or NO_CONTEXT: uint32 [n] each."""
+    """For each n-gram of orders 1..N-1 its number among the contexts of the next order, or NO_CONTEXT:
+    uint32 [n] each.
+    """
     columns = columns or Memory()
     found: list[NDArray[np.uint32]] = []
     first = NOTHING
@@ -139,14 +151,23 @@ def links(levels: Sequence[Grams], columns: Columns | None = None) -> list[NDArr
     return found
 
 
-def _linked(level: Grams, below: Grams, below_link: NDArray[np.uint32], above: Grams, first: NDArray[np.uint32], columns: Columns):
+def _linked(
+    level: Grams,
+    below: Grams,
+    below_link: NDArray[np.uint32],
+    above: Grams,
+    first: NDArray[np.uint32],
+    columns: Columns,
+):
     native, native_below, native_above, cursor = level.native, below.native, above.native, first[:-1].copy()
     for a, b in level.ranges():
         yield (_core.link(native, native_below, below_link, native_above, first, cursor, a, b),)
         columns.release()
 
 
-def _unigram_costs(tokens: NDArray[np.uint32], cost: NDArray[np.float64], vocab_size: int, unseen_cost: float | None) -> NDArray[np.float64]:
+def _unigram_costs(
+    tokens: NDArray[np.uint32], cost: NDArray[np.float64], vocab_size: int, unseen_cost: float | None
+) -> NDArray[np.float64]:
     again = np.bincount(tokens, minlength=vocab_size) > 1
     if again.any():
         token = int(again.argmax())

@@ -25,7 +25,9 @@ MAX_TOKENS = 1 << 28  # of a document in a file of tokens
 
 
 class Part(NamedTuple):
-    """Ids as a file holds them, and where: "token" and the number of the first, or "window" or "sequence" and its number."""
+    """Ids as a file holds them, and where: "token" and the number of the first, or "window" or "sequence" and its
+    number.
+    """
 
     ids: NDArray[Any]
     unit: str
@@ -54,7 +56,11 @@ def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, TokenError) as error:  # numpy takes what it does not know for pickles, and offers to run them
+    except (
+        ValueError,
+        EOFError,
+        TokenError,
+    ) as error:  # numpy takes what it does not know for pickles, and offers to run them
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
@@ -66,7 +72,9 @@ def map_npy(path: str | Path) -> NDArray[Any]:
 def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
     """How many ids a file of `size` bytes holds."""
     if size % dtype.itemsize:
-        raise ValueError(f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: cut off, or of another --dtype")
+        raise ValueError(
+            f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: cut off, or of another --dtype"
+        )
     return size // dtype.itemsize
 
 
@@ -118,12 +126,25 @@ def _windows(path: str, eot: int) -> Iterator[Part]:
         with zipfile.ZipFile(path) as archive:
             for rows, stops in zip(_rows(archive, "tokens", 2), _rows(archive, "stop", 1), strict=True):
                 if len(rows) != len(stops) or stops.min() < 0 or stops.max() > rows.shape[1]:
-                    raise ValueError(f"windows from {number} on whose stops are too many, too few or outside 0..{rows.shape[1]}")
+                    raise ValueError(
+                        f"windows from {number} on whose stops are too many, too few or outside 0..{rows.shape[1]}"
+                    )
                 for row, stop in zip(rows, stops):
                     yield Part(np.append(row[:stop], eot), "window", number)
                     number += 1
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError, OSError, TokenError) as error:  # what damaged archives raise
-        raise ValueError(f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}") from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        KeyError,
+        ValueError,
+        RuntimeError,
+        OSError,
+        TokenError,
+    ) as error:  # what damaged archives raise
+        raise ValueError(
+            f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}"
+        ) from None
 
 
 def _rows(archive: zipfile.ZipFile, name: str, dimensions: int) -> Iterator[NDArray[Any]]:
@@ -175,7 +196,10 @@ def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iter
         yield from _without_empty(tokens[:cut], eot)
         held, size = [tokens[cut:]], len(tokens) - cut
         if size > MAX_TOKENS:
-            raise ValueError(f"{name}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, or split the document")
+            raise ValueError(
+                f"{name}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, "
+                "or split the document"
+            )
         wanted = CHUNK + 2 * size  # so that a long document is joined a few times, not at every part
     if size:
         yield from _without_empty(np.concatenate([*held, np.array([eot], held[0].dtype)]), eot)

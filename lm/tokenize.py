@@ -20,8 +20,14 @@ BATCH = 1 << 20  # characters tokenized at once
 AHEAD = 3  # batches under way
 
 
-
-def tokens_of(piece: Piece, *, vocab_size: int, eot: int | None, tokenizer: TextTokenizer | None = None, skipped: Skipped | None = None) -> Iterator[NDArray[Any]]:
+def tokens_of(
+    piece: Piece,
+    *,
+    vocab_size: int,
+    eot: int | None,
+    tokenizer: TextTokenizer | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[NDArray[Any]]:
     """The tokens of a piece: flat arrays uint16 (V <= 65536) or uint32 of whole documents, each followed by one `eot`.
 
     Empty documents add nothing. Arrays hold some hundred thousand tokens, or one longer document, so that memory does
@@ -39,7 +45,10 @@ def tokens_of(piece: Piece, *, vocab_size: int, eot: int | None, tokenizer: Text
     if tokenizer is None or eot is None:
         raise ValueError(f"{piece.name}: text needs a tokenizer and an end-of-text id: give --tokenizer")
     if tokenizer.vocab_size > vocab_size:
-        raise ValueError(f"{piece.name}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, got {vocab_size}")
+        raise ValueError(
+            f"{piece.name}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, "
+            f"got {vocab_size}"
+        )
     faults = Faults(piece, skipped)
     for encoded in _encoded(_batches(documents(piece, faults)), tokenizer, faults):
         if tokens := list(_ended(encoded, eot, faults)):
@@ -59,7 +68,9 @@ def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]
         yield batch
 
 
-def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: TextTokenizer, faults: Faults) -> Iterator[list[tuple[int, NDArray[np.uint32]]]]:
+def _encoded(
+    batches: Iterable[list[tuple[int, str]]], tokenizer: TextTokenizer, faults: Faults
+) -> Iterator[list[tuple[int, NDArray[np.uint32]]]]:
     """Batches of documents, each as its number and its ids, while the next batches are read and encoded.
 
     The package encodes a batch on all processors without the GIL. Two batches at a time keep them busy where
@@ -79,14 +90,20 @@ def _encoded(batches: Iterable[list[tuple[int, str]]], tokenizer: TextTokenizer,
         pool.shutdown(cancel_futures=True)
 
 
-def _result(numbers: tuple[int, ...], encoding: Future[list[NDArray[np.uint32]]], faults: Faults) -> list[tuple[int, NDArray[np.uint32]]]:
+def _result(
+    numbers: tuple[int, ...], encoding: Future[list[NDArray[np.uint32]]], faults: Faults
+) -> list[tuple[int, NDArray[np.uint32]]]:
     try:
         return list(zip(numbers, encoding.result()))
     except ValueError as error:
-        raise ValueError(f"{faults.where(numbers[0])} or one of the {len(numbers)} documents from there: {error}") from None
+        raise ValueError(
+            f"{faults.where(numbers[0])} or one of the {len(numbers)} documents from there: {error}"
+        ) from None
 
 
-def _ended(documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults: Faults) -> Iterator[NDArray[np.uint32]]:
+def _ended(
+    documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults: Faults
+) -> Iterator[NDArray[np.uint32]]:
     """The documents that are not empty, each followed by the end of text, which none of them may hold."""
     end = np.array([eot], np.uint32)
     for number, ids in documents:

@@ -49,12 +49,16 @@ class TextTokenizer:
         names = [end_of_text] if end_of_text else END_OF_TEXT
         eot = next((i for i in map(tokenizer.token_to_id, names) if i is not None), None)
         if eot is None:
-            raise ValueError(f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text")
+            raise ValueError(
+                f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
+            )
         vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
-        """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to nothing."""
+        """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to
+        nothing.
+        """
         ids = range(self.vocab_size if vocab_size is None else vocab_size)
         return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 

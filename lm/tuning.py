@@ -26,7 +26,8 @@ CLOSE = 1e-6  # of weights from round to round, and of nats per token
 class Tuned:
     """The mixture found on held-out text, and the nats of its n tokens.
 
-    alone  each model's; equal: those of equal weights; nats: those of the mixture. All of dynamic mixtures (`interpolate.py`)
+    alone  each model's; equal: those of equal weights; nats: those of the mixture. All of dynamic mixtures
+           (`interpolate.py`)
     """
 
     mixture: Mixture
@@ -36,7 +37,9 @@ class Tuned:
     nats: float
 
 
-def tune(models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None = None, log_linear: bool = False) -> Tuned:
+def tune(
+    models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None = None, log_linear: bool = False
+) -> Tuned:
     """The best weights for the tokens [n] of texts, which are read one after the other as one text.
 
     eot  the end-of-text token that the first follows; None: it follows nothing
@@ -48,8 +51,13 @@ def tune(models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None
     if not costs.size:
         raise ValueError("held-out text: expected at least one token to tune the weights on, got none")
     found = _log_linear(models, costs, texts, eot) if log_linear else _linear(costs)
-    return Tuned(mixture=Mixture(weights=tuple(found.weights.tolist()), log_linear=log_linear), tokens=costs.shape[1],
-                 alone=tuple(costs.sum(axis=1).tolist()), equal=found.equal, nats=found.nats)
+    return Tuned(
+        mixture=Mixture(weights=tuple(found.weights.tolist()), log_linear=log_linear),
+        tokens=costs.shape[1],
+        alone=tuple(costs.sum(axis=1).tolist()),
+        equal=found.equal,
+        nats=found.nats,
+    )
 
 
 class Optimum(NamedTuple):
@@ -85,7 +93,9 @@ def _mixed_nats(costs: NDArray[np.float64], weights: NDArray[np.float64]) -> flo
     return float(mixed_cost(costs[used], weights[used]).sum())
 
 
-def _log_linear(models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None) -> Optimum:
+def _log_linear(
+    models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequence[ArrayLike], eot: int | None
+) -> Optimum:
     text = HeldOut.of([model.to_tables() for model in models], costs.sum(axis=1), texts, eot)
     weights = np.full(len(models), 1 / len(models))
     now = equal = text.nats(weights)
@@ -101,7 +111,9 @@ def _log_linear(models: Sequence[NGram], costs: NDArray[np.float64], texts: Sequ
     return Optimum(weights, now.value, equal.value)
 
 
-def _downhill(text: HeldOut, weights: NDArray[np.float64], step: NDArray[np.float64], now: Nats) -> tuple[NDArray[np.float64], Nats]:
+def _downhill(
+    text: HeldOut, weights: NDArray[np.float64], step: NDArray[np.float64], now: Nats
+) -> tuple[NDArray[np.float64], Nats]:
     """The first of the step, its half, its quarter, .. that does not lead up; none if all do."""
     for halves in range(20):
         tried = np.maximum(weights + step / 2**halves, 0)

@@ -39,10 +39,14 @@ class Union:
         for order in range(2, max(model.order for model in models) + 1):
             having = [j for j, model in enumerate(models) if model.order >= order]
             own = [models[j].levels[order - 1] for j in having]
-            keys, rows = _merged([pack(contexts[j][-1][level.context_parent], level.context_token) for j, level in zip(having, own)])
+            keys, rows = _merged(
+                [pack(contexts[j][-1][level.context_parent], level.context_token) for j, level in zip(having, own)]
+            )
             for j, row in zip(having, rows):
                 contexts[j].append(row)
-            token_keys, rows = _merged([pack(contexts[j][-1][level.context()], level.token) for j, level in zip(having, own)])
+            token_keys, rows = _merged(
+                [pack(contexts[j][-1][level.context()], level.token) for j, level in zip(having, own)]
+            )
             for j, row in zip(having, rows):
                 grams[j].append(row)
             levels.append(_level(keys, token_keys))
@@ -56,7 +60,10 @@ class Union:
             backoff = np.zeros((len(models), level.contexts))
             cost = np.empty((len(models), len(level)))
             if order > 1:
-                suffix, context = _core.suffixes(level.native, self.levels[order - 2].native, 0, level.contexts), level.context()
+                suffix, context = (
+                    _core.suffixes(level.native, self.levels[order - 2].native, 0, level.contexts),
+                    level.context(),
+                )
             for j, model in enumerate(models):
                 if order > 1:
                     if order <= model.order:
@@ -79,5 +86,9 @@ def _level(contexts: NDArray[np.uint64], grams: NDArray[np.uint64]) -> Grams:
     """An order from its sorted (parent, first token) and (context, last token)."""
     begin = np.searchsorted(grams, pack(np.arange(len(contexts) + 1), np.zeros(1))).astype(np.uint64)
     token = np.uint64(MAX_VOCABULARY - 1)
-    return Grams(context_token=(contexts & token).astype(np.uint32), context_parent=(contexts >> np.uint64(TOKEN_BITS)).astype(np.uint32),
-                 begin=begin, token=(grams & token).astype(np.uint32))
+    return Grams(
+        context_token=(contexts & token).astype(np.uint32),
+        context_parent=(contexts >> np.uint64(TOKEN_BITS)).astype(np.uint32),
+        begin=begin,
+        token=(grams & token).astype(np.uint32),
+    )

@@ -13,21 +13,26 @@ from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.structure import Structure
 
-# Of the sum of probabilities after a context. That of float32 costs is off by some 1e-6, that of quantised ones by up to a
+# Of the sum of probabilities after a context. That of float32 costs is off by some 1e-6, that of quantised ones by up
+# to a
 # tenth where one word has nearly all of the mass.
 TOLERANCE, QUANTISED_TOLERANCE = 1e-4, 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked, whether it holds (None: not looked at, as something that it needs does not hold), and what was found."""
+    """What was checked, whether it holds (None: not looked at, as something that it needs does not hold), and what was
+    found.
+    """
 
     name: str
     passed: bool | None
     found: str = ""
 
 
-def verify(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tolerance: float | None = None) -> list[Check]:
+def verify(
+    path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tolerance: float | None = None
+) -> list[Check]:
     """Every check of the model in a file (see `load`), the file's own checksums first. OSError where it cannot be read.
 
     tolerance  how far the probabilities after a context may be from a sum of 1; None: 1e-4, of quantised models 0.2
@@ -36,7 +41,10 @@ def verify(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tol
         model = load(path, arpa=arpa, verify=True)
     except ValueError as error:
         return [Check("file", False, str(error))]
-    return [Check("file", True, f"{os.path.getsize(path):,} bytes, as they were written"), *verify_model(model, tolerance=tolerance)]
+    return [
+        Check("file", True, f"{os.path.getsize(path):,} bytes, as they were written"),
+        *verify_model(model, tolerance=tolerance),
+    ]
 
 
 def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]:
@@ -48,7 +56,10 @@ def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]
         tolerance = QUANTISED_TOLERANCE if model.metadata.get("quantised") else TOLERANCE
     structure = Structure(model.arrays, order=model.order, words=model.words)
     checks = [entries, *verify_structure(structure, tolerance)]
-    return [*checks, _run("metadata", lambda: check_metadata(model, structure)) if _passed(checks) else Check("metadata", None)]
+    return [
+        *checks,
+        _run("metadata", lambda: check_metadata(model, structure)) if _passed(checks) else Check("metadata", None),
+    ]
 
 
 def verify_structure(structure: Structure, tolerance: float = TOLERANCE) -> list[Check]:

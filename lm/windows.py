@@ -8,8 +8,8 @@ end-of-text: that is its first or its last token, never inside. With N = 3:
     windows  [eot a] [eot a b] [a b c] [b c eot] [eot d] [eot d eot]
 
 An n-gram of any order was seen as often as the windows that end in it, so grouped windows are what machines exchange
-(`counts_files.py`). A window shorter than N always begins with an end-of-text; filled up on the left with further ones it
-is a row of N tokens that still says where it began, and which packs into a few 64-bit words.
+(`counts_files.py`). A window shorter than N always begins with an end-of-text; filled up on the left with further ones
+it is a row of N tokens that still says where it began, and which packs into a few 64-bit words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np
     """A sequence of ids as an array of integers [n]. ValueError names it by its number if it is anything else."""
     array = np.asarray(sequence)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}")
+        raise ValueError(
+            f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
+        )
     if array.size:
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= vocab_size:
@@ -57,7 +59,9 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """How windows become keys: `words` int64 of `per_word` tokens of `bits` bits each, the last token lowest in the last word."""
+    """How windows become keys: `words` int64 of `per_word` tokens of `bits` bits each, the last token lowest in the
+    last word.
+    """
 
     order: int
     vocab_size: int
@@ -107,8 +111,12 @@ class Packing:
         return offsets, rows[np.arange(self.order) >= starts[:, None]]
 
 
-def group(keys: NDArray[np.int64], count: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs, or the sum of its `count` [n]."""
+def group(
+    keys: NDArray[np.int64], count: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs, or the sum of its `count`
+    [n].
+    """
     if len(keys) == 1 and count is None:
         keys = np.sort(keys, axis=1)  # several times as quick as sorting indices
     else:

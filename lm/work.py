@@ -1,8 +1,9 @@
-"""The folder in which a large model is built: what is finished, so that it need not be done again, and how much room there is.
+"""The folder in which a large model is built: what is finished, so that it need not be done again, and how much room
+there is.
 
-`manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum, so
-that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but counts,
-which take longest, are never thrown away silently.
+`manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum,
+so that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but
+counts, which take longest, are never thrown away silently.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class Work:
         names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith(".manifest.json."))
         expected = OWN if "manifest.json" in names else ("lock",)
         if strange := next((name for name in names if name not in expected), None):
-            raise ValueError(f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange}; name another")
+            raise ValueError(
+                f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange}; "
+                "name another"
+            )
 
     def _is_ours(self) -> bool:
         """Whether the lock is still that of the folder, which whoever had it before may have removed."""
@@ -93,7 +97,9 @@ class Work:
             self.path.rmdir()
 
     def begin(self, stage: str, key: dict[str, Any]) -> dict[str, Any]:
-        """What is done of a stage, to be added to and saved; empty if nothing is, or if it was begun with another key."""
+        """What is done of a stage, to be added to and saved; empty if nothing is, or if it was begun with
+        another key.
+        """
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
             if stage == "count" and self._counted():
@@ -106,7 +112,10 @@ class Work:
 
     def refusal(self, mine: dict[str, Any], wanted: dict[str, Any]) -> ValueError:
         """The error of counts that are not those wanted."""
-        return ValueError(f"{self.path}: holds the counts of other inputs or options ({_difference(mine, wanted)}); name another folder, or remove this one")
+        return ValueError(
+            f"{self.path}: holds the counts of other inputs or options ({_difference(mine, wanted)}); "
+            "name another folder, or remove this one"
+        )
 
     @contextmanager
     def timed(self, state: dict[str, Any]) -> Iterator[None]:
@@ -142,7 +151,9 @@ class Work:
 
     @contextmanager
     def room(self, more: int) -> Iterator[None]:
-        """Keeps room for so many bytes that the block writes, whatever other threads write meanwhile; ValueError if there is none."""
+        """Keeps room for so many bytes that the block writes, whatever other threads write meanwhile; ValueError if
+        there is none.
+        """
         with self._measuring:
             self._check(more)
             self._kept += more
@@ -156,20 +167,36 @@ class Work:
         found = sum(_sizes(self.path)) + more
         self.peak_bytes, used = max(self.peak_bytes, found), found + self._kept
         if self.disk_bytes is not None and used > self.disk_bytes:
-            raise ValueError(f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), got {used / 1e9:.3g} GB; "
-                             "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there")
+            raise ValueError(
+                f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), "
+                f"got {used / 1e9:.3g} GB; "
+                "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there"
+            )
 
-    def columns(self, stage: str, state: dict[str, Any], threads: int = 1, tell: Callable[[int], None] = lambda bytes: None) -> Folder:
-        """The columns of a stage; those that its state names are there. tell: called with the bytes of each part that is written."""
+    def columns(
+        self, stage: str, state: dict[str, Any], threads: int = 1, tell: Callable[[int], None] = lambda bytes: None
+    ) -> Folder:
+        """The columns of a stage; those that its state names are there. tell: called with the bytes of each part that
+        is written.
+        """
 
         def growing(bytes: int) -> None:
             self.check_room(bytes)
             tell(bytes)
 
-        return Folder(self.path / stage, threads, finished=state.setdefault("columns", {}), maps=self._maps, growing=growing, whole=self.save)
+        return Folder(
+            self.path / stage,
+            threads,
+            finished=state.setdefault("columns", {}),
+            maps=self._maps,
+            growing=growing,
+            whole=self.save,
+        )
 
     def _drop(self, stage: str) -> None:
-        """Forget a stage and all after it, and remove their columns: never written over, since somebody may still map them."""
+        """Forget a stage and all after it, and remove their columns: never written over, since somebody may still map
+        them.
+        """
         dropped = STAGES[STAGES.index(stage) :]
         if any([self._manifest["stages"].pop(later, None) for later in dropped]):
             self.save()
@@ -190,7 +217,9 @@ class Work:
             if manifest["crc32"] != _checksum(manifest["stages"]):
                 raise ValueError("a damaged one, which its checksum does not fit")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one") from None
+            raise ValueError(
+                f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one"
+            ) from None
         return manifest
 
 
@@ -198,7 +227,9 @@ def expect_bytes(path: Path, size: int) -> None:
     """ValueError unless a file of a work folder has so many bytes."""
     got = path.stat().st_size if path.exists() else 0
     if got != size:
-        raise ValueError(f"{path}: expected {size} bytes, as the manifest says, got {got}; remove the work folder and start anew")
+        raise ValueError(
+            f"{path}: expected {size} bytes, as the manifest says, got {got}; remove the work folder and start anew"
+        )
 
 
 def _checksum(stages: dict[str, Any]) -> int:

@@ -23,7 +23,13 @@ def tree_block(tree: TokenTree, token: int, starts: list[int]) -> Block:
     rows = len(starts)
     ids = torch.tensor([token, *tree.tokens.tolist()]).expand(rows, -1)
     depths = torch.tensor([0, *tree.depths.tolist()]).expand(rows, -1)
-    return Block(ids=ids, start=torch.tensor(starts), depths=depths, ancestors=ancestors.expand(rows, -1, -1), end=max(starts) + n + 1)
+    return Block(
+        ids=ids,
+        start=torch.tensor(starts),
+        depths=depths,
+        ancestors=ancestors.expand(rows, -1, -1),
+        end=max(starts) + n + 1,
+    )
 
 
 def path_tokens(tree: TokenTree, node: int) -> list[int]:

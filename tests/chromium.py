@@ -21,7 +21,9 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is there, and CHROMIUM names none")
     with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])  # a container's root has no sandbox
+        running = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )  # a container's root has no sandbox
         yield running
         running.close()
 
@@ -34,7 +36,10 @@ class Visit:
         self.complaints: list[str] = []
         self.page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light")
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on(
+            "console",
+            lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None,
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.goto(f"file://{path}")
         self.page.wait_for_function("document.documentElement.dataset.plots === 'drawn'")

@@ -54,13 +54,25 @@ def refusal(capsys, *argv: Any, status: int = 1) -> str:
 
 
 def interruptible() -> None:
-    """In the child: SIGINT as in a terminal. Where the tests themselves run in the background it is ignored, and that is inherited."""
+    """In the child: SIGINT as in a terminal.
+
+    Where the tests themselves run in the background it is ignored, and that is inherited.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def start(*argv: Any, **options: Any) -> subprocess.Popen:
     """The command line as a process of its own, its output piped."""
-    return subprocess.Popen([*PROGRAM, *map(str, argv)], **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": {**os.environ, "COLUMNS": "100"}, "preexec_fn": interruptible, **options})
+    return subprocess.Popen(
+        [*PROGRAM, *map(str, argv)],
+        **{
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "env": {**os.environ, "COLUMNS": "100"},
+            "preexec_fn": interruptible,
+            **options,
+        },
+    )
 
 
 def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:
@@ -98,7 +110,9 @@ def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any)
     return made
 
 
-def make_model(path: Path, made: list[dict], order: int = 3, words: tuple[str, ...] | None = WORDS, **metadata: Any) -> NGram:
+def make_model(
+    path: Path, made: list[dict], order: int = 3, words: tuple[str, ...] | None = WORDS, **metadata: Any
+) -> NGram:
     """A model of the dump's own tokens."""
     texts = [np.append(sequence["tokens"], 0) for sequence in made]
     model = build(texts, order=order, vocab_size=dumps.V, eot=0, words=words, metadata=metadata)

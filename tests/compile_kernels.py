@@ -1,6 +1,7 @@
 """Compiles every kernel for a GPU that need not be there, through the calls that launch them; prints a line for each.
 
-Run by test_device_compile.py in a process of its own, since there kernels are not interpreted: python compile_kernels.py [CAPABILITY]
+Run by test_device_compile.py in a process of its own, since there kernels are not interpreted: python
+compile_kernels.py [CAPABILITY]
 """
 
 import sys
@@ -43,17 +44,29 @@ def compile_instead(kernel, *args, grid, warmup, **named):
     types = {name: signature(value, (i,), constants) for i, (name, value) in enumerate(zip(kernel.arg_names, args))}
     types |= {name: "constexpr" for name in named if name not in options}
     compiled = triton.compile(ASTSource(kernel, types, constants), target=TARGET, options=options)
-    print(kernel.__name__, compiled.metadata.num_warps, "warps,", compiled.metadata.shared, "bytes shared,", len(compiled.asm["cubin"]), "bytes")
+    print(
+        kernel.__name__,
+        compiled.metadata.num_warps,
+        "warps,",
+        compiled.metadata.shared,
+        "bytes shared,",
+        len(compiled.asm["cubin"]),
+        "bytes",
+    )
 
 
 def models(count: int) -> tuple[NGram, ...]:
-    tables = Tables.from_ngrams({(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}, vocab_size=2)
+    tables = Tables.from_ngrams(
+        {(0,): (0.6, 0.5), (1,): (0.4, 1.0), (0, 1): (0.7, 0.5), (0, 1, 0): (0.9, 1.0)}, vocab_size=2
+    )
     return (NGram.from_tables(tables),) * count
 
 
 def searches(count: int, slots: int, width: int, most: int, capacity: int) -> None:
     """`most`: nodes, paths and length of the history."""
-    rescorer = DeviceRescorer(models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=capacity, device=torch.device("cpu"))
+    rescorer = DeviceRescorer(
+        models(count), alpha=np.ones((count, 1)), head=np.ones(1), capacity=capacity, device=torch.device("cpu")
+    )
     sausage = TensorSausage(ids=torch.zeros(2, slots, width, dtype=torch.int32), cost=torch.zeros(2, slots, width))
     history = torch.zeros(2, most, dtype=torch.int32)
     rescorer.trees(sausage, history, most)

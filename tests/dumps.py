@@ -17,7 +17,14 @@ PROMPTS = (3, 0, 4, 2, 1)
 
 def header(kind: str = "forced", **changes) -> DumpHeader:
     sampling = {"temperature": 0.7, "top_p": 0.9, "seed": 3} if kind == "sampled" else {}
-    facts = {"model": "a test", "tokenizer_sha256": hashlib.sha256(b"").hexdigest(), "vocab_size": V, "heads": H, "top_k": K, "kind": kind}
+    facts = {
+        "model": "a test",
+        "tokenizer_sha256": hashlib.sha256(b"").hexdigest(),
+        "vocab_size": V,
+        "heads": H,
+        "top_k": K,
+        "kind": kind,
+    }
     return DumpHeader(**{**facts, **sampling, "end_of_text": 0, "provenance": {"made by": "tests/dumps.py"}, **changes})
 
 

@@ -13,4 +13,8 @@ def g_test(observed: np.ndarray, expected: np.ndarray) -> float:
     seen = observed > 0
     g = 2 * (observed[seen] * np.log(observed[seen] / expected[seen])).sum()
     # The upper tail of chi squared.
-    return float(torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2, dtype=torch.float64), torch.tensor(g / 2, dtype=torch.float64)))
+    return float(
+        torch.special.gammaincc(
+            torch.tensor((len(expected) - 1) / 2, dtype=torch.float64), torch.tensor(g / 2, dtype=torch.float64)
+        )
+    )

@@ -73,7 +73,10 @@ def unigrams(costs) -> Backoff:
 
 def nats(low: int, high: int):
     """Costs that float32 holds: multiples of 1/8, which tie often, and others at least 1e-3 apart."""
-    return st.one_of(st.integers(8 * low, 8 * high).map(lambda n: n / 8), st.integers(1000 * low, 1000 * high).map(lambda n: float(np.float32(n / 1000))))
+    return st.one_of(
+        st.integers(8 * low, 8 * high).map(lambda n: n / 8),
+        st.integers(1000 * low, 1000 * high).map(lambda n: float(np.float32(n / 1000))),
+    )
 
 
 costs = nats(0, 20)
@@ -89,7 +92,9 @@ def models(draw, vocab_size: int) -> Backoff:
         shorter = [context for context in shorter if context[1:] in arcs]  # a context's suffixes are contexts
         for context in draw(st.lists(st.sampled_from(shorter), unique=True, max_size=6)) if shorter else ():
             # hw kept implies h'w kept: a context's arcs are among those of its backoff state.
-            tokens = draw(st.lists(st.sampled_from(sorted(arcs[context[1:]])), unique=True)) if arcs[context[1:]] else []
+            tokens = (
+                draw(st.lists(st.sampled_from(sorted(arcs[context[1:]])), unique=True)) if arcs[context[1:]] else []
+            )
             arcs[context] = {token: draw(costs) for token in tokens}
     return Backoff(vocab_size, order, arcs, {context: draw(backoffs) if context else 0.0 for context in arcs})
 
@@ -99,7 +104,9 @@ def sausages(draw, vocab_size: int, most_slots: int = 4, most_candidates: int = 
     """Slots of (token, head cost), best first; the empty sausage occurs."""
     slots = []
     for _ in range(draw(st.integers(0, most_slots))):
-        tokens = draw(st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=min(most_candidates, vocab_size)))
+        tokens = draw(
+            st.lists(st.integers(0, vocab_size - 1), unique=True, min_size=1, max_size=min(most_candidates, vocab_size))
+        )
         slots.append(list(zip(tokens, sorted(draw(costs) for _ in tokens))))
     return slots
 
@@ -120,7 +127,9 @@ def padded(batch: list[list[list[tuple[int, float]]]]) -> tuple[np.ndarray, np.n
 def padded_histories(histories: list[list[int]]) -> np.ndarray:
     """[B, n], padding in front."""
     most = max(map(len, histories), default=0)
-    return np.array([[-1] * (most - len(history)) + list(history) for history in histories], np.int32).reshape(len(histories), most)
+    return np.array([[-1] * (most - len(history)) + list(history) for history in histories], np.int32).reshape(
+        len(histories), most
+    )
 
 
 def step_weight(head_cost: float, lms: list[Backoff], alphas: list[float], contexts, token: int) -> int:

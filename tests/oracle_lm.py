@@ -51,7 +51,9 @@ def from_tables(tables: Tables) -> Backoff:
     backoff = tables.gram_backoffs()
     return Backoff(
         cost={gram: c for own, cost in zip(grams, tables.cost) for gram, c in zip(own, cost.tolist())},
-        backoff={gram: b for own, cost in zip(grams, backoff) for gram, b in zip(own, cost.tolist()) if not math.isnan(b)},
+        backoff={
+            gram: b for own, cost in zip(grams, backoff) for gram, b in zip(own, cost.tolist()) if not math.isnan(b)
+        },
         order=tables.order,
         vocab_size=tables.vocab_size,
     )

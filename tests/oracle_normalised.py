@@ -14,7 +14,14 @@ from rescore import _core
 def normalise(lms, batch, alphas, histories, **options) -> _core.Normalised:
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    return _core.Normalised(automata, padded_histories(histories), ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]), **options)
+    return _core.Normalised(
+        automata,
+        padded_histories(histories),
+        ids,
+        cost,
+        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
+        **options,
+    )
 
 
 def strings(batch) -> tuple[list[list[tuple[int, ...]]], np.ndarray]:
@@ -33,7 +40,10 @@ def log_sum(scores) -> float:
 
 
 def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
-    """Rescored cost of every token of a string, in nats; alphas [J][T]. The weights that trees are searched by, or else paths."""
+    """Rescored cost of every token of a string, in nats; alphas [J][T].
+
+    The weights that trees are searched by, or else paths.
+    """
     contexts = [lm.context(tuple(history)) for lm in lms]
     costs = []
     for t, rank in enumerate(ranks):
@@ -50,9 +60,14 @@ class Enumerated:
     def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
         self.widths = [len(slot) for slot in sausage]
         every = itertools.product(*map(range, self.widths))
-        steps = {ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history, local=local)] for ranks in every}
+        steps = {
+            ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history, local=local)]
+            for ranks in every
+        }
         if local:  # a step's weight is divided by those of its slot
-            steps = {ranks: [s - self._of_slot(steps, ranks, t) for t, s in enumerate(own)] for ranks, own in steps.items()}
+            steps = {
+                ranks: [s - self._of_slot(steps, ranks, t) for t, s in enumerate(own)] for ranks, own in steps.items()
+            }
         score = {ranks: math.fsum(own) for ranks, own in steps.items()}
         self.largest = max(map(abs, score.values()))
         self.log_mass = log_sum(score.values())
@@ -69,7 +84,9 @@ class Enumerated:
     def row(self, prefix) -> np.ndarray:
         """q(. | prefix) by rank."""
         before = self.log_mass_of(prefix)
-        return np.array([math.exp(self.log_mass_of((*prefix, rank)) - before) for rank in range(self.widths[len(prefix)])])
+        return np.array(
+            [math.exp(self.log_mass_of((*prefix, rank)) - before) for rank in range(self.widths[len(prefix)])]
+        )
 
     @property
     def rounding(self) -> float:

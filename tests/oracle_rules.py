@@ -17,7 +17,9 @@ Text = tuple[int, ...]
 
 
 class Model(dict):
-    """A language model: text -> distribution [V], drawn when first asked for; about `zeros` of the tokens have no mass."""
+    """A language model: text -> distribution [V], drawn when first asked for; about `zeros` of the tokens
+    have no mass.
+    """
 
     def __init__(self, rng: np.random.Generator, vocab: int, zeros: float = 0.25):
         self.rng, self.vocab, self.zeros = rng, vocab, zeros
@@ -42,7 +44,9 @@ class Model(dict):
 
 
 def lengths(rule, acceptance) -> list[float]:
-    """Probability of each accepted length 0..g: up to the first failure for token verification, else the longest success."""
+    """Probability of each accepted length 0..g: up to the first failure for token verification, else the longest
+    success.
+    """
     h = [float(x) for x in acceptance]
     if rule is token:
         return [float(np.prod(h[:n])) * (1 - h[n] if n < len(h) else 1) for n in range(len(h) + 1)]
@@ -57,7 +61,9 @@ def expected_length(rule, target: Model, drafter: Model, size: int) -> float:
     return total
 
 
-def emitted(rule, target: Model, blocks: list[tuple[Model, int]], length: int, start: Text = (), stack=(), weight: float = 1.0) -> dict[Text, float]:
+def emitted(
+    rule, target: Model, blocks: list[tuple[Model, int]], length: int, start: Text = (), stack=(), weight: float = 1.0
+) -> dict[Text, float]:
     """Law of the first `length` tokens: one pass for each (drafter, draft length) of `blocks`, then token by token.
 
     Greedy block verification goes on with the target that it leaves behind, in later blocks and token by token.
@@ -85,7 +91,9 @@ def emitted(rule, target: Model, blocks: list[tuple[Model, int]], length: int, s
             for x in np.flatnonzero(row).tolist() if mass > 0 else ():
                 after = ()
                 if rule is greedy_block:
-                    after = modified.after(Verdict(accepted=tuple(range(n)), token=x), q, lambda suffix: drafter[start + suffix])
+                    after = modified.after(
+                        Verdict(accepted=tuple(range(n)), token=x), q, lambda suffix: drafter[start + suffix]
+                    )
                 add((*start, *draft[:n], x), after, weight * drawn * mass * float(row[x]), later)
     return out
 
@@ -121,7 +129,9 @@ def drawn_trees(drafter: Model, siblings: str, widths: list[int]) -> Iterator[tu
     yield from levels([()], widths)
 
 
-def emitted_by_tree(target: Model, drafter: Model | None, draws: list[Text], siblings: str, length: int) -> dict[Text, float]:
+def emitted_by_tree(
+    target: Model, drafter: Model | None, draws: list[Text], siblings: str, length: int
+) -> dict[Text, float]:
     """Law of the first `length` tokens given the draws: one pass, then token by token from the target."""
     out: dict[Text, float] = defaultdict(float)
 

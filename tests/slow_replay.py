@@ -9,7 +9,9 @@ from rescore.lattice.block import Block
 
 
 class Step(NamedTuple):
-    """A verified draft: its block, row and sequence there, the true tokens of the slots (fewer at the end), the accepted length."""
+    """A verified draft: its block, row and sequence there, the true tokens of the slots (fewer at the end), the
+    accepted length.
+    """
 
     block: Block
     row: int

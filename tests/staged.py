@@ -63,7 +63,9 @@ def tight(run_tokens: int, threads: int = 1) -> Resources:
 
 
 def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread: int = 1) -> list[list[np.ndarray]]:
-    """Random text cut at ends of text into contents, and those into pieces. spread: what ids are multiplied by, so that they are large."""
+    """Random text cut at ends of text into contents, and those into pieces. spread: what ids are multiplied by, so that
+    they are large.
+    """
     text = np.array([*random_text(seed, vocab_size, tokens)[1:], EOT], np.uint32) * spread
     ends = np.flatnonzero(text == EOT) + 1
     contents = [part for part in np.split(text, ends) if len(part) > 1]  # empty documents are none
@@ -77,19 +79,38 @@ def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows
     parts = list(counted([run], 0, options))
     base = np.cumsum([0, *(len(tokens) for _, tokens, _ in parts)])
     offsets = [own[:-1] + start for (own, _, _), start in zip(parts, base)]
-    return Windows(np.concatenate([*offsets, base[-1:]]), np.concatenate([tokens for _, tokens, _ in parts]), np.concatenate([counts for _, _, counts in parts]))
+    return Windows(
+        np.concatenate([*offsets, base[-1:]]),
+        np.concatenate([tokens for _, tokens, _ in parts]),
+        np.concatenate([counts for _, _, counts in parts]),
+    )
 
 
-def in_memory(pieces: Sequence[Sequence[np.ndarray]], options: CountOptions, shorten: PruneOptions | None = None) -> tuple[Tables, NGram]:
+def in_memory(
+    pieces: Sequence[Sequence[np.ndarray]], options: CountOptions, shorten: PruneOptions | None = None
+) -> tuple[Tables, NGram]:
     """The model without stages."""
-    counts = count([content for piece in pieces for content in piece], order=options.order, vocab_size=options.vocab_size, eot=options.eot, min_counts=options.min_counts)
+    counts = count(
+        [content for piece in pieces for content in piece],
+        order=options.order,
+        vocab_size=options.vocab_size,
+        eot=options.eot,
+        min_counts=options.min_counts,
+    )
     tables = katz(counts)
     tables = prune(tables, shorten) if shorten else tables
     return tables, NGram.from_tables(tables, metadata={"eot": options.eot})
 
 
-def build(path: Path, source: ListSource, options: CountOptions, shorten: PruneOptions | None = None, resources: Resources | None = None,
-          disk_bytes: int | None = None, out: Path | None = None) -> tuple[Tables, NGram]:
+def build(
+    path: Path,
+    source: ListSource,
+    options: CountOptions,
+    shorten: PruneOptions | None = None,
+    resources: Resources | None = None,
+    disk_bytes: int | None = None,
+    out: Path | None = None,
+) -> tuple[Tables, NGram]:
     """The model in stages; the folder is left for the next."""
     work = Work(path, disk_bytes)
     try:

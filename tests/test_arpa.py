@@ -136,7 +136,8 @@ def test_suffixes_that_are_missing_are_backed_off_to(arpa):
 
 def ids_file(*, unk="-2\t<unk>\n", extra=""):
     return (
-        f"\\data\\\nngram 1={5 + bool(unk) + extra.count(chr(10))}\nngram 2=3\n\\1-grams:\n{unk}0\t<s>\t-0.5\n-1.5\t</s>\n{extra}"
+        f"\\data\\\nngram 1={5 + bool(unk) + extra.count(chr(10))}\nngram "
+        f"2=3\n\\1-grams:\n{unk}0\t<s>\t-0.5\n-1.5\t</s>\n{extra}"
         "-0.3\t3\t-0.25\n-0.6\t4\t-0.125\n-0.9\t1\n\n\\2-grams:\n-0.1\t<s> 3\n-0.2\t3 4\n-0.7\t4 </s>\n\\end\\\n"
     )
 
@@ -300,4 +301,6 @@ def test_a_certain_event_is_read_back(tmp_path):
     tables = random_tables(1, 2)
     sure = dataclasses.replace(tables, cost=(tables.cost[0] * 0 - 1e-17, *tables.cost[1:]))
     write_arpa(NGram.from_tables(sure), tmp_path / "model.arpa")
-    assert (read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arrays.arc_cost[:9] == 0).all()
+    assert (
+        read_arpa(tmp_path / "model.arpa", ArpaOptions(vocab_size=tables.vocab_size)).arrays.arc_cost[:9] == 0
+    ).all()

@@ -1,4 +1,6 @@
-"""Static and dynamic trees, the baselines: against greedy addition by brute force, against the paper's loop, and as replayed."""
+"""Static and dynamic trees, the baselines: against greedy addition by brute force, against the paper's loop, and as
+replayed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ def test_static_tree_is_the_greedy_one(dump):
         return sum(next((t for t in range(3) if row[t] < 0 or row[: t + 1] not in nodes), 3) for row in true)
 
     for path, share in zip(paths, tree.share):
-        gains = {other: accepted(chosen | {other}) - accepted(chosen) for other in possible if other not in chosen and (len(other) == 1 or other[:-1] in chosen)}
+        gains = {
+            other: accepted(chosen | {other}) - accepted(chosen)
+            for other in possible
+            if other not in chosen and (len(other) == 1 or other[:-1] in chosen)
+        }
         assert gains[path] == max(gains.values()) == round(share * len(true))
         chosen.add(path)
     assert rank_paths(StaticTree.counted(blocks, 5)) == paths[:5]
@@ -78,7 +84,9 @@ def strings_of(tree) -> list[list[int]]:
 def test_static_tree_is_counted_on_the_tuning_part(dump):
     """What the held-out part says changes nothing."""
     split = Split.of_dump(dump)
-    tuning, heldout = ([block for task in dump.tasks for block in split.part(name).blocks(dump, task)] for name in ("tune", "heldout"))
+    tuning, heldout = (
+        [block for task in dump.tasks for block in split.part(name).blocks(dump, task)] for name in ("tune", "heldout")
+    )
     assert sum(block.sequences for block in tuning) == sum(block.sequences for block in heldout) == 10
     tree = StaticTree.counted(tuning, 8)
     whole = StaticTree.counted(dump.blocks(), 8)
@@ -136,7 +144,9 @@ def test_padding_is_no_candidate():
 def test_replays_count_what_their_trees_accept(dump, monkeypatch):
     """Row by row, through the tree of a single lattice."""
     monkeypatch.setattr(normalised_trees, "ROWS", 7)
-    model = build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dump.header.vocab_size, eot=0)
+    model = build(
+        [block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dump.header.vocab_size, eot=0
+    )
     rescorer = Rescorer(model, alpha=0.5)
     static = StaticTree.counted(dump.blocks(), 20)
     drafters = [
@@ -151,8 +161,11 @@ def test_replays_count_what_their_trees_accept(dump, monkeypatch):
         assert list(worth) == ["s5", "s20", "d5", "d20", "q5", "q20"]
         for row in range(block.rows):
             sausage = block.sausages([row])
-            trees = {"s": static.trees(sausage)[0], "d": dynamic_trees(sausage, 20, width=3)[0],
-                     "q": rescorer.normalise(sausage[0], block.history(row, 2), temperature=0.8).tree(20)}  # fmt: skip
+            trees = {
+                "s": static.trees(sausage)[0],
+                "d": dynamic_trees(sausage, 20, width=3)[0],
+                "q": rescorer.normalise(sausage[0], block.history(row, 2), temperature=0.8).tree(20),
+            }
             for name, tree in trees.items():
                 for n in (5, 20):
                     assert worth[f"{name}{n}"].accepted[row] == tree.head(min(n, tree.size)).accepted(truth[row])
@@ -168,5 +181,8 @@ def test_misuse(dump):
         StaticTree.counted([], 4)
     with pytest.raises(ValueError, match="expected n and width of at least 1, got 0 and 10"):
         dynamic_trees(random_sausages(1, 2, 2), 0)
-    with pytest.raises(ValueError, match=r"expected lattices of at least \d slots and \d candidates, as the tree was counted on, got 1 and 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected lattices of at least \d slots and \d candidates, as the tree was counted on, got 1 and 1",
+    ):
         StaticTree.counted(dump.blocks(), 30).trees(random_sausages(1, 1, 1))

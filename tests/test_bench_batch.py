@@ -44,7 +44,9 @@ import ctypes, threading
 c = ctypes.CDLL(None)
 asked = c.rescore_allocations
 out = ctypes.c_void_p()
-malloc, calloc, realloc, posix, aligned = (getattr(c, n) for n in ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"))
+malloc, calloc, realloc, posix, aligned = (
+    getattr(c, n) for n in ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc")
+)
 for function in (malloc, calloc, realloc, aligned): function.restype = ctypes.c_void_p
 def work():
     malloc(10); calloc(3, 5); realloc(None, 7); posix(ctypes.byref(out), 64, 100); aligned(64, 128)
@@ -63,31 +65,53 @@ done.set(); thread.join()
 print(asked() >= 5)
 """
     environment = {**os.environ, "LD_PRELOAD": str(preload)}
-    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout.split()
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert out == ["0", "20", "25", "True"]
 
 
 def test_report(world, capsys, preload, monkeypatch):
     monkeypatch.setattr(bench_batch, "compile_preload", lambda path: preload)
     report = cli.figures(capsys, *call(world, "--threads", 1, "--threads", 3))
-    assert report["bench"] == "batch" and report["settings"]["left_out"] is None and report["settings"]["lattices"] == 16
+    assert (
+        report["bench"] == "batch" and report["settings"]["left_out"] is None and report["settings"]["lattices"] == 16
+    )
     for name in CALLS:
         rows = [row for row in report["results"] if row["group"] == name]
-        assert [(row["case"]["threads"], row["case"]["batch"]) for row in rows] == [(n, b) for n in (1, 3) for b in (1, 2, 4, 8)]
+        assert [(row["case"]["threads"], row["case"]["batch"]) for row in rows] == [
+            (n, b) for n in (1, 3) for b in (1, 2, 4, 8)
+        ]
         for row in rows:
             found = row["engines"][OURS]
-            assert found["lattices_per_s"] == pytest.approx(1e6 / found["mean_us"]) and 0 < found["median_us"] <= found["p99_us"]
-    assert [row["case"]["call"] for row in report["results"] if row["group"] == OVERHEAD] == ["paths, p = 1", "tree of 1"]
+            assert (
+                found["lattices_per_s"] == pytest.approx(1e6 / found["mean_us"])
+                and 0 < found["median_us"] <= found["p99_us"]
+            )
+    assert [row["case"]["call"] for row in report["results"] if row["group"] == OVERHEAD] == [
+        "paths, p = 1",
+        "tree of 1",
+    ]
     counted = [row for row in report["results"] if row["group"] == ALLOCATIONS]
-    assert [(row["case"]["call"], row["case"]["threads"]) for row in counted] == [(name, n) for n in (1, 3) for name in CALLS]
+    assert [(row["case"]["call"], row["case"]["threads"]) for row in counted] == [
+        (name, n) for n in (1, 3) for name in CALLS
+    ]
     assert all(0 <= one["min"] <= one["max"] for row in counted for one in row["engines"].values())
 
 
 def test_table_without_a_compiler(world, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(counter.shutil, "which", lambda name: None)
     result = cli.call(capsys, *call(world, "--threads", 1, "--markdown", tmp_path / "b.md"))
-    assert result.status == 0 and "left out: allocations: no g++ on the path; install g++" in result.out and ALLOCATIONS not in result.out
-    assert "| batch | 1 thread | lattices/s |" in (tmp_path / "b.md").read_text() and NATIVE not in result.out and "native call" in result.out
+    assert (
+        result.status == 0
+        and "left out: allocations: no g++ on the path; install g++" in result.out
+        and ALLOCATIONS not in result.out
+    )
+    assert (
+        "| batch | 1 thread | lattices/s |" in (tmp_path / "b.md").read_text()
+        and NATIVE not in result.out
+        and "native call" in result.out
+    )
 
 
 def test_a_library_that_does_not_link(monkeypatch, tmp_path):
@@ -104,7 +128,9 @@ def test_a_batch_that_answers_otherwise(world, capsys, monkeypatch):
         return tuple(array + (size == 4) for array in right(call, rescorer, batch, histories, size))
 
     monkeypatch.setattr(bench_batch, "answers", wrong)
-    assert "paths, p = 16: batches of 4 on 1 threads have other answers than single lattices" in cli.refusal(capsys, *call(world, "--threads", 1))
+    assert "paths, p = 16: batches of 4 on 1 threads have other answers than single lattices" in cli.refusal(
+        capsys, *call(world, "--threads", 1)
+    )
 
 
 def test_whole_batches():

@@ -27,7 +27,8 @@ for name in ("--memory", "--disk", "--threads", "--work"):
 (Path(value["--work"]) / "counts").write_bytes(bytes(10**6))
 status = main(words)
 path = Path(words[words.index("--json") + 1])
-path.write_text(json.dumps({**json.loads(path.read_text()), "stages": [{"stage": "count", "seconds": 1.5}, {"stage": "estimate", "seconds": 0.5}]}))
+stages = [{"stage": "count", "seconds": 1.5}, {"stage": "estimate", "seconds": 0.5}]
+path.write_text(json.dumps({**json.loads(path.read_text()), "stages": stages}))
 sys.exit(status)
 """
 
@@ -57,7 +58,21 @@ def run(monkeypatch, *words) -> None:
 
 
 def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys):
-    run(monkeypatch, "sampled", corpus, "--tokens", "300,610", "--order", 2, "--rescore", command, "--folder", tmp_path, "--json", tmp_path / "out.json")
+    run(
+        monkeypatch,
+        "sampled",
+        corpus,
+        "--tokens",
+        "300,610",
+        "--order",
+        2,
+        "--rescore",
+        command,
+        "--folder",
+        tmp_path,
+        "--json",
+        tmp_path / "out.json",
+    )
     runs = json.loads((tmp_path / "out.json").read_text())["runs"]
     whole = np.concatenate([np.load(path) for path in sorted(corpus.glob("*.npy"))])
     for figures, tokens in zip(runs, (300, 610), strict=True):
@@ -74,22 +89,53 @@ def test_figures_of_growing_parts(monkeypatch, tmp_path, corpus, command, capsys
 
 def test_figures_of_token_files(monkeypatch, tmp_path, corpus, command, capsys):
     shards = sorted(corpus.glob("*.npy"))
-    run(monkeypatch, "real", *shards, "--vocab-size", 20, "--eot", 0, "--max-ngrams", 60, "--min-count", "1,1,2", "--rescore", command, "--json", tmp_path / "out.json")
+    run(
+        monkeypatch,
+        "real",
+        *shards,
+        "--vocab-size",
+        20,
+        "--eot",
+        0,
+        "--max-ngrams",
+        60,
+        "--min-count",
+        "1,1,2",
+        "--rescore",
+        command,
+        "--json",
+        tmp_path / "out.json",
+    )
     figures = json.loads((tmp_path / "out.json").read_text())["runs"][0]
     assert figures["tokens"] == 800 and sum(figures["ngrams"]) <= 60 and figures["model_bytes"] > 0
 
 
-@pytest.mark.parametrize("words, message", [
-    (["sampled", "nowhere", "--tokens", "5"], "nowhere: expected a folder of sample_corpus.py"),
-    (["sampled", "corpus", "--tokens", "801"], "corpus: expected at least 801 tokens, got 800; make more"),
-    (["sampled", "corpus", "--tokens", "5", "--rescore", "false"], "false lm build .*: exit status 1"),
-    (["sampled", "corpus", "--tokens", "5", "--rescore", "{python} -c 'import sys; open(sys.argv[-1], \"w\").write(\"{{}}\")'"],
-     r"expected a list `stages` in the JSON, got \[\]"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["sampled", "nowhere", "--tokens", "5"], "nowhere: expected a folder of sample_corpus.py"),
+        (["sampled", "corpus", "--tokens", "801"], "corpus: expected at least 801 tokens, got 800; make more"),
+        (["sampled", "corpus", "--tokens", "5", "--rescore", "false"], "false lm build .*: exit status 1"),
+        (
+            [
+                "sampled",
+                "corpus",
+                "--tokens",
+                "5",
+                "--rescore",
+                '{python} -c \'import sys; open(sys.argv[-1], "w").write("{{}}")\'',
+            ],
+            r"expected a list `stages` in the JSON, got \[\]",
+        ),
+    ],
+)
 def test_refused(monkeypatch, tmp_path, corpus, words, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=message):
-        run(monkeypatch, *(word.format(python=shlex.quote(sys.executable)) if "python" in word else word for word in words))
+        run(
+            monkeypatch,
+            *(word.format(python=shlex.quote(sys.executable)) if "python" in word else word for word in words),
+        )
 
 
 def test_a_model_that_is_no_distribution_is_refused(tmp_path):
@@ -107,7 +153,7 @@ def test_memory_of_all_processes_and_disk(tmp_path):
 import subprocess, sys, time
 own = bytearray(60 * 2**20)
 if len(sys.argv) == 1:
-    with open({str(tmp_path / 'file')!r}, "wb") as file:
+    with open({str(tmp_path / "file")!r}, "wb") as file:
         file.write(bytes(2**20))
     sys.exit(subprocess.call([sys.executable, sys.argv[0], "child"]) + 4)
 time.sleep(0.3)

@@ -18,7 +18,22 @@ def run(monkeypatch, *words):
 def test_engines_agree(tmp_path, monkeypatch, engine):
     pytest.importorskip(engine)
     np.save(tmp_path / "a.npy", np.array([1, 2, 3, 0, 1, 2, 3, 0], np.uint16))
-    run(monkeypatch, tmp_path / "a.npy", "--vocab-size", 4, "--eot", 0, "--engines", engine, "--memory", "512M", "--work", tmp_path, "--json", tmp_path / "r.json")
+    run(
+        monkeypatch,
+        tmp_path / "a.npy",
+        "--vocab-size",
+        4,
+        "--eot",
+        0,
+        "--engines",
+        engine,
+        "--memory",
+        "512M",
+        "--work",
+        tmp_path,
+        "--json",
+        tmp_path / "r.json",
+    )
     report = json.loads((tmp_path / "r.json").read_text())
     (row,) = report["engines"]
     assert (report["windows"], row["distinct"], row["total"]) == (8, 4, 8)
@@ -39,7 +54,14 @@ def test_engines_that_lose_windows_are_not_timed(tmp_path, monkeypatch):
 
 
 def test_misuse(monkeypatch, capsys):
-    for words, message in (([], "expected TOKENS.npy.., --vocab-size and --eot"), (["a", "--vocab-size", 4, "--eot", 0, "--engines", "x"], "expected some of rescore, duckdb, polars, spark, got x"), (["--memory", "4"], "expected a size such as 512M or 4G")):
+    for words, message in (
+        ([], "expected TOKENS.npy.., --vocab-size and --eot"),
+        (
+            ["a", "--vocab-size", 4, "--eot", 0, "--engines", "x"],
+            "expected some of rescore, duckdb, polars, spark, got x",
+        ),
+        (["--memory", "4"], "expected a size such as 512M or 4G"),
+    ):
         with pytest.raises(SystemExit):
             run(monkeypatch, *words)
         assert message in capsys.readouterr().err

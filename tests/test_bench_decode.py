@@ -11,15 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from tiny_blockwise import END, V, text, trained, write_prompts, write_settings  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
-from rescore.decode.bench import decoding as bench  # noqa: E402
-from rescore.decode.cli.actions import drafting  # noqa: E402
-from rescore.decode.cost import model_shape  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from rescore.decode.bench import decoding as bench
+from rescore.decode.cli.actions import drafting
+from rescore.decode.cost import model_shape
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 
@@ -37,15 +37,54 @@ def world(tmp_path_factory):
 
 
 def words(world, *more) -> list:
-    return ["bench", "decode", "--model", world / "model.safetensors", "--prompts", world / "prompts.jsonl", "--max-tokens", 8, "--repeats", 2, "--threads", 1, *more]
+    return [
+        "bench",
+        "decode",
+        "--model",
+        world / "model.safetensors",
+        "--prompts",
+        world / "prompts.jsonl",
+        "--max-tokens",
+        8,
+        "--repeats",
+        2,
+        "--threads",
+        1,
+        *more,
+    ]
 
 
 def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
-    models = ["--lm", world / "lm.ngram", "--neural", world / "model.safetensors", "--draft-model", world / "model.safetensors", "--paths", 3]
+    models = [
+        "--lm",
+        world / "lm.ngram",
+        "--neural",
+        world / "model.safetensors",
+        "--draft-model",
+        world / "model.safetensors",
+        "--paths",
+        3,
+    ]
     report = cli.figures(capsys, *words(world, *models, "--batch", 1, "--batch", 4, "--limit", 2))
     assert {"cpu", "cores", "torch", "device"} <= report["machine"].keys() and report["settings"]["prompts"] == 4
-    names = ["plain", "base", "rescored", "parallel 3, rows", "parallel 3, tree", "tree 16", "tree 32", "tree 64", "tree auto",
-             "open 16", "open 32", "open 64", "open auto", "neural", "draft model, 4", "ngram 16"]  # fmt: skip
+    names = [
+        "plain",
+        "base",
+        "rescored",
+        "parallel 3, rows",
+        "parallel 3, tree",
+        "tree 16",
+        "tree 32",
+        "tree 64",
+        "tree auto",
+        "open 16",
+        "open 32",
+        "open 64",
+        "open auto",
+        "neural",
+        "draft model, 4",
+        "ngram 16",
+    ]
     for batch in (1, 4):
         (by_name,) = [row["engines"] for row in report["results"] if row["case"]["batch"] == batch]
         assert list(by_name) == names
@@ -69,7 +108,9 @@ def test_settings_add_calibrated_trees(world, capsys):
     (engines,) = [row["engines"] for row in report["results"]]
     assert list(engines)[-8:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64, "auto")]
     assert not any(one["different_texts"] for one in engines.values())
-    assert "--settings: not used with --replay" in cli.refusal(capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2)
+    assert "--settings: not used with --replay" in cli.refusal(
+        capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2
+    )
 
 
 def test_rounds_are_counted_and_come_in_turns(world):
@@ -79,8 +120,13 @@ def test_rounds_are_counted_and_come_in_turns(world):
     rounds = []
     prompts = [text(5, seed=i).astype(np.int64) for i in range(3)]
     ((plain, same),) = bench.bench(
-        BlockwiseTarget(trained()), prompts, [bench.Contender(name="again", drafter=None, layout=bench.TreeLayout())],
-        Options(max_tokens=4), batches=[2], repeats=3, advance=lambda: rounds.append(1),
+        BlockwiseTarget(trained()),
+        prompts,
+        [bench.Contender(name="again", drafter=None, layout=bench.TreeLayout())],
+        Options(max_tokens=4),
+        batches=[2],
+        repeats=3,
+        advance=lambda: rounds.append(1),
     )
     assert len(rounds) == 6 and len(plain.seconds) == len(same.seconds) == 3
     assert (plain.tokens, plain.passes, plain.steps) == (12, 12, 9) == (same.tokens, same.passes, same.steps)
@@ -100,32 +146,88 @@ def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
 
 
 def test_texts_of_drawn_drafts_may_differ(world, capsys):
-    result = cli.call(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"))
-    found = {name: one["different_texts"] for row in json.loads(result.out)["results"] for name, one in row["engines"].items()}
+    result = cli.call(
+        capsys,
+        *words(
+            world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"
+        ),
+    )
+    found = {
+        name: one["different_texts"]
+        for row in json.loads(result.out)["results"]
+        for name, one in row["engines"].items()
+    }
     assert result.status == 0 and found["draft model, 4"] is None
     assert all(different == 0 for name, different in found.items() if not name.startswith("draft model"))
 
 
 def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
-    made = ["dump", "make", "--model", world / "model.safetensors", "--prompts", world / "prompts.jsonl", "--kind", "greedy", "--max-tokens", 4, "-o", tmp_path / "dump"]
+    made = [
+        "dump",
+        "make",
+        "--model",
+        world / "model.safetensors",
+        "--prompts",
+        world / "prompts.jsonl",
+        "--kind",
+        "greedy",
+        "--max-tokens",
+        4,
+        "-o",
+        tmp_path / "dump",
+    ]
     assert cli.call(capsys, *made).status == 0
-    call = ["bench", "decode", "--model", world, "--prompts", tmp_path / "dump", "--limit", 1, "--max-tokens", 5, "--repeats", 1, "--batch", 2, "--threads", 1]
+    call = [
+        "bench",
+        "decode",
+        "--model",
+        world,
+        "--prompts",
+        tmp_path / "dump",
+        "--limit",
+        1,
+        "--max-tokens",
+        5,
+        "--repeats",
+        1,
+        "--batch",
+        2,
+        "--threads",
+        1,
+    ]
     out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
     assert "**batch 2**" in (tmp_path / "b.md").read_text()
     assert "batch 2" in out and out.count("\nplain ") == 1 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
-    assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(capsys, *words(world), "--prompts", world / "dump")
+    assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
+        capsys, *words(world), "--prompts", world / "dump"
+    )
 
 
 def test_replay_times_random_weights(world, capsys):
     pytest.importorskip("transformers")
     options = ["--shape", "tiny", "--length", 9, "--repeats", 1, "--batch", 2, "--paths", 4, "--threads", 1]
     report = cli.figures(capsys, "bench", "decode", "--replay", world / "dump", "--lm", world / "dump.ngram", *options)
-    assert report["settings"]["acceptance"].startswith("replayed") and report["bench"] == "decode" and report["settings"]["shape"] == "tiny"
+    assert (
+        report["settings"]["acceptance"].startswith("replayed")
+        and report["bench"] == "decode"
+        and report["settings"]["shape"] == "tiny"
+    )
     run = cli.figures(capsys, "run", world / "dump", "--lm", world / "dump.ngram", "--paths", 4, "--threads", 1)
     (overall,) = run["overall"]
-    replayed = {"plain": 1.0, **{name: overall["block_efficiency"][key] for name, key in (
-        ("base", "base"), ("rescored", "rescored"), ("parallel 4, rows", "parallel_rescored"), ("tree 16", "tree_16"), ("ngram 64", "lm_alone_64"))}}  # fmt: skip
+    replayed = {
+        "plain": 1.0,
+        **{
+            name: overall["block_efficiency"][key]
+            for name, key in (
+                ("base", "base"),
+                ("rescored", "rescored"),
+                ("parallel 4, rows", "parallel_rescored"),
+                ("tree 16", "tree_16"),
+                ("ngram 64", "lm_alone_64"),
+            )
+        },
+    }
     (rows,) = [row["engines"] for row in report["results"]]
     for name, value in replayed.items():
         assert rows[name]["tokens_per_pass"] == pytest.approx(value)
@@ -144,7 +246,10 @@ def test_merged_paths_are_counted_as_a_tree(world):
     dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "dump.ngram"))
     sausages, histories = lattices(dump, rescorer, 64)
     drafts = rescorer.paths(sausages, histories, 3)
-    sizes = [len({tuple(row[:d]) for row in rows[:count].tolist() for d in range(1, 1 + sum(w >= 0 for w in row))}) for rows, count in zip(drafts.tokens, drafts.count)]
+    sizes = [
+        len({tuple(row[:d]) for row in rows[:count].tolist() for d in range(1, 1 + sum(w >= 0 for w in row))})
+        for rows, count in zip(drafts.tokens, drafts.count)
+    ]
     assert merged_size(dump, rescorer, 3) == round(float(np.mean(sizes)))
 
 

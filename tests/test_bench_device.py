@@ -7,13 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from device_rescorer import DEVICE, device_rescorer  # noqa: E402
+from device_rescorer import DEVICE, device_rescorer
 
-import bench_device  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
-from rescore.lattice.trees import Trees  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+import bench_device
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
+from rescore.lm.ngram import NGram
 
 
 class Replayed:
@@ -25,17 +25,27 @@ class Replayed:
 
 @pytest.fixture
 def small(worked, monkeypatch):
-    monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", lambda rescorer, device: device_rescorer(rescorer))
+    monkeypatch.setattr(
+        "rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer",
+        lambda rescorer, device: device_rescorer(rescorer),
+    )
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
     monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)
     model, sausage = worked
-    return Rescorer(model, alpha=0.3), Sausage.batch([sausage]), np.array([[5]], np.int32), argparse.Namespace(batch=[1, 2], capacity=[1, 8], repeats=1)
+    return (
+        Rescorer(model, alpha=0.3),
+        Sausage.batch([sausage]),
+        np.array([[5]], np.int32),
+        argparse.Namespace(batch=[1, 2], capacity=[1, 8], repeats=1),
+    )
 
 
 def test_every_call_is_timed_and_checked(small):
     rows = list(bench_device.measure(*small, DEVICE))
     assert [(row["batch"], row["what"]) for row in rows] == [
-        (size, what) for size in (1, 2) for what in ("tree 16", "tree 64", "paths 16, 1", "sample, 1", "paths 16, 8", "sample, 8")
+        (size, what)
+        for size in (1, 2)
+        for what in ("tree 16", "tree 64", "paths 16, 1", "sample, 1", "paths 16, 8", "sample, 8")
     ]
     assert [row["exact"] for row in rows[:6]] == [1, 1, 0, 1, 1, 1]
     assert all(row["graph_us"] == 2 and row["cpu_us"] > 0 for row in rows)

@@ -1,4 +1,6 @@
-"""`rescore bench lm`: one model in the forms of several engines, opened in processes of their own, scores that must agree."""
+"""`rescore bench lm`: one model in the forms of several engines, opened in processes of their own, scores that must
+agree.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +46,48 @@ def test_report(world, capsys, monkeypatch):
     (row,) = report["results"]
     model = NGram.open(world / "lm.ngram")
     assert row["case"] == {"ngrams": sum(model.info()["ngrams"]), "tokens": 2500} and report["bench"] == "lm"
-    assert list(row["engines"]) == [OURS, KENLM_ARPA, CONST, VECTOR] and "no build_binary" in report["settings"]["left_out"]
+    assert (
+        list(row["engines"]) == [OURS, KENLM_ARPA, CONST, VECTOR]
+        and "no build_binary" in report["settings"]["left_out"]
+    )
     for name, own in row["engines"].items():
         assert own["open_ms"] > 0 and own["file_mib"] > 0 and own["opened_mib"] >= 0
         assert ("walk_us" in own) == (name in (OURS, KENLM_ARPA)) and "costs" not in own
         if "walk_us" in own:
-            assert 0 < own["walk_us"] <= own["walk_p99_us"] and 0 < own["random_us"] <= own["random_p99_us"] and own["read_mib"] >= own["opened_mib"]
+            assert (
+                0 < own["walk_us"] <= own["walk_p99_us"]
+                and 0 < own["random_us"] <= own["random_p99_us"]
+                and own["read_mib"] >= own["opened_mib"]
+            )
     ours = row["engines"][OURS]
-    assert ours["bytes_per_ngram"] == pytest.approx((world / "lm.ngram").stat().st_size / row["case"]["ngrams"]) and ours["start_us"] > 0
-    assert row["engines"][KENLM_ARPA]["times_ours"] == pytest.approx(row["engines"][KENLM_ARPA]["walk_us"] / ours["walk_us"])
+    assert (
+        ours["bytes_per_ngram"] == pytest.approx((world / "lm.ngram").stat().st_size / row["case"]["ngrams"])
+        and ours["start_us"] > 0
+    )
+    assert row["engines"][KENLM_ARPA]["times_ours"] == pytest.approx(
+        row["engines"][KENLM_ARPA]["walk_us"] / ours["walk_us"]
+    )
 
 
 def test_an_arpa_file_without_peers(world, capsys, tmp_path):
     assert cli.call(capsys, "lm", "convert", world / "lm.ngram", tmp_path / "lm.arpa").status == 0
-    result = cli.call(capsys, *call(world), "--lm", tmp_path / "lm.arpa", "--without", "kenlm", "--without", "openfst", "--markdown", tmp_path / "lm.md")
-    assert result.status == 0 and "left out: KenLM: as asked; OpenFst: as asked" in result.out and "3,500 tokens" in result.out
+    result = cli.call(
+        capsys,
+        *call(world),
+        "--lm",
+        tmp_path / "lm.arpa",
+        "--without",
+        "kenlm",
+        "--without",
+        "openfst",
+        "--markdown",
+        tmp_path / "lm.md",
+    )
+    assert (
+        result.status == 0
+        and "left out: KenLM: as asked; OpenFst: as asked" in result.out
+        and "3,500 tokens" in result.out
+    )
     assert "| engine | file MiB | B/n-gram |" in (tmp_path / "lm.md").read_text()
 
 
@@ -70,7 +99,10 @@ def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(bench_lm.shutil, "which", lambda name: str(program))
     found = list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, {"openfst"}, []))
-    assert [(peer.name, peer.file.name) for peer in found[2:]] == [(KENLM_PROBING, "model.probing"), (KENLM_TRIE, "model.trie")]
+    assert [(peer.name, peer.file.name) for peer in found[2:]] == [
+        (KENLM_PROBING, "model.probing"),
+        (KENLM_TRIE, "model.trie"),
+    ]
     program.write_text("#!/bin/sh\necho no room >&2; exit 1\n")
     with pytest.raises(RuntimeError, match="probing failed:\nno room"):
         list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, set(), []))

@@ -49,14 +49,22 @@ def world(tmp_path_factory):
 
 def lattices(world, **changes):
     dump, model = Dump.open(world / "dump"), NGram.open(world / "lm.ngram")
-    return dump, model, lattices_of(dump, model, **{"count": 6, "slots": 2 * dumps.H - 3, "width": dumps.K + 2, "seed": 1, **changes})
+    return (
+        dump,
+        model,
+        lattices_of(dump, model, **{"count": 6, "slots": 2 * dumps.H - 3, "width": dumps.K + 2, "seed": 1, **changes}),
+    )
 
 
 def test_joined_rows_follow_each_other(world):
     """Slots of a row, then those of the row T behind it, whatever else is drawn."""
     dump, model, found = lattices(world)
     own = dumps.H - 1
-    assert (found.joined(own), found.joined(own + 1)) == (1, 2) and found.sausage.ids.shape == (6, 2 * own - 1, dumps.K + 2)
+    assert (found.joined(own), found.joined(own + 1)) == (1, 2) and found.sausage.ids.shape == (
+        6,
+        2 * own - 1,
+        dumps.K + 2,
+    )
     rows = {}
     for block in dump.blocks():
         ids = block.sausages().ids
@@ -77,12 +85,22 @@ def test_parts_of_rows_are_the_dump_s_own(world):
 
 
 def test_drawn_candidates(world):
-    """Distinct tokens behind the own ones, dearer and dearer, the same for the same seed, more often those that the model expects."""
+    """Distinct tokens behind the own ones, dearer and dearer, the same for the same seed, more often those that the
+    model expects.
+    """
     _, model, found = lattices(world)
     sausage = found.sausage
-    assert found.drawn == 2 and [found.drawn_of(dumps.K + more) for more in (-1, 0, 1, 2)] == [0, 0, 1, 2] and (np.diff(sausage.cost, axis=2) >= 0).all()
+    assert (
+        found.drawn == 2
+        and [found.drawn_of(dumps.K + more) for more in (-1, 0, 1, 2)] == [0, 0, 1, 2]
+        and (np.diff(sausage.cost, axis=2) >= 0).all()
+    )
     assert all(len(set(slot)) == dumps.K + 2 for slot in sausage.ids.reshape(-1, dumps.K + 2).tolist())
-    assert lattices(world)[2].sausage.ids.tolist() == sausage.ids.tolist() != lattices(world, seed=2)[2].sausage.ids.tolist()
+    assert (
+        lattices(world)[2].sausage.ids.tolist()
+        == sausage.ids.tolist()
+        != lattices(world, seed=2)[2].sausage.ids.tolist()
+    )
     narrow = found.cut(4, 1)[np.zeros(500, np.int64)]
     many = widened(narrow, np.repeat(found.histories[:1], 500, axis=0), model, 1, 3)
     history = found.histories[0]
@@ -95,7 +113,9 @@ def test_drawn_candidates(world):
 
 
 def test_lattices_around_a_text():
-    """The token that follows is a candidate, most often the first; the others are of the text, none twice, and costs are those of ranks."""
+    """The token that follows is a candidate, most often the first; the others are of the text, none twice, and costs
+    are those of ranks.
+    """
     draw = np.random.default_rng(4)
     tokens = draw.choice(40, 3000, p=np.arange(1, 41) / 820).astype(np.int32)
     model = build([tokens[:200]], order=3, vocab_size=40, eot=0)
@@ -104,7 +124,11 @@ def test_lattices_around_a_text():
     ranks = []
     for ids, history in zip(found.sausage.ids, found.histories.tolist()):
         assert all(len(set(slot)) == 5 for slot in ids.tolist())
-        strings = {string: [slot.index(token) for slot, token in zip(ids.tolist(), string)] for string in itertools.product(*ids.tolist()) if (*history, *string) in windows}
+        strings = {
+            string: [slot.index(token) for slot, token in zip(ids.tolist(), string)]
+            for string in itertools.product(*ids.tolist())
+            if (*history, *string) in windows
+        }
         assert strings
         if len(strings) == 1:
             ranks += next(iter(strings.values()))
@@ -118,7 +142,13 @@ def test_lattices_around_a_text():
 
 
 def test_refused_sizes(world):
-    with pytest.raises(ValueError, match=f"expected a sequence of more than {99 * (dumps.H - 1)} tokens for lattices of {100 * (dumps.H - 1)} slots, got none"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"expected a sequence of more than {99 * (dumps.H - 1)} tokens for lattices of {100 * (dumps.H - 1)} "
+            "slots, got none"
+        ),
+    ):
         lattices(world, slots=100 * (dumps.H - 1))
     with pytest.raises(ValueError, match=f"more candidates of {dumps.V} tokens, got {dumps.V}"):
         lattices(world, width=dumps.V + dumps.K)
@@ -126,7 +156,9 @@ def test_refused_sizes(world):
 
 def test_figures_by_hand():
     found = compared({OURS: np.array([1.0, 2.0, 3.0]), ANCHOR: np.array([10.0, 30.0, 20.0])})
-    assert found[ANCHOR] == pytest.approx({"median_us": 20, "p99_us": 29.8, "mean_us": 20, "times_ours": 10, "times_ours_p99": 29.8 / 2.98})
+    assert found[ANCHOR] == pytest.approx(
+        {"median_us": 20, "p99_us": 29.8, "mean_us": 20, "times_ours": 10, "times_ours_p99": 29.8 / 2.98}
+    )
     assert found[OURS] == figures(np.array([1.0, 2.0, 3.0]))
 
 
@@ -144,7 +176,19 @@ def test_engines_that_disagree():
 
 
 def call(world, *more):
-    return ["bench", "search", "--dump", world / "dump", "--lm", world / "lm.ngram", "--lattices", 3, "--rounds", 1, *more]
+    return [
+        "bench",
+        "search",
+        "--dump",
+        world / "dump",
+        "--lm",
+        world / "lm.ngram",
+        "--lattices",
+        3,
+        "--rounds",
+        1,
+        *more,
+    ]
 
 
 @pytest.fixture
@@ -160,52 +204,90 @@ def no_compiler(monkeypatch):
 
 
 def groups(report):
-    return {(row["group"], row["run"]): [other for other in report["results"] if (other["group"], other["run"]) == (row["group"], row["run"])] for row in report["results"]}
+    return {
+        (row["group"], row["run"]): [
+            other for other in report["results"] if (other["group"], other["run"]) == (row["group"], row["run"])
+        ]
+        for row in report["results"]
+    }
 
 
 def test_report(world, capsys, compiled, tmp_path):
     report = cli.figures(capsys, *call(world, "--markdown", tmp_path / "s.md"))
     found = groups(report)
     assert report["bench"] == "search" and list(found) == [(name, 1) for name in (HEADLINE, TREES, SAMPLES, TABLES)]
-    cells = {(row["case"]["slots"], row["case"]["candidates"], row["case"]["paths"]): row["engines"] for row in found[TABLES, 1]}
+    cells = {
+        (row["case"]["slots"], row["case"]["candidates"], row["case"]["paths"]): row["engines"]
+        for row in found[TABLES, 1]
+    }
     assert cells.keys() == set(CELLS) and len(cells) == 16
-    assert all(tuple(engines) == OF_TABLES for engines in cells.values()) and set(found[HEADLINE, 1][0]["engines"]) == set(ALL)
+    assert all(tuple(engines) == OF_TABLES for engines in cells.values()) and set(
+        found[HEADLINE, 1][0]["engines"]
+    ) == set(ALL)
     assert [row["case"]["nodes"] for row in found[TREES, 1]] == [16, 64, 128]
     for row in report["results"]:
-        assert row["case"]["lattices"] == 3 and row["case"]["candidates_drawn"] == max(0, row["case"]["candidates"] - dumps.K)
+        assert row["case"]["lattices"] == 3 and row["case"]["candidates_drawn"] == max(
+            0, row["case"]["candidates"] - dumps.K
+        )
         for name, one in row["engines"].items():
             assert 0 < one["median_us"] <= one["p99_us"] and ("times_ours" in one) == (name in bench_search.PEERS)
-    assert {"cpu", "load", "pynini", "core", "g++"} <= report["machine"].keys() and report["machine"]["core"] == ("native" if _core.native else "portable")
+    assert {"cpu", "load", "pynini", "core", "g++"} <= report["machine"].keys() and report["machine"]["core"] == (
+        "native" if _core.native else "portable"
+    )
     assert report["settings"]["left_out"] is None and len(report["checked"]) == 1
     text = (tmp_path / "s.md").read_text()
-    assert text.startswith("## rescore bench search\n\n- ") and "\n| engine | median | p99 | x | x p99 |\n|---|---:|---:|---:|---:|\n| ours | " in text and "\n| 16 x 16 | " in text
+    assert (
+        text.startswith("## rescore bench search\n\n- ")
+        and "\n| engine | median | p99 | x | x p99 |\n|---|---:|---:|---:|---:|\n| ours | " in text
+        and "\n| 16 x 16 | " in text
+    )
 
 
 def test_runs_and_sweeps(world, capsys, compiled):
     """Every repetition has its own rows, and their ratios stand side by side."""
     result = cli.call(capsys, *call(world, "--headline", "--repeat", 2, "--without", "pywrapfst"))
-    assert result.status == 0 and f"{HEADLINE}: x of 2 runs" in result.out and "left out: pywrapfst: as asked" in result.out and "table 12" not in result.out
-    report = cli.figures(capsys, *call(world, "--headline", "--sweep", "--without", "pywrapfst", "--without", "openfst"))
+    assert (
+        result.status == 0
+        and f"{HEADLINE}: x of 2 runs" in result.out
+        and "left out: pywrapfst: as asked" in result.out
+        and "table 12" not in result.out
+    )
+    report = cli.figures(
+        capsys, *call(world, "--headline", "--sweep", "--without", "pywrapfst", "--without", "openfst")
+    )
     found = groups(report)
     assert [name for name, _ in found] == [HEADLINE, TREES, SAMPLES, *SWEEPS]
     for name, key in zip(SWEEPS, ("paths", "slots", "candidates", "nodes")):
         sizes = [row["case"][key] for row in found[name, 1]]
-        assert sizes == sorted(set(sizes)) and len(sizes) >= 4 and all(set(row["engines"]) <= set(EXACT) for row in found[name, 1])
+        assert (
+            sizes == sorted(set(sizes))
+            and len(sizes) >= 4
+            and all(set(row["engines"]) <= set(EXACT) for row in found[name, 1])
+        )
 
 
 def test_tables_say_what_was_made_up_and_left_out(world, capsys, no_compiler, tmp_path):
     result = cli.call(capsys, *call(world, "--json", tmp_path / "s.json"))
     assert result.status == 0, result.err
     assert "left out: C++ OpenFst: no g++ on the path; install g++" in result.out and "C++ phi" not in result.out
-    assert "rows of the dump, joined" in result.out and f"the last {16 - dumps.K} of 16 are drawn from the model" in result.out
+    assert (
+        "rows of the dump, joined" in result.out
+        and f"the last {16 - dumps.K} of 16 are drawn from the model" in result.out
+    )
     assert "p = 16" in result.out and "16 x 16" in result.out
-    assert all(row["engines"].keys().isdisjoint(PROGRAM) for row in json.loads((tmp_path / "s.json").read_text())["results"])
+    assert all(
+        row["engines"].keys().isdisjoint(PROGRAM) for row in json.loads((tmp_path / "s.json").read_text())["results"]
+    )
 
 
 def test_without_pynini(world, capsys, monkeypatch, no_compiler):
     monkeypatch.setattr(actions, "find_spec", lambda name: None)
     result = cli.call(capsys, *call(world, "--headline"))
-    assert result.status == 0 and "pywrapfst: not installed (pip install pynini)" in result.out and "ours, epsilon" in result.out
+    assert (
+        result.status == 0
+        and "pywrapfst: not installed (pip install pynini)" in result.out
+        and "ours, epsilon" in result.out
+    )
 
 
 def test_a_wrong_answer_is_not_timed(world, capsys, monkeypatch, no_compiler):
@@ -217,7 +299,9 @@ def test_every_lattice(world, capsys, compiled, monkeypatch):
     """All of the dump's, told how many; a wrong cost is named by task and p."""
     words = call(world, "--headline", "--every-lattice", "--without", "pywrapfst")
     rows = sum(block.rows for block in Dump.open(world / "dump").blocks())
-    assert f"on all {rows:,} lattices of {world / 'dump'}, p = 1, 2, 4, 8, 16" in cli.figures(capsys, *words)["checked"][0]
+    assert (
+        f"on all {rows:,} lattices of {world / 'dump'}, p = 1, 2, 4, 8, 16" in cli.figures(capsys, *words)["checked"][0]
+    )
     right = bench_equality.run_search
 
     def wrong(*args, paths, **options):
@@ -228,25 +312,48 @@ def test_every_lattice(world, capsys, compiled, monkeypatch):
         return answers
 
     monkeypatch.setattr(bench_equality, "run_search", wrong)
-    assert f"{world / 'dump'}: task first, p = 4, lattices counted from position 0: {ANCHOR} and ours disagree on lattice 2: string 0" in cli.refusal(capsys, *words)
+    assert (
+        f"{world / 'dump'}: task first, p = 4, lattices counted from position 0: "
+        f"{ANCHOR} and ours disagree on lattice 2: string 0" in cli.refusal(capsys, *words)
+    )
 
 
 def test_a_text_instead_of_a_dump(world, capsys, no_compiler, tmp_path):
     np.save(tmp_path / "t.npy", np.random.default_rng(5).integers(1, dumps.V, 500).astype(np.uint16))
-    words = ["bench", "search", "--text", tmp_path / "t.npy", "--lm", world / "lm.ngram", "--lattices", 2, "--rounds", 1, "--headline", "--without", "pywrapfst"]
+    words = [
+        "bench",
+        "search",
+        "--text",
+        tmp_path / "t.npy",
+        "--lm",
+        world / "lm.ngram",
+        "--lattices",
+        2,
+        "--rounds",
+        1,
+        "--headline",
+        "--without",
+        "pywrapfst",
+    ]
     result = cli.call(capsys, *words)
     assert result.status == 0 and f"{HEADLINE}: 2 lattices; made around places of the text" in result.out
-    assert "--every-lattice: is for the lattices of a dump; give --dump" in cli.refusal(capsys, *words, "--every-lattice", status=2)
+    assert "--every-lattice: is for the lattices of a dump; give --dump" in cli.refusal(
+        capsys, *words, "--every-lattice", status=2
+    )
 
 
 def test_every_lattice_needs_the_peer(world, capsys):
-    assert "--every-lattice: expected C++ OpenFst to compare with, got none" in cli.refusal(capsys, *call(world, "--every-lattice", "--without", "openfst"))
+    assert "--every-lattice: expected C++ OpenFst to compare with, got none" in cli.refusal(
+        capsys, *call(world, "--every-lattice", "--without", "openfst")
+    )
 
 
 def test_peer_settings(world, capsys, compiled):
     report = cli.figures(capsys, *call(world, "--headline", "--peer-settings", "--without", "pywrapfst"))
     rows = groups(report)[actions.SETTINGS, 1]
-    assert [row["case"]["setting"] for row in rows] == list(search.SETTINGS) and rows[0]["engines"][ANCHOR]["times_as_timed"] == 1
+    assert [row["case"]["setting"] for row in rows] == list(search.SETTINGS) and rows[0]["engines"][ANCHOR][
+        "times_as_timed"
+    ] == 1
 
 
 def test_model_of_another_vocabulary(world, capsys, tmp_path):

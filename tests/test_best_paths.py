@@ -48,18 +48,25 @@ def search(lms, batch, alphas, histories, paths, **options):
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
     alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
-    tokens, path_cost, count = _core.best_paths(automata, padded_histories(histories), ids, cost, alpha, paths=paths, **options)
+    tokens, path_cost, count = _core.best_paths(
+        automata, padded_histories(histories), ids, cost, alpha, paths=paths, **options
+    )
     for b, n in enumerate(count):
         assert (tokens[b, n:] == -1).all() and np.isposinf(path_cost[b, n:]).all()
         assert (tokens[b, :n, len(batch[b]) :] == -1).all()
-    return [[(path_cost[b, i], tuple(tokens[b, i, : len(batch[b])].tolist())) for i in range(count[b])] for b in range(len(batch))]
+    return [
+        [(path_cost[b, i], tuple(tokens[b, i, : len(batch[b])].tolist())) for i in range(count[b])]
+        for b in range(len(batch))
+    ]
 
 
 def expected(problem, string_cost):
     lms, batch, alphas, histories, paths = problem
     out = []
     for sausage, history in zip(batch, histories):
-        ranked = best_strings(sausage, paths, lambda r, s=sausage, h=history: string_cost(s, r, lms, alphas, [tuple(h)] * len(lms)))
+        ranked = best_strings(
+            sausage, paths, lambda r, s=sausage, h=history: string_cost(s, r, lms, alphas, [tuple(h)] * len(lms))
+        )
         out.append([(np.float32(cost / FIXED_ONE), tokens) for cost, tokens in ranked])
     return out
 
@@ -79,9 +86,15 @@ def test_epsilon_semantics_equals_enumeration(problem):
 @settings(max_examples=300)
 @given(problems(), st.randoms())
 def test_costs_beyond_what_weights_hold_are_never_paid(problem, random):
-    """A candidate that costs more nats than a weight may have is not taken, whatever failure arcs with negative weights lead there."""
+    """A candidate that costs more nats than a weight may have is not taken, whatever failure arcs with negative weights
+    lead there.
+    """
     lms, batch, alphas, histories, paths = problem
-    beyond = [[(token, 1e7 if random.random() < 0.3 else cost) for token, cost in slot] for sausage in batch for slot in sausage]
+    beyond = [
+        [(token, 1e7 if random.random() < 0.3 else cost) for token, cost in slot]
+        for sausage in batch
+        for slot in sausage
+    ]
     slots = iter(beyond)
     dear = [[next(slots) for _ in sausage] for sausage in batch]
     left = [[[(token, cost) for token, cost in slot if cost < 1e7] for slot in sausage] for sausage in dear]
@@ -125,7 +138,9 @@ def test_cost_is_head_cost_plus_score(problem):
     for sausage, history, found in zip(batch, histories, search(*problem)):
         state = lm.start(np.array(history, np.int32))
         for cost, tokens in found:
-            score, _ = lm.score(np.array(tokens, np.int32), np.array([0, len(tokens)], np.int64), np.array([state], np.uint32))
+            score, _ = lm.score(
+                np.array(tokens, np.int32), np.array([0, len(tokens)], np.int64), np.array([state], np.uint32)
+            )
             head = [dict(slot)[token] for slot, token in zip(sausage, tokens)]
             total = sum(h + a * s for h, a, s in zip(head, alphas[0], score.tolist()))
             assert cost == pytest.approx(total, abs=1e-4)
@@ -142,7 +157,9 @@ def test_largest_sizes(data):
     cost = np.sort(draw.exponential(2, (1, 32, 64)), axis=-1).astype(np.float32)
     unigram = data.draw(st.lists(costs, min_size=vocab, max_size=vocab))
     lm = unigrams(unigram).automaton()
-    tokens, path_cost, count = _core.best_paths([lm], np.zeros((1, 0), np.int32), ids, cost, np.ones((1, 32)), paths=1024)
+    tokens, path_cost, count = _core.best_paths(
+        [lm], np.zeros((1, 0), np.int32), ids, cost, np.ones((1, 32)), paths=1024
+    )
     assert count[0] == 1024
     assert len(np.unique(tokens[0], axis=0)) == 1024
     assert (np.diff(path_cost[0]) >= 0).all()
@@ -159,15 +176,29 @@ def test_largest_sizes(data):
         ({"ids": np.zeros((1, 33, 2), np.int32)}, ValueError, "slots T: expected 1 to 32, got 33"),
         ({"ids": np.zeros((1, 2, 65), np.int32)}, ValueError, "candidates K: expected 1 to 64, got 65"),
         ({"ids": np.zeros((1, 2, 2), np.int64)}, TypeError, "incompatible function arguments"),
-        ({"ids": np.full((1, 1, 1), 99, np.int32)}, IndexError, "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99"),
+        (
+            {"ids": np.full((1, 1, 1), 99, np.int32)},
+            IndexError,
+            "lattice 0, slot 0, rank 0: expected a token id below the model's vocabulary size 7, got 99",
+        ),
         ({"ids": np.full((1, 1, 1), -2, np.int32)}, IndexError, "got -2"),
-        ({"histories": np.zeros((2, 1), np.int32)}, ValueError, "histories, one of every lattice: expected 1 entries, got 2"),
+        (
+            {"histories": np.zeros((2, 1), np.int32)},
+            ValueError,
+            "histories, one of every lattice: expected 1 entries, got 2",
+        ),
         ({"alpha": np.zeros((1, 3))}, ValueError, "alpha, of every slot: expected 1 entries, got 3"),
     ],
 )
 def test_misuse(change, error, message):
     lm = unigrams([1.0] * VOCAB).automaton()
-    call = {"histories": np.zeros((1, 1), np.int32), "ids": np.zeros((1, 1, 1), np.int32), "alpha": np.ones((1, 1)), "paths": 1, **change}
+    call = {
+        "histories": np.zeros((1, 1), np.int32),
+        "ids": np.zeros((1, 1, 1), np.int32),
+        "alpha": np.ones((1, 1)),
+        "paths": 1,
+        **change,
+    }
     call["cost"] = np.zeros(call["ids"].shape, np.float32)
     with pytest.raises(error, match=message.replace("(", r"\(")):
         _core.best_paths([lm], call.pop("histories"), call.pop("ids"), call.pop("cost"), call.pop("alpha"), **call)
@@ -176,11 +207,17 @@ def test_misuse(change, error, message):
 def batch_of(lattices: int) -> tuple[Sausage, np.ndarray]:
     draw = np.random.default_rng(lattices)
     ids = np.argsort(draw.random((lattices, 3, VOCAB)), axis=-1)[:, :, :4].astype(np.int32)
-    return Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), np.zeros((lattices, 1), np.int32)
+    return Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), np.zeros(
+        (lattices, 1), np.int32
+    )
 
 
 def columns(answer: Drafts | Trees) -> list[np.ndarray]:
-    return [answer.tokens, answer.count, *([answer.cost] if isinstance(answer, Drafts) else [answer.parents, answer.depths, answer.logq])]
+    return [
+        answer.tokens,
+        answer.count,
+        *([answer.cost] if isinstance(answer, Drafts) else [answer.parents, answer.depths, answer.logq]),
+    ]
 
 
 @pytest.mark.parametrize("name, size", [("paths", 5), ("trees", 9)])
@@ -205,13 +242,21 @@ def test_answers_are_written_where_the_caller_wants_them(name, size):
     [
         ({"tokens": np.zeros((3, 5, 2), np.int32)}, ValueError, "out: tokens: expected 3 entries in axis 2, got 2"),
         ({"tokens": np.zeros((2, 5, 3), np.int32)}, ValueError, "out: tokens: expected 3 entries in axis 0, got 2"),
-        ({"cost": np.zeros((3, 5), np.float64)}, TypeError, "out: cost: expected an array of the answer's dtype, contiguous, that can be written"),
+        (
+            {"cost": np.zeros((3, 5), np.float64)},
+            TypeError,
+            "out: cost: expected an array of the answer's dtype, contiguous, that can be written",
+        ),
         ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected an array"),
         ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected an array"),
     ],
 )
 def test_misuse_of_out(change, error, message):
-    shapes = {"tokens": np.zeros((3, 5, 3), np.int32), "cost": np.zeros((3, 5), np.float32), "count": np.zeros(3, np.int32)}
+    shapes = {
+        "tokens": np.zeros((3, 5, 3), np.int32),
+        "cost": np.zeros((3, 5), np.float32),
+        "count": np.zeros(3, np.int32),
+    }
     with pytest.raises(error, match=message):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, **change}))
     fixed = np.zeros((3, 5), np.float32)
@@ -221,7 +266,9 @@ def test_misuse_of_out(change, error, message):
 
 
 def long_lists() -> NGram:
-    """A bigram model of 640 tokens, of which 24 are contexts with arcs for 548 or 549 of them: lists that are kept as bits."""
+    """A bigram model of 640 tokens, of which 24 are contexts with arcs for 548 or 549 of them: lists that are kept as
+    bits.
+    """
     draw = np.random.default_rng(1)
     arcs = {(): dict(enumerate(draw.random(640).tolist()))}
     arcs |= {(t,): {u: float(np.float32(draw.random())) for u in range(640) if u % 7 != t % 7} for t in range(24)}
@@ -234,7 +281,12 @@ def test_threads_of_python_share_the_pool():
     batches = []
     for lattices in (1, 7, 64, 33):
         ids = np.argsort(draw.random((lattices, 3, 48)), axis=-1)[:, :, :9].astype(np.int32)
-        batches.append((Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)), draw.integers(0, 24, (lattices, 1), np.int32)))
+        batches.append(
+            (
+                Sausage(ids=ids, cost=np.sort(draw.exponential(2, ids.shape), axis=-1).astype(np.float32)),
+                draw.integers(0, 24, (lattices, 1), np.int32),
+            )
+        )
     model = long_lists()
     alone, rescorer = Rescorer(model), Rescorer(long_lists(), threads=3)
     expected = [alone.paths(*batch, 5).tokens for batch in batches]
@@ -244,7 +296,9 @@ def test_threads_of_python_share_the_pool():
         head = np.where(strings[:, :, :, None] == sausage.ids[:, None], sausage.cost[:, None], 0).sum((-1, -2))
         states = np.repeat(model.core.start_batch(rows), 5)
         score, _ = model.core.score(strings.ravel(), np.arange(0, strings.size + 1, 3), states)
-        assert found.ravel() == pytest.approx(head.ravel() + alone.alpha.ravel()[0] * score.reshape(-1, 3).sum(1), abs=1e-4)
+        assert found.ravel() == pytest.approx(
+            head.ravel() + alone.alpha.ravel()[0] * score.reshape(-1, 3).sum(1), abs=1e-4
+        )
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
             for mine, other in zip(pool.map(lambda batch: rescorer.paths(*batch, 5).tokens, batches), expected):

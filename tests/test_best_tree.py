@@ -57,7 +57,10 @@ def test_trees_are_nested(problem, nodes):
 @given(problems(), st.integers(1, 40), st.integers(1, 3))
 def test_trees_do_not_depend_on_which_take_turns(problem, nodes, threads):
     lms, batch, alphas, histories, _ = problem
-    assert search(lms, batch * 5, alphas, histories * 5, nodes, threads=threads) == search(lms, batch, alphas, histories, nodes) * 5
+    assert (
+        search(lms, batch * 5, alphas, histories * 5, nodes, threads=threads)
+        == search(lms, batch, alphas, histories, nodes) * 5
+    )
 
 
 @given(problems())
@@ -70,12 +73,16 @@ def test_one_candidate_without_model_is_the_base_draft(problem):
 
 
 def test_nothing_is_left_of_the_lattice_before():
-    """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would see."""
+    """A lattice without candidates has no tree; nothing is read by the tokens of a larger model, which sanitizers would
+    see.
+    """
     large, small = unigrams([1.0] * 5000), unigrams([1.0] * VOCAB)
     assert len(search([large], [[[(4999, 1.0)]]], [[1.0]], [[]], 4)[0]) == 1
     ids, cost = np.full((5, 1, 1), -1, np.int32), np.full((5, 1, 1), np.inf, np.float32)
     ids[2], cost[2] = 3, 1
-    counts = _core.best_tree([small.automaton()], np.full((5, 4), -1, np.int32), ids, cost, np.ones((1, 1)), nodes=4)[-1]
+    counts = _core.best_tree([small.automaton()], np.full((5, 4), -1, np.int32), ids, cost, np.ones((1, 1)), nodes=4)[
+        -1
+    ]
     assert counts.tolist() == [0, 0, 1, 0, 0]
 
 

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import save_file  # noqa: E402
-from tiny_blockwise import CONFIG, V, untrained  # noqa: E402
+from safetensors.torch import save_file
+from tiny_blockwise import CONFIG, V, untrained
 
-from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer  # noqa: E402
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
 
 def slow_hidden(model: BlockwiseTransformer, ids: list[int]) -> np.ndarray:
@@ -27,7 +27,9 @@ def slow_hidden(model: BlockwiseTransformer, ids: list[int]) -> np.ndarray:
         half = width // 2
         angle = position * 10000.0 ** (-np.arange(half) / half)
         left, right = x[:half], x[half:]
-        return np.concatenate((left * np.cos(angle) - right * np.sin(angle), right * np.cos(angle) + left * np.sin(angle)))
+        return np.concatenate(
+            (left * np.cos(angle) - right * np.sin(angle), right * np.cos(angle) + left * np.sin(angle))
+        )
 
     xs = [w["embedding.weight"][token] for token in ids]
     for i in range(config.layers):
@@ -36,14 +38,20 @@ def slow_hidden(model: BlockwiseTransformer, ids: list[int]) -> np.ndarray:
         for t in range(len(xs)):
             parts = []
             for head in range(config.attention_heads):
-                cuts = [slice(kind * config.width + head * width, kind * config.width + (head + 1) * width) for kind in range(3)]
+                cuts = [
+                    slice(kind * config.width + head * width, kind * config.width + (head + 1) * width)
+                    for kind in range(3)
+                ]
                 query = turned(qkv[t][cuts[0]], t)
                 scores = np.array([query @ turned(qkv[s][cuts[1]], s) for s in range(t + 1)]) / np.sqrt(width)
                 share = np.exp(scores - scores.max())
                 parts.append(sum(p * qkv[s][cuts[2]] for s, p in enumerate(share / share.sum())))
             mixed.append(w[f"layers.{i}.attention.out.weight"] @ np.concatenate(parts))
         xs = [x + y for x, y in zip(xs, mixed)]
-        xs = [x + w[f"layers.{i}.down.weight"] @ gelu(w[f"layers.{i}.up.weight"] @ norm(x, f"layers.{i}.norm2.weight")) for x in xs]
+        xs = [
+            x + w[f"layers.{i}.down.weight"] @ gelu(w[f"layers.{i}.up.weight"] @ norm(x, f"layers.{i}.norm2.weight"))
+            for x in xs
+        ]
     return np.array([norm(x, "norm.weight") for x in xs])
 
 
@@ -53,7 +61,9 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 def slow_logits(model: BlockwiseTransformer, hidden: np.ndarray, head: int) -> np.ndarray:
     """Logits [V] of head `head` (1-based) at one hidden state [width]."""
-    w = {name.removeprefix(f"heads.{head - 1}."): tensor.double().numpy() for name, tensor in model.state_dict().items()}
+    w = {
+        name.removeprefix(f"heads.{head - 1}."): tensor.double().numpy() for name, tensor in model.state_dict().items()
+    }
     x = hidden + w["down.weight"] @ gelu(w["up.weight"] @ hidden)
     return model.embedding.weight.detach().double().numpy() @ (x / np.sqrt((x * x).mean() + 1e-6) * w["norm.weight"])
 
@@ -119,18 +129,25 @@ def test_bad_checkpoints_are_named(model, tmp_path):
         BlockwiseTransformer.load(path)
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(tensors, path)
-    with pytest.raises(ValueError, match="expected 'config' in the safetensors metadata, got none; give a file written by"):
+    with pytest.raises(
+        ValueError, match="expected 'config' in the safetensors metadata, got none; give a file written by"
+    ):
         BlockwiseTransformer.load(path)
     config = {name: getattr(CONFIG, name) for name in CONFIG.__slots__}
     save_file(tensors, path, {"config": json.dumps(config | {"colour": 1})})
     with pytest.raises(ValueError, match="expected 'config' to be the JSON of a BlockwiseConfig, got"):
         BlockwiseTransformer.load(path)
     save_file(tensors, path, {"config": json.dumps(config | {"vocab_size": 25})})
-    with pytest.raises(ValueError, match=r"tensor 'embedding.weight': expected shape \(25, 32\) by the file's own config, got \(24, 32\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"tensor 'embedding.weight': expected shape \(25, 32\) by the file's own config, got \(24, 32\)",
+    ):
         BlockwiseTransformer.load(path)
     del tensors["norm.weight"]
     save_file(tensors, path, {"config": json.dumps(config)})
-    with pytest.raises(ValueError, match=r"tensor 'norm.weight': expected shape \(32,\) by the file's own config, got none"):
+    with pytest.raises(
+        ValueError, match=r"tensor 'norm.weight': expected shape \(32,\) by the file's own config, got none"
+    ):
         BlockwiseTransformer.load(path)
 
 
@@ -139,5 +156,7 @@ def test_shapes_are_checked(model):
         BlockwiseConfig(vocab_size=8, layers=0)
     with pytest.raises(ValueError, match="heads: expected a positive integer, got True"):
         BlockwiseConfig(vocab_size=8, heads=True)
-    with pytest.raises(ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"):
+    with pytest.raises(
+        ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"
+    ):
         BlockwiseConfig(vocab_size=8, width=36)

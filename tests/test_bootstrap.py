@@ -73,7 +73,9 @@ def test_against_scipy():
     def statistic(tokens, tree, base, axis):
         return tokens.sum(axis) / tree.sum(axis) - tokens.sum(axis) / base.sum(axis)
 
-    want = stats.bootstrap((tokens, tree, base), statistic, paired=True, n_resamples=9999, method="percentile", random_state=rng)
+    want = stats.bootstrap(
+        (tokens, tree, base), statistic, paired=True, n_resamples=9999, method="percentile", random_state=rng
+    )
     interval = got.difference("tree", "base", "one").interval
     width = want.confidence_interval.high - want.confidence_interval.low
     assert interval.low == pytest.approx(want.confidence_interval.low, abs=0.04 * width)
@@ -81,12 +83,16 @@ def test_against_scipy():
 
 
 def test_coverage():
-    """Of 300 experiments with a known block efficiency, the 90% interval holds it in about 90%: within four standard errors."""
+    """Of 300 experiments with a known block efficiency, the 90% interval holds it in about 90%: within four standard
+    errors.
+    """
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(300):
         passes = rng.poisson(30, 60) + 1
-        interval = Resampled.of(result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9).efficiency("base")
+        interval = Resampled.of(
+            result(one={"base": passes.tolist()}), seed=int(rng.integers(2**31)), resamples=400, level=0.9
+        ).efficiency("base")
         held += interval.low <= 60 / 31 <= interval.high
     assert abs(held / 300 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 300)
 
@@ -97,7 +103,10 @@ def test_false_alarms():
     alarms = 0
     for _ in range(300):
         columns = {"a": rng.poisson(30, 60) + 1, "b": rng.poisson(30, 60) + 1}
-        alarms += Resampled.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value < 0.05
+        alarms += (
+            Resampled.of(result(one=columns), seed=int(rng.integers(2**31)), resamples=400).difference("a", "b").p_value
+            < 0.05
+        )
     assert alarms / 300 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 300)
 
 

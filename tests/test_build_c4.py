@@ -46,13 +46,32 @@ def call(world, *words):
 
 
 def calls(world):
-    return [line.split("/")[-1] if "submit" in line else line.split("bin/")[1] for line in (world / "log").read_text().splitlines()] if (world / "log").exists() else []
+    return (
+        [
+            line.split("/")[-1] if "submit" in line else line.split("bin/")[1]
+            for line in (world / "log").read_text().splitlines()
+        ]
+        if (world / "log").exists()
+        else []
+    )
 
 
 def test_dry_run(world, capsys):
-    call(world, "--dry-run", "--bytes-per-token", "4", "--text-bytes", "512G", "--sample", str(world / "en" / "c4-train.00000-of-01024.json.gz"))
+    call(
+        world,
+        "--dry-run",
+        "--bytes-per-token",
+        "4",
+        "--text-bytes",
+        "512G",
+        "--sample",
+        str(world / "en" / "c4-train.00000-of-01024.json.gz"),
+    )
     told = capsys.readouterr().out
-    assert "sample of 5 documents: 4 +- 0 tokens each, 2.75 bytes per token" in told and "measured on c4-train.00000-of-01024.json.gz" in told
+    assert (
+        "sample of 5 documents: 4 +- 0 tokens each, 2.75 bytes per token" in told
+        and "measured on c4-train.00000-of-01024.json.gz" in told
+    )
     assert told.count("rescore lm count '") == 1 and told.count(f"rescore lm build {world}/out/counts ") == 3
     assert "--order 4 --min-count 1,1,2,4 --max-ngrams 100M --memory 4G --disk" in told
     assert "--order 2 --min-count 1,1 --max-ngrams" in told and "c4-validation.*-of-00008.json.gz" in told
@@ -98,7 +117,10 @@ def test_it_asks(world, monkeypatch):
     [
         (["--orders", "5"], "expected some of 2,3,4 .the growth of longer n-grams was not measured., got '5'"),
         (["--memory", "much"], "expected a number above 0 such as 4.3, 700k or 100G, got 'much'"),
-        (["--counts", "s3a://b/c", "--counts-on", "spark"], "--counts s3a://b/c: expected a folder that this machine sees too"),
+        (
+            ["--counts", "s3a://b/c", "--counts-on", "spark"],
+            "--counts s3a://b/c: expected a folder that this machine sees too",
+        ),
     ],
 )
 def test_misuse(world, words, message, capsys):
@@ -110,9 +132,13 @@ def test_misuse(world, words, message, capsys):
 def test_inputs_and_programs_that_are_missing(world, monkeypatch):
     for path in (world / "en").iterdir():
         path.unlink()
-    with pytest.raises(SystemExit, match="en: expected the shards c4-train.*, got none; they are folder en of huggingface.co"):
+    with pytest.raises(
+        SystemExit, match="en: expected the shards c4-train.*, got none; they are folder en of huggingface.co"
+    ):
         call(world, "--yes")
-    with pytest.raises(SystemExit, match="s3a://b/en: expected a folder of this machine to count here; or --counts-on spark"):
+    with pytest.raises(
+        SystemExit, match="s3a://b/en: expected a folder of this machine to count here; or --counts-on spark"
+    ):
         build_c4.main(["s3a://b/en", "--tokenizer", "t.json", "-o", "out"])
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit, match="spark-submit: expected it in the path|rescore: expected it in the path"):
@@ -129,7 +155,16 @@ def test_growth():
 
 
 def test_costs_are_the_sums_that_they_say():
-    facts = c4_cost.Facts.of({"text_bytes": 400e9, "bytes_per_token": 4, "tokenize_rate": 1e6, "count_rate": 1e6, "spark_rate": 1e5, "window_bytes": 10})
+    facts = c4_cost.Facts.of(
+        {
+            "text_bytes": 400e9,
+            "bytes_per_token": 4,
+            "tokenize_rate": 1e6,
+            "count_rate": 1e6,
+            "spark_rate": 1e5,
+            "window_bytes": 10,
+        }
+    )
     costs = c4_cost.estimate(facts, share=0.5, orders=(2, 4), cores=10, memory=16e9)
     assert costs.tokens == 50e9 and costs.count_hours == pytest.approx(50e9 * 2e-6 / 10 / 3600)
     assert costs.spark_hours == pytest.approx(50e9 / 1e5 / 10 / 3600)
@@ -143,8 +178,23 @@ def test_fit_finds_an_exponent(tmp_path, monkeypatch, capsys):
     """Documents without a token in common: all n-grams are new, so their number grows as the text."""
     tokens = np.arange(1, 40_001, dtype=np.int32)
     np.save(tmp_path / "a.npy", np.insert(tokens, np.arange(10, 40_001, 10), 0))
-    monkeypatch.setattr("sys.argv", ["fit_growth.py", str(tmp_path / "a.npy"), "--vocab-size", "40001", "--eot", "0", "--order", "2", "--json", str(tmp_path / "f.json"),
-                                     "--tokens-wanted", "88k"])  # fmt: skip
+    monkeypatch.setattr(
+        "sys.argv",
+        [
+            "fit_growth.py",
+            str(tmp_path / "a.npy"),
+            "--vocab-size",
+            "40001",
+            "--eot",
+            "0",
+            "--order",
+            "2",
+            "--json",
+            str(tmp_path / "f.json"),
+            "--tokens-wanted",
+            "88k",
+        ],
+    )
     fit_growth.main()
     (row,) = json.loads((tmp_path / "f.json").read_text())
     assert (row["order"], row["distinct"], row["tokens"]) == (2, 44_000, 44_000)

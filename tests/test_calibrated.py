@@ -1,4 +1,6 @@
-"""Calibrated rescorers: the API against the whole text counted anew, the replay against the rows that decoding visits."""
+"""Calibrated rescorers: the API against the whole text counted anew, the replay against the rows that
+decoding visits.
+"""
 
 import dumps
 import numpy as np
@@ -68,7 +70,9 @@ def test_misuse(lm):  # noqa: F811
     with pytest.raises(ValueError, match="texts: expected none: the calibration does not use the running text"):
         without.trees(sausage, history, texts=[CalibratedRescorer(lm).text()])
     of_three = Calibration(head=(0.5, 0.5, 0.5), text=None)
-    with pytest.raises(ValueError, match="calibration: expected lattices of 3 slots, got 2: tune on a dump of this model"):
+    with pytest.raises(
+        ValueError, match="calibration: expected lattices of 3 slots, got 2: tune on a dump of this model"
+    ):
         CalibratedRescorer(lm, of_three).trees(sausage, history)
 
 
@@ -81,7 +85,11 @@ def test_misuse(lm):  # noqa: F811
         ({"prior": (True,)}, TypeError, "prior: expected numbers, got True"),
         ({"head": 0.5}, TypeError, "head: expected a tuple of weights"),
         ({"head": ()}, TypeError, "head: expected a tuple of weights"),
-        ({"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)}, ValueError, r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]"),
+        (
+            {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
+            ValueError,
+            r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
+        ),
         ({"text": ()}, ValueError, "text: expected strengths of 1 to 8 orders"),
         ({"text": (1.0, 0.0)}, ValueError, "text: expected numbers from 1e-06"),
         ({"text": (1.0,) * 9}, ValueError, "text: expected strengths of 1 to 8 orders"),
@@ -100,7 +108,11 @@ def test_calibrations_as_json(form):
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        (lambda value: value.pop("head"), ValueError, "calibration: expected an object with the keys alpha, floor, head, open, prior, text"),
+        (
+            lambda value: value.pop("head"),
+            ValueError,
+            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
+        ),
         (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
         (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),
         (lambda value: value.update(head="x"), TypeError, "head: expected a tuple of weights"),

@@ -8,12 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from blocks import chain, path_tokens, tree_block  # noqa: E402
-from tiny_transformers import CAUSAL, V, build, config_of, shared  # noqa: E402
+from blocks import chain, path_tokens, tree_block
+from tiny_transformers import CAUSAL, V, build, config_of, shared
 
-from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
-from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
-from rescore.lattice.tree import TokenTree  # noqa: E402
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
 
 torch.set_num_threads(1)
 
@@ -95,7 +95,11 @@ def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(target):
         cache = SlotCache(2, 12)
         target.read(chain(text, [0, 0]), cache)
         ids = torch.cat((torch.tensor([9]), draft)).expand(2, -1)
-        states.append(target.read(tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids, [6, 5]), cache))
+        states.append(
+            target.read(
+                tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids, [6, 5]), cache
+            )
+        )
     assert torch.equal(*states)
 
 
@@ -124,15 +128,36 @@ def refused(model, match: str) -> None:
 
 def test_models_that_cannot_go_back_are_refused():
     shape = dict(vocab_size=V, hidden_size=32, num_hidden_layers=1)
-    refused(transformers.MambaForCausalLM(transformers.MambaConfig(**shape)).eval(), "MambaForCausalLM: expected attention alone, got a model with recurrent state")
-    llama4 = transformers.Llama4TextConfig(**shape, num_attention_heads=4, num_key_value_heads=2, intermediate_size=16, intermediate_size_mlp=16, num_local_experts=2)
-    refused(transformers.Llama4ForCausalLM(llama4).eval(), "Llama4ForCausalLM: expected layers of full or sliding attention, got chunked_attention")
+    refused(
+        transformers.MambaForCausalLM(transformers.MambaConfig(**shape)).eval(),
+        "MambaForCausalLM: expected attention alone, got a model with recurrent state",
+    )
+    llama4 = transformers.Llama4TextConfig(
+        **shape,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=16,
+        intermediate_size_mlp=16,
+        num_local_experts=2,
+    )
+    refused(
+        transformers.Llama4ForCausalLM(llama4).eval(),
+        "Llama4ForCausalLM: expected layers of full or sliding attention, got chunked_attention",
+    )
 
 
 def test_models_of_other_kinds_are_refused():
-    refused(shared("t5"), "T5ForConditionalGeneration: expected a decoder alone, got a model of the other kind; use EncoderDecoderTarget")
-    bert = transformers.BertConfig(vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    refused(transformers.BertForMaskedLM(bert).eval(), "BertForMaskedLM: expected a language model that generates, got one without a head")
+    refused(
+        shared("t5"),
+        "T5ForConditionalGeneration: expected a decoder alone, got a model of the other kind; use EncoderDecoderTarget",
+    )
+    bert = transformers.BertConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    refused(
+        transformers.BertForMaskedLM(bert).eval(),
+        "BertForMaskedLM: expected a language model that generates, got one without a head",
+    )
     refused(transformers.LlamaModel(config_of("llama")).eval(), "LlamaModel: expected a language model that generates")
     with pytest.raises(TypeError, match="expected a Hugging Face model, got Linear"):
         CausalLMTarget(torch.nn.Linear(2, 2))
@@ -140,11 +165,19 @@ def test_models_of_other_kinds_are_refused():
 
 def test_families_that_work_in_another_way_are_found_out():
     bloom = transformers.BloomConfig(vocab_size=V, hidden_size=32, n_layer=1, n_head=4)
-    refused(transformers.BloomForCausalLM(bloom).eval(), "BloomForCausalLM: expected a family that takes positions, masks and a cache, got ")
+    refused(
+        transformers.BloomForCausalLM(bloom).eval(),
+        "BloomForCausalLM: expected a family that takes positions, masks and a cache, got ",
+    )
     mpt = transformers.MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4)
     refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected positions that can be given, got ALiBi")
-    bert = transformers.BertConfig(vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    refused(transformers.BertLMHeadModel(bert).eval(), "BertLMHeadModel: expected the model's own logits when it is read in blocks, got others")
+    bert = transformers.BertConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    refused(
+        transformers.BertLMHeadModel(bert).eval(),
+        "BertLMHeadModel: expected the model's own logits when it is read in blocks, got others",
+    )
 
 
 def test_a_window_that_the_family_ignores_is_found_out():
@@ -154,17 +187,29 @@ def test_a_window_that_the_family_ignores_is_found_out():
 
 
 def test_states_of_the_model_are_checked():
-    refused(build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got a model in training.*call model.eval()")
+    refused(
+        build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got a model in training.*call model.eval()"
+    )
     with torch.device("meta"):
         empty = transformers.LlamaForCausalLM(config_of("llama")).eval()
     refused(empty, "expected all weights on one device, got meta; open it without device_map or offloading")
     flash = build("llama")
     flash.config._attn_implementation = "flash_attention_2"
-    refused(flash, r"expected attention that takes a mask per token \(sdpa or eager\), got 'flash_attention_2'; call model.set_attn_implementation\('sdpa'\)")
+    refused(
+        flash,
+        r"expected attention that takes a mask per token \(sdpa or eager\), got 'flash_attention_2'; "
+        r"call model.set_attn_implementation\('sdpa'\)",
+    )
 
 
 def test_caches_of_transformers_are_refused():
     target = CausalLMTarget(shared("llama"))
     for cache in (transformers.DynamicCache(), transformers.StaticCache(config=target.config, max_cache_len=8)):
-        with pytest.raises(TypeError, match=rf"expected the cache that open\(\) gave, got {type(cache).__name__}; caches of transformers cannot go back"):
+        with pytest.raises(
+            TypeError,
+            match=(
+                rf"expected the cache that open\(\) gave, got {type(cache).__name__}; "
+                r"caches of transformers cannot go back"
+            ),
+        ):
             target.read(chain([[1]], [0]), cache)

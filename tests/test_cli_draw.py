@@ -17,7 +17,9 @@ def world(tmp_path_factory):
 
 
 def test_best_steps(world, capsys, tmp_path):
-    report = cli.figures(capsys, "draw", world / "dump", "--lm", world / "lm.ngram", "--best", 3, "-o", tmp_path / "new" / "pictures")
+    report = cli.figures(
+        capsys, "draw", world / "dump", "--lm", world / "lm.ngram", "--best", 3, "-o", tmp_path / "new" / "pictures"
+    )
     files = [one["file"] for one in report["pictures"]]
     assert len(files) == 6 and sorted(files) == sorted(map(str, (tmp_path / "new" / "pictures").iterdir()))
     gains = [one["gain"] for one in report["pictures"]]
@@ -29,7 +31,20 @@ def test_best_steps(world, capsys, tmp_path):
 
 
 def test_one_step(world, capsys, tmp_path):
-    words = ("draw", world / "dump", "--lm", world / "lm.ngram", "--task", "first", "--sequence", 1, "--position", 4, "-o", tmp_path)
+    words = (
+        "draw",
+        world / "dump",
+        "--lm",
+        world / "lm.ngram",
+        "--task",
+        "first",
+        "--sequence",
+        1,
+        "--position",
+        4,
+        "-o",
+        tmp_path,
+    )
     result = cli.call(capsys, *words)
     names = ["forced-first-1-4-lattice.svg", "forced-first-1-4-tree.svg"]
     assert (result.status, result.out.splitlines()) == (0, [str(tmp_path / name) for name in names])
@@ -41,7 +56,12 @@ def test_sequences_are_numbered_across_shards(tmp_path, capsys):
     dumps.write(tmp_path / "many", made=made, shard_bytes=1)
     assert len(list((tmp_path / "many").glob("first*"))) == 8
     for name in ("one", "many"):
-        assert cli.call(capsys, "draw", tmp_path / name, "--sequence", 6, "--position", 2, "-o", tmp_path / f"{name}.out").status == 0
+        assert (
+            cli.call(
+                capsys, "draw", tmp_path / name, "--sequence", 6, "--position", 2, "-o", tmp_path / f"{name}.out"
+            ).status
+            == 0
+        )
     (a, b), (c, d) = (sorted((tmp_path / f"{name}.out").iterdir()) for name in ("one", "many"))
     assert (a.name, b.name) == (c.name, d.name) == ("forced-first-6-2-lattice.svg", "forced-first-6-2-tree.svg")
     assert (a.read_text(), b.read_text()) == (c.read_text(), d.read_text())

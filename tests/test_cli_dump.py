@@ -16,14 +16,21 @@ def test_facts(folder, capsys):
     info = cli.figures(capsys, "dump", "info", folder)
     assert (info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (dumps.V, dumps.H, dumps.K, "sampled")
     assert (info["rows"], info["sequences"]) == (sum(dumps.LENGTHS), 5)
-    assert [(task["task"], task["sequences"], task["rows"]) for task in info["tasks"]] == [("first", 3, 41), ("second", 2, 8)]
+    assert [(task["task"], task["sequences"], task["rows"]) for task in info["tasks"]] == [
+        ("first", 3, 41),
+        ("second", 2, 8),
+    ]
     assert info["verified"] is False and cli.figures(capsys, "dump", "info", folder, "--verify")["verified"] is True
 
 
 def test_table(folder, capsys):
     out = cli.call(capsys, "dump", "info", folder, "--verify").out
     assert "checksums and values of all shards" in out and "provenance: made by" in out and "tests/dumps.py" in out
-    assert [line.split()[:3] for line in out.splitlines()[-3:]] == [["task", "sequences", "rows"], ["first", "3", "41"], ["second", "2", "8"]]
+    assert [line.split()[:3] for line in out.splitlines()[-3:]] == [
+        ["task", "sequences", "rows"],
+        ["first", "3", "41"],
+        ["second", "2", "8"],
+    ]
 
 
 def test_verify_finds_what_opening_does_not(tmp_path, capsys):
@@ -45,9 +52,17 @@ def test_errors_name_the_dump(tmp_path, capsys):
     header = json.loads((tmp_path / "bad" / "dump.json").read_text())
     del header["crc32"]
     (tmp_path / "bad" / "dump.json").write_text(json.dumps({**header, "vocab_size": 10}))
-    for words in (["run", tmp_path / "good", tmp_path / "bad"], ["oracle", tmp_path / "bad"], ["draw", tmp_path / "bad"], ["dump", "info", tmp_path / "bad", "--verify"]):
+    for words in (
+        ["run", tmp_path / "good", tmp_path / "bad"],
+        ["oracle", tmp_path / "bad"],
+        ["draw", tmp_path / "bad"],
+        ["dump", "info", tmp_path / "bad", "--verify"],
+    ):
         line = cli.refusal(capsys, *words)
-        assert line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0") and "is not in 0..V - 1 = 9" in line
+        assert (
+            line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
+            and "is not in 0..V - 1 = 9" in line
+        )
 
 
 def test_names_are_no_markup(tmp_path, capsys):

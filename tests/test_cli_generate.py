@@ -13,18 +13,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from tiny_blockwise import END, V, text, trained, write_settings  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_settings
 
-from rescore.decode.cli.actions import generate as action  # noqa: E402
-from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour  # noqa: E402
-from rescore.decode.loop.generate import Chunk, Options, generate  # noqa: E402
-from rescore.decode.loop.request import Finish, Statistics  # noqa: E402
-from rescore.decode.loop.stopping import Stopping  # noqa: E402
-from rescore.decode.loop.text_stream import TextStream  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
+from rescore.decode.cli.actions import generate as action
+from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
+from rescore.decode.loop.generate import Chunk, Options, generate
+from rescore.decode.loop.request import Finish, Statistics
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.text_stream import TextStream
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lm.build import build
 
 torch.set_num_threads(1)
 PROMPTS = ["w3 w4 w5", "w7 w9", "w2 w2 w11 w6"]
@@ -46,7 +46,10 @@ def ids(prompt: str) -> np.ndarray:
 
 def plain(shaping: Shaping = Shaping(), most: int = 30) -> list[list[int]]:  # noqa: B008
     options = Options(max_tokens=most, shaping=shaping, stopping=Stopping(tokens=frozenset({END})))
-    return [one.tokens.tolist() for one in generate(BlockwiseTarget(trained()), [ids(prompt) for prompt in PROMPTS], None, options)]
+    return [
+        one.tokens.tolist()
+        for one in generate(BlockwiseTarget(trained()), [ids(prompt) for prompt in PROMPTS], None, options)
+    ]
 
 
 def spelt(tokens: list[int]) -> str:
@@ -68,7 +71,9 @@ def test_one_text(world, capsys):
 
 def test_several_texts_stand_one_behind_the_other(world, capsys):
     out = cli.call(capsys, *words(world, prompts=PROMPTS)).out
-    parts = [f"==> {i}/3: {prompt} <==\n{spelt(tokens)}\n" for i, (prompt, tokens) in enumerate(zip(PROMPTS, plain()), 1)]
+    parts = [
+        f"==> {i}/3: {prompt} <==\n{spelt(tokens)}\n" for i, (prompt, tokens) in enumerate(zip(PROMPTS, plain()), 1)
+    ]
     assert out == "\n".join(parts)
 
 
@@ -100,9 +105,13 @@ DRAFTERS = {
 def test_every_drafter_gives_the_models_own_text(world, capsys, name):
     names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors", "SETTINGS": world / "s.json"}
     options = [names.get(word, word) for word in DRAFTERS[name]]
-    got = cli.figures(capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS))
+    got = cli.figures(
+        capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS)
+    )
     expected = plain()
-    assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [spelt(tokens) for tokens in expected]
+    assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [
+        spelt(tokens) for tokens in expected
+    ]
     assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == name.split()[0]
     assert (got["drafted"] > 0) == (name != "none")
     assert got["passes"] == got["tokens"] if name == "none" else got["passes"] < got["tokens"]
@@ -121,7 +130,9 @@ def test_drawn_drafts(world, capsys):
     got = cli.figures(capsys, *words(world, "--drafter", "drawn", "--temperature", 0.8, "--paths", 2))
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
     draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
-    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(draft["passes"] - 1, abs=2)  # its own model: nothing is refused
+    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(
+        draft["passes"] - 1, abs=2
+    )  # its own model: nothing is refused
 
 
 @pytest.mark.parametrize("at, length", [(3, 1), (5, 3), (2, 7)])
@@ -137,7 +148,10 @@ def test_compare(world, capsys, tmp_path):
     result = cli.call(capsys, *words(world, "--compare", "--json", tmp_path / "r.json", prompts=PROMPTS))
     assert result.status == 0 and result.out.startswith("==> 1/3") and re.search(r"^same text yes$", result.err, re.M)
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["same_text"] is True and report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
+    assert (
+        report["same_text"] is True
+        and report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
+    )
     assert report["speedup"] == pytest.approx(report["tokens_per_s"] / report["plain"]["tokens_per_s"])
     assert [one["tokens"] for one in report["plain"]["texts"]] == [one["tokens"] for one in report["texts"]]
 
@@ -145,7 +159,11 @@ def test_compare(world, capsys, tmp_path):
 def test_a_difference_is_shown(world, capsys, monkeypatch):
     """Drafts drawn from q change which numbers draw the text, not its law."""
     result = cli.call(capsys, *words(world, "--compare", "--drafter", "drawn", "--temperature", 1.5))
-    assert re.search(r"^same text no, 1 of 1 differ\nplain +text 1 from token \d+: '.*'\ndrafted +text 1 from token \d+: ", result.err, re.M)
+    assert re.search(
+        r"^same text no, 1 of 1 differ\nplain +text 1 from token \d+: '.*'\ndrafted +text 1 from token \d+: ",
+        result.err,
+        re.M,
+    )
 
 
 def interrupted(*arguments):
@@ -192,7 +210,11 @@ class Terminal(io.StringIO):
 def test_when_there_are_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert wants_colour(Terminal(), False) and not wants_colour(Terminal(), True) and not wants_colour(io.StringIO(), False)
+    assert (
+        wants_colour(Terminal(), False)
+        and not wants_colour(Terminal(), True)
+        and not wants_colour(io.StringIO(), False)
+    )
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
@@ -203,20 +225,28 @@ def test_terminals_are_not_steered_by_texts():
     out = Terminal()
     with Typewriter([TextStream(lambda ids: "\x1b[2Jx\ty\n" * len(ids))], [""], colour=True, out=out) as writer:
         for finish in (None, Finish.LENGTH):
-            writer.show(Chunk(request=0, tokens=np.array([1], np.int32), accepted=0, finish=finish, statistics=Statistics()))
+            writer.show(
+                Chunk(request=0, tokens=np.array([1], np.int32), accepted=0, finish=finish, statistics=Statistics())
+            )
     assert out.getvalue() == "\\x1b[2Jx\ty\n" * 2
 
 
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--drafter", "tree", "--paths", 3], "--paths: not used by the drafter tree; it is for parallel, neural, drawn"),
+        (
+            ["--drafter", "tree", "--paths", 3],
+            "--paths: not used by the drafter tree; it is for parallel, neural, drawn",
+        ),
         (["--alpha", "0.4"], "--alpha is for language models: give --lm as well"),
         (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
         (["--drafter", "draft"], "--draft-model: expected a small model for this drafter, got none"),
         (["--drafter", "ngram"], "--drafter ngram: expected one --lm, got 0"),
         (["--drafter", "drawn"], "--drafter drawn: drafts are drawn where text is; give --temperature above 0"),
-        (["--drafter", "ngram", "--lm", "LM", "--nodes", "auto"], "--nodes auto: is for trees of heads; give a number of nodes"),
+        (
+            ["--drafter", "ngram", "--lm", "LM", "--nodes", "auto"],
+            "--nodes auto: is for trees of heads; give a number of nodes",
+        ),
         (["--layout", "rows"], "--nodes auto: is for trees in one row; give a number of nodes"),
         (["--top-p", "0.5"], "--top-p: only drawn text looks at it; give --temperature above 0"),
         (["--sample-top-k", "5"], "--sample-top-k: only drawn text looks at it"),
@@ -238,13 +268,19 @@ def test_misuse(world, capsys, more, message):
 
 def test_bad_data(world, capsys, tmp_path):
     assert "prompt 1: expected text of at least one token, got ''" in cli.refusal(capsys, *words(world, prompts=[""]))
-    assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(capsys, *words(world, "--max-tokens", 95))
+    assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(
+        capsys, *words(world, "--max-tokens", 95)
+    )
     build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")
-    assert f"{tmp_path}/lm.ngram: n-gram model: expected a vocabulary of {V}, got {V + 1}" in cli.refusal(capsys, *words(world, "--lm", tmp_path / "lm.ngram"))
+    assert f"{tmp_path}/lm.ngram: n-gram model: expected a vocabulary of {V}, got {V + 1}" in cli.refusal(
+        capsys, *words(world, "--lm", tmp_path / "lm.ngram")
+    )
     trained().save(tmp_path / "model.safetensors", dtype=torch.float32)
     from tokenizers import Tokenizer, models
 
-    Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"v{i}": i for i in range(1, V)}}, unk_token="v1")).save(str(tmp_path / "tokenizer.json"))
+    Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"v{i}": i for i in range(1, V)}}, unk_token="v1")).save(
+        str(tmp_path / "tokenizer.json")
+    )
     assert "expected a model of the same tokenizer as" in cli.refusal(capsys, *words(world, "--draft-model", tmp_path))
     assert "no/model: expected a model" in cli.refusal(capsys, "generate", "--model", "no/model", "x")
 
@@ -254,7 +290,11 @@ def test_models_without_heads(world, capsys, tmp_path):
 
     from rescore.decode.models.blockwise import BlockwiseConfig
 
-    untrained(config=BlockwiseConfig(vocab_size=V, heads=1, layers=1, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96)).save(tmp_path / "model.safetensors")
+    untrained(
+        config=BlockwiseConfig(
+            vocab_size=V, heads=1, layers=1, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96
+        )
+    ).save(tmp_path / "model.safetensors")
     call = ["generate", "--model", tmp_path, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]
     assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
     assert cli.figures(capsys, *call)["drafter"] == "none"
@@ -267,37 +307,84 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
     from rescore.lattice.dump import Dump
 
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                                      max_position_embeddings=96, eos_token_id=END, bos_token_id=None, pad_token_id=END, initializer_range=0.3)  # fmt: skip
+    config = transformers.LlamaConfig(
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=96,
+        eos_token_id=END,
+        bos_token_id=None,
+        pad_token_id=END,
+        initializer_range=0.3,
+    )
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(tmp_path / "llama")
     (tmp_path / "llama" / "tokenizer.json").write_bytes((world / "tokenizer.json").read_bytes())
     MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
-    call = ["generate", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--max-tokens", 20, "--threads", 1, *PROMPTS]
+    call = [
+        "generate",
+        "--model",
+        tmp_path / "llama",
+        "--heads",
+        tmp_path / "medusa",
+        "--max-tokens",
+        20,
+        "--threads",
+        1,
+        *PROMPTS,
+    ]
     report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
     assert report["drafter"] == "open" and report["same_text"]
     for prompt, one in zip(PROMPTS, report["texts"]):
         inputs = torch.from_numpy(ids(prompt))[None]
-        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[0, inputs.shape[1] :].tolist()
+        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[
+            0, inputs.shape[1] :
+        ].tolist()
         assert one["tokens"] == out
     lines = "".join(json.dumps({"task": "t", "prompt": prompt}) + "\n" for prompt in PROMPTS)
     (tmp_path / "prompts.jsonl").write_text(lines)
-    made = ["dump", "make", "--model", tmp_path / "llama", "--heads", tmp_path / "medusa", "--kind", "greedy", "--prompts", tmp_path / "prompts.jsonl"]
+    made = [
+        "dump",
+        "make",
+        "--model",
+        tmp_path / "llama",
+        "--heads",
+        tmp_path / "medusa",
+        "--kind",
+        "greedy",
+        "--prompts",
+        tmp_path / "prompts.jsonl",
+    ]
     assert cli.call(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump").status == 0
     dump = Dump.open(tmp_path / "dump", verify=True)
     (block,) = dump.blocks()
-    assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [one["tokens"] for one in report["texts"]]
-    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {"model.safetensors", "config.json"}
+    assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [
+        one["tokens"] for one in report["texts"]
+    ]
+    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {
+        "model.safetensors",
+        "config.json",
+    }
     assert dump.header.provenance["heads"]["path"] == "medusa"
 
 
 def test_settings_are_checked(world, capsys, tmp_path):
-    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(capsys, *words(world, "--drafter", "open"), status=2)
-    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(capsys, *words(world, "--drafter", "tuned"), status=2)
+    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(
+        capsys, *words(world, "--drafter", "open"), status=2
+    )
+    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(
+        capsys, *words(world, "--drafter", "tuned"), status=2
+    )
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
     assert "--lm: the settings name the model of open trees" in cli.refusal(capsys, *words(world, *both), status=2)
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
-    assert re.search("s.json: settings: tuned for lattices of slots: 7, got", cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")))
+    assert re.search(
+        "s.json: settings: tuned for lattices of slots: 7, got",
+        cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")),
+    )

@@ -49,12 +49,25 @@ def assert_same(one: NGram, other: NGram) -> None:
 
 @pytest.mark.parametrize("inputs", [["a.jsonl"], ["a.jsonl.gz"], ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]])
 def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
-    info = cli.figures(capsys, "lm", "build", *(world / name for name in inputs), "--tokenizer", tokenizer, "--order", 3, "-o", tmp_path / "new" / "lm.ngram")
+    info = cli.figures(
+        capsys,
+        "lm",
+        "build",
+        *(world / name for name in inputs),
+        "--tokenizer",
+        tokenizer,
+        "--order",
+        3,
+        "-o",
+        tmp_path / "new" / "lm.ngram",
+    )
     model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
     assert_same(model, build(TEXTS, order=3, vocab_size=dumps.V, eot=0))
     assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
     assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
-    assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(TEXTS)
+    assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(
+        TEXTS
+    )
 
 
 def test_from_tokens(world, capsys, tmp_path):
@@ -62,9 +75,22 @@ def test_from_tokens(world, capsys, tmp_path):
     assert cli.call(capsys, *words).status == 0
     assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
     assert NGram.open(tmp_path / "lm.ngram").words is None
-    assert cli.call(capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53).status == 0
+    assert (
+        cli.call(
+            capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53
+        ).status
+        == 0
+    )
     estimate = KatzOptions(textbook=True, unseen_cost=1000.0)
-    expected = build(TEXTS, order=2, vocab_size=dumps.V, eot=0, min_counts=(1, 2), estimate=estimate, shorten=PruneOptions(max_ngrams=53))
+    expected = build(
+        TEXTS,
+        order=2,
+        vocab_size=dumps.V,
+        eot=0,
+        min_counts=(1, 2),
+        estimate=estimate,
+        shorten=PruneOptions(max_ngrams=53),
+    )
     assert_same(NGram.open(tmp_path / "lm.ngram"), expected)
 
 
@@ -73,19 +99,36 @@ def test_from_standard_input(world, tokenizer, tmp_path):
         with open(world / content, "rb") as stream:
             if form:
                 stream.seek(128)  # past the header of the array
-            process = cli.start("lm", "build", "-", *form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", stdin=stream)
+            process = cli.start(
+                "lm", "build", "-", *form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", stdin=stream
+            )
             assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 0)
         assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
 
 
-@pytest.mark.parametrize("content, form, message", [
-    (b'{"text": "w1"}\nbad\n', "jsonl", "standard input, line 2: expected a JSON object, got bad: "),
-    (b"w1\nw2\n\xff\n", "txt", "standard input: expected UTF-8, got byte 0xff at 6"),
-    (b"\1\0\2", "bin", "standard input: expected uint16 ids of 2 bytes, got 3 bytes"),
-    (b"\1\0\x63\0", "bin", "standard input, token 1: expected ids in 0..49, got 99"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, form, message",
+    [
+        (b'{"text": "w1"}\nbad\n', "jsonl", "standard input, line 2: expected a JSON object, got bad: "),
+        (b"w1\nw2\n\xff\n", "txt", "standard input: expected UTF-8, got byte 0xff at 6"),
+        (b"\1\0\2", "bin", "standard input: expected uint16 ids of 2 bytes, got 3 bytes"),
+        (b"\1\0\x63\0", "bin", "standard input, token 1: expected ids in 0..49, got 99"),
+    ],
+)
 def test_bad_standard_input(tokenizer, tmp_path, content, form, message):
-    process = cli.start("lm", "build", "-", "--stdin-format", form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", "--strict", stdin=cli.subprocess.PIPE)
+    process = cli.start(
+        "lm",
+        "build",
+        "-",
+        "--stdin-format",
+        form,
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        tmp_path / "lm.ngram",
+        "--strict",
+        stdin=cli.subprocess.PIPE,
+    )
     err = process.communicate(content, timeout=120)[1].decode()
     assert process.returncode == 1 and err.count("\n") == 1 and message in err
 
@@ -99,13 +142,21 @@ def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
     assert skipped["examples"][0].startswith(f"{tmp_path / 'c4.json.gz'}, line 6: expected a JSON object, got oops: ")
     assert_same(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
     out = cli.call(capsys, *words).out
-    assert "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out and "c4.json.gz, line 7: expected an object" in out
+    assert (
+        "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out
+        and "c4.json.gz, line 7: expected an object" in out
+    )
     assert "c4.json.gz, line 6: " in cli.refusal(capsys, *words, "--strict")
 
 
 def test_from_a_dump(tokenizer, capsys, tmp_path):
     made = cli.make_dump(tmp_path / "dump")
-    assert cli.call(capsys, "lm", "build", tmp_path / "dump", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram").status == 0
+    assert (
+        cli.call(
+            capsys, "lm", "build", tmp_path / "dump", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram"
+        ).status
+        == 0
+    )
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
     documents = [part for text in texts for part in cut(text)]
     assert_same(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, eot=0))
@@ -123,13 +174,27 @@ def cut(tokens: list[int]) -> list[list[int]]:
 
 def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
     """A model may have more output ids than its tokenizer has tokens."""
-    result = cli.call(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tokenizer, "--vocab-size", 64, "-o", tmp_path / "lm.ngram")
+    result = cli.call(
+        capsys,
+        "lm",
+        "build",
+        world / "a.jsonl",
+        "--tokenizer",
+        tokenizer,
+        "--vocab-size",
+        64,
+        "-o",
+        tmp_path / "lm.ngram",
+    )
     assert result.status == 0
     model = NGram.open(tmp_path / "lm.ngram")
     assert model.vocab_size == 64 and model.words is not None and model.words[48:] == ("w48", "w49", *[""] * 14)
 
 
-@pytest.mark.parametrize("options, cut", [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))])
+@pytest.mark.parametrize(
+    "options, cut",
+    [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))],
+)
 def test_prune(world, capsys, tmp_path, options, cut):
     cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
     info = cli.figures(capsys, "lm", "prune", tmp_path / "lm.ngram", *options, "-o", tmp_path / "small.ngram")
@@ -140,7 +205,20 @@ def test_prune(world, capsys, tmp_path, options, cut):
 
 
 def test_info(world, capsys, tmp_path):
-    cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "--theta", 1e-9, "-o", tmp_path / "lm.ngram")
+    cli.call(
+        capsys,
+        "lm",
+        "build",
+        world / "a.npy",
+        "--vocab-size",
+        dumps.V,
+        "--eot",
+        0,
+        "--theta",
+        1e-9,
+        "-o",
+        tmp_path / "lm.ngram",
+    )
     info = cli.figures(capsys, "lm", "info", tmp_path / "lm.ngram", "--verify")
     assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
     out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
@@ -149,12 +227,25 @@ def test_info(world, capsys, tmp_path):
     for order, row in enumerate(rows[1:]):
         own = info["estimation"]["discounts"][order - 1] if order else {"d": [], "fallbacks": []}
         discounts = [*(f"{d:.3f}" for d in own["d"]), *map(str, own["fallbacks"])]
-        assert row == [str(order + 1), str(info["ngrams"][order]), str(info["estimation"]["ngrams_counted"][order]), *discounts]
+        assert row == [
+            str(order + 1),
+            str(info["ngrams"][order]),
+            str(info["estimation"]["ngrams_counted"][order]),
+            *discounts,
+        ]
     assert "pruning: theta" in out and "{" not in out
 
 
-@pytest.mark.parametrize("estimation", [3, {"discounts": 1}, {"ngrams_counted": [1, 2, 3]}, {"ngrams_counted": [1, 2, 3], "discounts": [{"d": "x"}, {}]},
-                                        {"a": {"b": [{"c": [1, None]}, {"d": "\x1b[31m" + "x" * 1000}]}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "estimation",
+    [
+        3,
+        {"discounts": 1},
+        {"ngrams_counted": [1, 2, 3]},
+        {"ngrams_counted": [1, 2, 3], "discounts": [{"d": "x"}, {}]},
+        {"a": {"b": [{"c": [1, None]}, {"d": "\x1b[31m" + "x" * 1000}]}},
+    ],
+)
 def test_info_of_any_metadata(capsys, tmp_path, estimation):
     cli.make_model(tmp_path / "lm.ngram", dumps.sequences())
     model = NGram.open(tmp_path / "lm.ngram")
@@ -171,8 +262,15 @@ MISUSE = [
     (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
     (["--end-of-text", "x"], "--end-of-text names a token of --tokenizer: give that as well"),
     (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
-    (["--min-count", "2,2"], "argument --min-count: expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got '2,2'"),
-    (["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"], "--min-count or --order: min_counts: expected at most 2 orders, got 3"),
+    (
+        ["--min-count", "2,2"],
+        "argument --min-count: expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, "
+        "got '2,2'",
+    ),
+    (
+        ["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"],
+        "--min-count or --order: min_counts: expected at most 2 orders, got 3",
+    ),
     (["--max-ngrams", "nan"], "argument --max-ngrams: expected a number such as 900k or 100M, got 'nan'"),
     (["--max-ngrams", "1e400k"], "argument --max-ngrams: expected a number such as 900k or 100M"),
     (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
@@ -180,7 +278,7 @@ MISUSE = [
     (["--unseen-cost", "-1"], "argument --unseen-cost: expected"),
     (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
     (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written, since .*a.jsonl is not a folder"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("words, message", MISUSE)
@@ -196,15 +294,30 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     out = ("-o", tmp_path / "out" / "lm.ngram")
     ids = ("--vocab-size", dumps.V, "--eot", 0)
     assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
-    assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", *ids, *out)
-    assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out)
+    assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", *ids, *out
+    )
+    assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(
+        capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out
+    )
     (tmp_path / "empty.jsonl").touch()
-    assert "expected at least one token, got none" in cli.refusal(capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out)
+    assert "expected at least one token, got none" in cli.refusal(
+        capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out
+    )
     (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
-    assert "bad.jsonl, line 2: " in cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--strict", *out)
-    line = cli.refusal(capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out)
-    assert "no document could be read; 2 were skipped, the first: " in line and 'bad.jsonl, line 1: expected an object with a string "body"' in line
-    assert "expected a Hugging Face tokenizer.json" in cli.refusal(capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out)
+    assert "bad.jsonl, line 2: " in cli.refusal(
+        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--strict", *out
+    )
+    line = cli.refusal(
+        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out
+    )
+    assert (
+        "no document could be read; 2 were skipped, the first: " in line
+        and 'bad.jsonl, line 1: expected an object with a string "body"' in line
+    )
+    assert "expected a Hugging Face tokenizer.json" in cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out
+    )
     assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
     assert not any((tmp_path / "out").iterdir())
 
@@ -213,7 +326,11 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
     words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
     monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
     line = cli.refusal(capsys, *words)
-    assert re.search(r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; what is finished stays", line)
+    assert re.search(
+        r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; "
+        r"what is finished stays",
+        line,
+    )
     assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
     monkeypatch.undo()
     assert cli.call(capsys, *words).status == 0
@@ -221,9 +338,21 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
 
 def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
     (tmp_path / "a.txt").write_text("The cat sat on the mat, and the mat was flat.")
-    words = ("lm", "build", tmp_path / "a.txt", "--tokenizer", demo / "tokenizer.json", "-o", tmp_path / "lm.ngram", "--arpa", tmp_path / "lm.arpa")
+    words = (
+        "lm",
+        "build",
+        tmp_path / "a.txt",
+        "--tokenizer",
+        demo / "tokenizer.json",
+        "-o",
+        tmp_path / "lm.ngram",
+        "--arpa",
+        tmp_path / "lm.arpa",
+    )
     assert cli.call(capsys, *words).status == 0
     model = NGram.open(tmp_path / "lm.ngram")
-    again = load(tmp_path / "lm.arpa", arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, eot=model.metadata["eot"]))
+    again = load(
+        tmp_path / "lm.arpa", arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, eot=model.metadata["eot"])
+    )
     tokens = np.arange(300, 400)
     np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)

@@ -17,7 +17,10 @@ def models(tmp_path_factory):
     made = dumps.sequences(count=10)
     names = tuple(f"w{i}" for i in range(dumps.V))
     return {
-        name: (folder / f"{name}.ngram", cli.make_model(folder / f"{name}.ngram", made, words=words, tokenizer="a" * 64))
+        name: (
+            folder / f"{name}.ngram",
+            cli.make_model(folder / f"{name}.ngram", made, words=words, tokenizer="a" * 64),
+        )
         for name, words in (("plain", names), ("spaced", SPACED), ("ids", None))
     }
 
@@ -63,7 +66,10 @@ def test_words_there_and_back(models, capsys, tmp_path, suffix):
 def test_words_are_told(models, capsys, tmp_path):
     out = cli.call(capsys, "lm", "convert", models["spaced"][0], tmp_path / "m.arpa").out
     assert "decimal ids, as word ' w1' of id 1: ARPA words are not empty and have no white space" in out
-    assert cli.figures(capsys, "lm", "convert", models["plain"][0], tmp_path / "m.arpa", "--words", "ids")["arpa_words"] == "ids"
+    assert (
+        cli.figures(capsys, "lm", "convert", models["plain"][0], tmp_path / "m.arpa", "--words", "ids")["arpa_words"]
+        == "ids"
+    )
     line = cli.refusal(capsys, "lm", "convert", models["spaced"][0], tmp_path / "n.arpa", "--words", "text")
     assert "word ' w1' of id 1: ARPA words are not empty and have no white space; write decimal ids" in line
     assert not (tmp_path / "n.arpa").exists()
@@ -80,14 +86,24 @@ def test_tokenizer_gives_words(models, capsys, tmp_path):
     pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     cli.call(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.arpa")
-    assert cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--tokenizer", tokenizer).status == 0
+    assert (
+        cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--tokenizer", tokenizer).status
+        == 0
+    )
     model = NGram.open(tmp_path / "m.ngram")
-    assert model.words is not None and model.words[1] == "w1" and model.metadata["eot"] == 0 and len(model.metadata["tokenizer"]) == 64
+    assert (
+        model.words is not None
+        and model.words[1] == "w1"
+        and model.metadata["eot"] == 0
+        and len(model.metadata["tokenizer"]) == 64
+    )
     line = cli.refusal(capsys, "lm", "convert", models["ids"][0], tmp_path / "n.ngram", "--tokenizer", tokenizer)
     assert "ids.ngram: n-gram model: expected tokenizer" in line and "build it with the same tokenizer" in line
     cli.make_model(tmp_path / "bare.ngram", dumps.sequences())
     large = cli.make_tokenizer(tmp_path / "large.json", 60)
-    assert "expected a vocabulary of 60, got 50" in cli.refusal(capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large)
+    assert "expected a vocabulary of 60, got 50" in cli.refusal(
+        capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "spaced"])
@@ -106,8 +122,12 @@ def test_kenlm_gives_our_scores(models, capsys, tmp_path, name):
 
 def test_refusals(models, capsys, tmp_path):
     path = models["plain"][0]
-    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(capsys, "lm", "convert", path, tmp_path / "m.bin", status=2)
-    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst")
+    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "m.bin", status=2
+    )
+    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
+        capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst"
+    )
     assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst")
     (tmp_path / "d.ngram").mkdir()
     assert "got that of a folder" in cli.refusal(capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2)

@@ -23,20 +23,38 @@ def world(tmp_path_factory):
 
 
 def test_merge(world, capsys, tmp_path):
-    report = cli.figures(capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--weights", "0.7,0.3", "-o", tmp_path / "m.ngram")
-    merged, a, b = (NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram"))
+    report = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--weights", "0.7,0.3", "-o", tmp_path / "m.ngram"
+    )
+    merged, a, b = (
+        NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
+    )
     assert [part["weight"] for part in report["merged"]] == [0.7, 0.3] and report["interpolation"]["method"] == "linear"
     assert merged.words == a.words and merged.metadata["eot"] == 0
     p, q, r = (np.exp(-model.distribution(0).astype(float)) for model in (merged, a, b))
     np.testing.assert_allclose(p, 0.7 * q + 0.3 * r, rtol=1e-5)
     assert cli.call(capsys, "lm", "verify", tmp_path / "m.ngram").status == 0
-    equal = cli.figures(capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--log-linear", "-o", tmp_path / "m.arpa")
-    assert [part["weight"] for part in equal["merged"]] == [0.5, 0.5] and equal["interpolation"]["method"] == "log-linear"
+    equal = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--log-linear", "-o", tmp_path / "m.arpa"
+    )
+    assert [part["weight"] for part in equal["merged"]] == [0.5, 0.5] and equal["interpolation"][
+        "method"
+    ] == "log-linear"
 
 
 @pytest.mark.parametrize("form", [(), ("--log-linear",)])
 def test_merge_tuned(world, capsys, tmp_path, form):
-    words = ("lm", "merge", world / "a.ngram", world / "b.ngram", "--tune", world / "heldout.npy", "-o", tmp_path / "m.ngram", *form)
+    words = (
+        "lm",
+        "merge",
+        world / "a.ngram",
+        world / "b.ngram",
+        "--tune",
+        world / "heldout.npy",
+        "-o",
+        tmp_path / "m.ngram",
+        *form,
+    )
     report = cli.figures(capsys, *words)
     heldout = report["heldout"]
     assert heldout["tokens"] == 301 and heldout["tuned"] <= min(heldout["equal"], *heldout["models"]) * 1.0001
@@ -46,11 +64,17 @@ def test_merge_tuned(world, capsys, tmp_path, form):
         alone = cli.figures(capsys, "lm", "score", world / f"{name}.ngram", world / "heldout.npy")
         assert alone["overall"]["perplexity"] == pytest.approx(expected, rel=1e-6)
     out = cli.call(capsys, *words).out
-    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["equal", "tuned", "merged"] and f"{heldout['merged']:,.2f}" in out
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == [
+        "equal",
+        "tuned",
+        "merged",
+    ] and f"{heldout['merged']:,.2f}" in out
 
 
 def test_merge_pruned(world, capsys, tmp_path):
-    report = cli.figures(capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--max-ngrams", 100, "-o", tmp_path / "m.ngram")
+    report = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--max-ngrams", 100, "-o", tmp_path / "m.ngram"
+    )
     assert sum(report["ngrams"]) <= 100 and report["pruning"][0]["max_ngrams"] == 100
 
 
@@ -58,7 +82,18 @@ def test_merge_text(world, capsys, tmp_path):
     pytest.importorskip("tokenizers")
     tokenizer = cli.make_tokenizer(tmp_path / "t.json")
     (tmp_path / "h.jsonl").write_text('{"text": "w3 w1 w2"}\n{"text":\n')
-    words = ("lm", "merge", world / "a.ngram", world / "b.ngram", "--tune", tmp_path / "h.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "m.ngram")
+    words = (
+        "lm",
+        "merge",
+        world / "a.ngram",
+        world / "b.ngram",
+        "--tune",
+        tmp_path / "h.jsonl",
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        tmp_path / "m.ngram",
+    )
     report = cli.figures(capsys, *words)
     assert report["heldout"]["tokens"] == 4 and report["skipped"]["documents"] == 1
     assert "skipped 1 documents" in cli.call(capsys, *words).out
@@ -69,12 +104,22 @@ def test_merge_text(world, capsys, tmp_path):
 def test_merge_refusals(world, capsys, tmp_path):
     a, b, out = world / "a.ngram", world / "b.ngram", ("-o", tmp_path / "m.ngram")
     assert "expected at least two models, got one" in cli.refusal(capsys, "lm", "merge", a, *out, status=2)
-    assert "--weights: expected one for each of the 2 models, got 1" in cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2)
-    assert "--weights: expected a sum of 1, got 0.5, 0.4" in cli.refusal(capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2)
-    assert "argument --weights: expected numbers of at least 0" in cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2)
-    assert "not allowed with argument" in cli.refusal(capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2)
+    assert "--weights: expected one for each of the 2 models, got 1" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2
+    )
+    assert "--weights: expected a sum of 1, got 0.5, 0.4" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2
+    )
+    assert "argument --weights: expected numbers of at least 0" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2
+    )
+    assert "not allowed with argument" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2
+    )
     np.save(tmp_path / "empty.npy", np.zeros(0, np.int64))
-    assert "empty.npy: expected at least one token to tune" in cli.refusal(capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out)
+    assert "empty.npy: expected at least one token to tune" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out
+    )
     model = NGram.open(a)
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"eot": 7}).save(tmp_path / "c.ngram")
     assert "c.ngram: expected eot 0 as of " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
@@ -84,7 +129,12 @@ def test_merge_refusals(world, capsys, tmp_path):
 @pytest.mark.parametrize("action", ["merge", "verify", "diff"])
 def test_help(capsys, action):
     result = cli.call(capsys, "lm", action, "--help")
-    assert result.status == 0 and f"rescore lm {action} " in result.out and "examples:" in result.out and "Memory: " in result.out
+    assert (
+        result.status == 0
+        and f"rescore lm {action} " in result.out
+        and "examples:" in result.out
+        and "Memory: " in result.out
+    )
 
 
 def test_verify(world, capsys, tmp_path):
@@ -94,7 +144,11 @@ def test_verify(world, capsys, tmp_path):
         assert cli.call(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}").status == 0
         assert cli.call(capsys, "lm", "verify", tmp_path / f"a.{suffix}").status == 0
     strict = cli.call(capsys, "lm", "verify", world / "a.ngram", "--tolerance", "0")
-    assert strict.status == 1 and strict.err == "" and "sums to one" in next(line for line in strict.out.splitlines() if "FAIL" in line)
+    assert (
+        strict.status == 1
+        and strict.err == ""
+        and "sums to one" in next(line for line in strict.out.splitlines() if "FAIL" in line)
+    )
     (tmp_path / "bad.ngram").write_bytes((world / "a.ngram").read_bytes()[:-1])
     found = cli.call(capsys, "lm", "verify", tmp_path / "bad.ngram", "--json", "-")
     assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False and "cut or grown" in found.out
@@ -104,7 +158,9 @@ def test_verify(world, capsys, tmp_path):
 def test_diff(world, capsys, tmp_path):
     same = cli.call(capsys, "lm", "diff", world / "a.ngram", world / "a.ngram")
     assert same.status == 0 and same.out.splitlines()[-1] == "the models are the same"
-    assert cli.call(capsys, "lm", "prune", world / "a.ngram", "--max-ngrams", 90, "-o", tmp_path / "p.ngram").status == 0
+    assert (
+        cli.call(capsys, "lm", "prune", world / "a.ngram", "--max-ngrams", 90, "-o", tmp_path / "p.ngram").status == 0
+    )
     found = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram", "--json", "-")
     report = json.loads(found.out)
     assert found.status == 1 and report["same"] is False and all(own["only_b"] == 0 for own in report["ngrams"])

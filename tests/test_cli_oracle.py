@@ -33,25 +33,45 @@ def test_every_width(made, capsys):
     for task in report["tasks"]:
         own = [sequence for sequence in sequences if sequence["task"] == task["task"]]
         for k, value in task["block_efficiency"].items():
-            assert value == pytest.approx(sum(len(one["tokens"]) for one in own) / sum(passes(one, int(k)) for one in own))
+            assert value == pytest.approx(
+                sum(len(one["tokens"]) for one in own) / sum(passes(one, int(k)) for one in own)
+            )
         for head in range(1, dumps.H):
-            hits = [one["tokens"][row + head] in one["topk_ids"][row, head] for one in own for row in range(len(one["tokens"]) - head)]
+            hits = [
+                one["tokens"][row + head] in one["topk_ids"][row, head]
+                for one in own
+                for row in range(len(one["tokens"]) - head)
+            ]
             assert task["recall"][str(head + 1)] == pytest.approx(sum(hits) / len(hits))
 
 
 def test_agrees_with_run(made, capsys):
     report, run = (cli.figures(capsys, verb, made[0], "--task", "second") for verb in ("oracle", "run"))
-    assert [task["block_efficiency"]["6"] for task in report["tasks"]] == [task["block_efficiency"]["oracle"] for task in run["tasks"]]
-    assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [task["block_efficiency"]["base"] for task in run["tasks"]]
+    assert [task["block_efficiency"]["6"] for task in report["tasks"]] == [
+        task["block_efficiency"]["oracle"] for task in run["tasks"]
+    ]
+    assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [
+        task["block_efficiency"]["base"] for task in run["tasks"]
+    ]
 
 
 def test_widths():
-    assert [powers_of_two(k) for k in (1, 2, 6, 8, 64)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8], [1, 2, 4, 8, 16, 32, 64]]
+    assert [powers_of_two(k) for k in (1, 2, 6, 8, 64)] == [
+        [1],
+        [1, 2],
+        [1, 2, 4, 6],
+        [1, 2, 4, 8],
+        [1, 2, 4, 8, 16, 32, 64],
+    ]
 
 
 def test_table(made, capsys):
     out = cli.call(capsys, "oracle", made[0]).out
-    assert [line.split()[0] for line in out.splitlines() if line.startswith(("task", "first", "second"))] == ["task", "first", "second"] * 2
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("task", "first", "second"))] == [
+        "task",
+        "first",
+        "second",
+    ] * 2
     assert "k=1" in out and "head 4" in out
 
 

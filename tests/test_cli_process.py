@@ -26,7 +26,12 @@ def world(tmp_path_factory):
 
 def modules(code: str) -> set[str]:
     """What a fresh interpreter has imported after `code`."""
-    out = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return set(out.stderr.split())
 
 
@@ -37,19 +42,28 @@ def test_imports():
     """`import rescore` and --help cost nothing; a run on a dump needs none of the heavy packages but those it uses."""
     assert not modules("import rescore") & (HEAVY | {"numpy", "rich"})
     code = "from contextlib import suppress\nfrom rescore.decode.cli import main\n"
-    assert not modules(code + "with suppress(SystemExit): main(['run', '--help'])") & (HEAVY | {"numpy", "rich", "rescore._core"})
+    assert not modules(code + "with suppress(SystemExit): main(['run', '--help'])") & (
+        HEAVY | {"numpy", "rich", "rescore._core"}
+    )
 
 
 def test_help_of_every_verb_imports_next_to_nothing():
     """Start-up is the time of imports; all verbs in one process."""
     verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
-    code = f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with suppress(SystemExit): main([verb, '--help'])\n"
+    code = (
+        f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with "
+        "suppress(SystemExit): main([verb, '--help'])\n"
+    )
     found = modules(code)
-    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"}) and not any(".actions" in name for name in found)
+    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"}) and not any(
+        ".actions" in name for name in found
+    )
 
 
 def test_imports_of_a_run(world, tmp_path):
-    words = [str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")]
+    words = [
+        str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")
+    ]
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
@@ -59,7 +73,16 @@ def test_imports_of_a_report(world, tmp_path):
     assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
 
 
-VERBS = [["generate"], ["run"], ["oracle"], ["draw"], ["dump", "info"], ["dump", "make"], ["bench", "decode"], *(["lm", name] for name in ("build", "prune", "convert", "info", "score"))]
+VERBS = [
+    ["generate"],
+    ["run"],
+    ["oracle"],
+    ["draw"],
+    ["dump", "info"],
+    ["dump", "make"],
+    ["bench", "decode"],
+    *(["lm", name] for name in ("build", "prune", "convert", "info", "score")),
+]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
@@ -103,15 +126,33 @@ def large(tmp_path_factory):
     """A dump that takes a while."""
     folder = tmp_path_factory.mktemp("large") / "dump"
     made = dumps.sequences(count=5)
-    long = {name: np.tile(made[0][name], (400, *(1,) * (made[0][name].ndim - 1))) if np.ndim(made[0][name]) > 1 else np.tile(made[0][name], 400)
-            for name in ("tokens", "topk_ids", "topk_logp", "entropy")}  # fmt: skip
+    long = {
+        name: np.tile(made[0][name], (400, *(1,) * (made[0][name].ndim - 1)))
+        if np.ndim(made[0][name]) > 1
+        else np.tile(made[0][name], 400)
+        for name in ("tokens", "topk_ids", "topk_logp", "entropy")
+    }
     dumps.write(folder, made=[{**made[0], **long}] * 6)
     return folder
 
 
-@pytest.mark.parametrize("number, status, told", [(signal.SIGINT, 130, "rescore: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")])
+@pytest.mark.parametrize(
+    "number, status, told",
+    [(signal.SIGINT, 130, "rescore: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
+)
 def test_signals_leave_nothing_half_written(world, large, tmp_path, number, status, told):
-    process = cli.start("run", large, "--lm", world / "lm.ngram", "--paths", 200, "--drafts", tmp_path / "d.jsonl", "--json", tmp_path / "r.json")
+    process = cli.start(
+        "run",
+        large,
+        "--lm",
+        world / "lm.ngram",
+        "--paths",
+        200,
+        "--drafts",
+        tmp_path / "d.jsonl",
+        "--json",
+        tmp_path / "r.json",
+    )
     while not any(tmp_path.iterdir()):  # the draft file under its temporary name
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -122,7 +163,8 @@ def test_signals_leave_nothing_half_written(world, large, tmp_path, number, stat
 
 
 def interrupted(process: subprocess.Popen) -> str:
-    """What it says when interrupted. An interrupt that falls between Python's last look for one and a read that waits is not
+    """What it says when interrupted. An interrupt that falls between Python's last look for one and a read that waits
+    is not
     seen before the next: pressed again, as at a terminal."""
     for _ in range(4):
         process.send_signal(signal.SIGINT)
@@ -159,7 +201,10 @@ def test_full_disks(world, tmp_path):
         process = cli.start("oracle", world / "dump", stdout=full)
         assert process.communicate(timeout=120)[1].decode() == "rescore: writing or reading: No space left on device\n"
         assert process.returncode == 1
-    for words in (["oracle", world / "dump", "--json", "/dev/full"], ["run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl"]):
+    for words in (
+        ["oracle", world / "dump", "--json", "/dev/full"],
+        ["run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl"],
+    ):
         (tmp_path / "d.jsonl").unlink(missing_ok=True)
         (tmp_path / "d.jsonl").symlink_to("/dev/full")
         process = cli.start(*words)
@@ -171,11 +216,15 @@ def test_full_disks(world, tmp_path):
 def test_standard_output_by_name(world):
     process = cli.start("oracle", world / "dump", "--json", "/dev/stdout")
     out, err = process.communicate(timeout=120)
-    assert out.startswith(b'{\n  "dump"') and b"oracle block efficiency" in out and (process.returncode, err) == (0, b"")
+    assert (
+        out.startswith(b'{\n  "dump"') and b"oracle block efficiency" in out and (process.returncode, err) == (0, b"")
+    )
 
 
 def test_no_standard_output_at_all(world, tmp_path):
-    process = cli.start("oracle", world / "dump", "--json", tmp_path / "o.json", stdout=None, preexec_fn=lambda: os.close(1))
+    process = cli.start(
+        "oracle", world / "dump", "--json", tmp_path / "o.json", stdout=None, preexec_fn=lambda: os.close(1)
+    )
     assert process.communicate(timeout=120)[1] == b"" and process.returncode == 0
     assert (tmp_path / "o.json").exists()
 
@@ -184,7 +233,10 @@ def test_names_that_are_no_text(world, tmp_path):
     """Names are bytes; a terminal may know ASCII alone."""
     name = os.fsdecode(b"d\xff\xc3\xa9")
     (tmp_path / name).symlink_to(world / "dump")
-    for words in (["run", tmp_path / name, "--drafts", tmp_path / f"{name}.parquet"], ["dump", "info", tmp_path / name]):
+    for words in (
+        ["run", tmp_path / name, "--drafts", tmp_path / f"{name}.parquet"],
+        ["dump", "info", tmp_path / name],
+    ):
         process = cli.start(*words, env={**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
         out, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, b"") and out.isascii()

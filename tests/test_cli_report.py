@@ -16,7 +16,10 @@ def files(tmp_path):
 def rows(text: str, title: str) -> dict[str, list[str]]:
     """The rows of a table of the Markdown by their first cell."""
     lines = text.split(f"**{title}**\n\n")[1].split("\n\n")[0].split("\n")[2:]
-    return {cells[0].replace("*", ""): cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
+    return {
+        cells[0].replace("*", ""): cells[1:]
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    }
 
 
 def test_figures_are_those_of_run(capsys, files):
@@ -42,18 +45,34 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
     dump, lm = files / "dump", files / "lm.ngram"
     assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
     tables = {}
-    for name, words in {"own": ("--lm", lm), "settings": ("--settings", files / "s.json"), "untuned": ("--lm", lm, "--untuned")}.items():
+    for name, words in {
+        "own": ("--lm", lm),
+        "settings": ("--settings", files / "s.json"),
+        "untuned": ("--lm", lm, "--untuned"),
+    }.items():
         result = cli.call(capsys, "report", dump, *words, "--sequences", 0, "-o", files / "r.html", "--markdown", "-")
         assert (result.status, result.err) == (0, "")
         tables[name] = result.out
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
-    for title, name in {"open tree 64": "open_64", "calibrated tree 16": "tuned_16", "LM and text alone 64": "lm_text_64"}.items():
-        assert rows(tables["settings"], "Block efficiency per task")[title][-3].startswith(f"{run['block_efficiency'][name]:.3f}")
+    for title, name in {
+        "open tree 64": "open_64",
+        "calibrated tree 16": "tuned_16",
+        "LM and text alone 64": "lm_text_64",
+    }.items():
+        assert rows(tables["settings"], "Block efficiency per task")[title][-3].startswith(
+            f"{run['block_efficiency'][name]:.3f}"
+        )
     assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
-    sources = {"own": "tuned on the tuning part of this dump", "settings": "of the settings ", "untuned": "the default, not tuned"}
+    sources = {
+        "own": "tuned on the tuning part of this dump",
+        "settings": "of the settings ",
+        "untuned": "the default, not tuned",
+    }
     assert all(source in tables[name] for name, source in sources.items())
-    both = cli.refusal(capsys, "report", dump, "--settings", files / "s.json", "--tune-sequences", 2, "-o", files / "r.html", status=2)
+    both = cli.refusal(
+        capsys, "report", dump, "--settings", files / "s.json", "--tune-sequences", 2, "-o", files / "r.html", status=2
+    )
     assert "--tune-sequences: the settings have divided the dump" in both
 
 
@@ -66,7 +85,10 @@ def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
     assert "lm.ngram: expected the model that the settings were tuned with" in cli.refusal(capsys, *made)
     lm.unlink()
     for words in (made, ("run", dump, "--settings", files / "s.json")):
-        assert "lm.ngram: expected the model that the settings were tuned with, got no such file: settings name it relative to their own folder" in cli.refusal(capsys, *words)
+        assert (
+            "lm.ngram: expected the model that the settings were tuned with, got no such file: "
+            "settings name it relative to their own folder" in cli.refusal(capsys, *words)
+        )
     assert not (files / "r.html").exists()
 
 
@@ -89,14 +111,33 @@ def test_markdown_on_standard_output(capsys, files):
 
 
 def test_command_is_told(capsys, files):
-    cli.call(capsys, "report", files / "dump", "--lm", files / "lm.ngram=0.5", "--alpha", "0.3", "--top-k", "3", "-o", files / "report.html")
-    assert f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed 0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+    cli.call(
+        capsys,
+        "report",
+        files / "dump",
+        "--lm",
+        files / "lm.ngram=0.5",
+        "--alpha",
+        "0.3",
+        "--top-k",
+        "3",
+        "-o",
+        files / "report.html",
+    )
+    assert (
+        f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed "
+        "0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+    )
 
 
 def test_refusals(capsys, files):
-    assert "expected the name of a file to write" in cli.refusal(capsys, "report", files / "dump", "-o", files, status=2)
+    assert "expected the name of a file to write" in cli.refusal(
+        capsys, "report", files / "dump", "-o", files, status=2
+    )
     assert "--sequences" in cli.refusal(capsys, "report", files / "dump", "--sequences", "x", status=2)
-    assert "--task 'third'" in cli.refusal(capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2)
+    assert "--task 'third'" in cli.refusal(
+        capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2
+    )
 
 
 def test_plotly_is_asked_for(capsys, files, monkeypatch):
@@ -113,7 +154,17 @@ def test_sequences_of_one_token(capsys, tmp_path):
     assert [len(one["tokens"]) for one in made] == [1]
     cli.dumps.write(tmp_path / "dump", "forced", made)
     cli.make_model(tmp_path / "lm.ngram", made)
-    result = cli.call(capsys, "report", tmp_path / "dump", "--lm", tmp_path / "lm.ngram", "-o", tmp_path / "report.html", "--markdown", tmp_path / "tables.md")
+    result = cli.call(
+        capsys,
+        "report",
+        tmp_path / "dump",
+        "--lm",
+        tmp_path / "lm.ngram",
+        "-o",
+        tmp_path / "report.html",
+        "--markdown",
+        tmp_path / "tables.md",
+    )
     assert result == (0, "", "")
     table = rows((tmp_path / "tables.md").read_text(), "Block efficiency per task")
     assert {cells[1] for cells in table.values()} == {"1.00"}
@@ -122,7 +173,12 @@ def test_sequences_of_one_token(capsys, tmp_path):
 
 def test_several_models(capsys, files):
     models = ("--lm", files / "lm.ngram", "--lm", f"{files / 'lm.ngram'}=0.5", "--alpha", "0.2,0.3,0.4")
-    assert cli.call(capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md").status == 0
+    assert (
+        cli.call(
+            capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md"
+        ).status
+        == 0
+    )
     table = rows((files / "tables.md").read_text(), "The language models by themselves")
     first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
     assert first == second  # the same model, whatever its weight beside others

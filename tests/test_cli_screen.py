@@ -54,16 +54,39 @@ def test_long_names_are_shortened(capsys):
 def report(dumps: int, tasks: int) -> dict:
     names = ["base", "tree_16", "oracle"]
     repetition = {"consecutive": 0.5, "max_run": 2.0}
-    task = {"sequences": 1234, "tokens": 56789, "loop_share": 0.25, "block_efficiency": dict.fromkeys(names, 1.5), "repetition": {"base": repetition, "rescored": repetition},
-            "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3}}  # fmt: skip
-    means = {"block_efficiency": dict.fromkeys(names, 1.5), "headroom_recovered": {"tree_16": 0.5}, "verified_per_pass": dict.fromkeys(names, 16.0),
-             "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
-             "differences": [{"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}]}  # fmt: skip
+    task = {
+        "sequences": 1234,
+        "tokens": 56789,
+        "loop_share": 0.25,
+        "block_efficiency": dict.fromkeys(names, 1.5),
+        "repetition": {"base": repetition, "rescored": repetition},
+        "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3},
+    }
+    means = {
+        "block_efficiency": dict.fromkeys(names, 1.5),
+        "headroom_recovered": {"tree_16": 0.5},
+        "verified_per_pass": dict.fromkeys(names, 16.0),
+        "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
+        "differences": [
+            {"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}
+        ],
+    }
     return {
         "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
-        "overall": [{"dump": f"d{d}", "kind": "forced", "temperature": None, "part": "all", **means} for d in range(dumps)],
-        "settings": {"lm": [{"path": "lm.ngram", "weight": 0.5}], "alpha": 0.5, "paths": 16, "top_k": None, "semantics": "failure", "threads": 2, "drafters": names,
-                     "tuned": None, "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0}},
+        "overall": [
+            {"dump": f"d{d}", "kind": "forced", "temperature": None, "part": "all", **means} for d in range(dumps)
+        ],
+        "settings": {
+            "lm": [{"path": "lm.ngram", "weight": 0.5}],
+            "alpha": 0.5,
+            "paths": 16,
+            "top_k": None,
+            "semantics": "failure",
+            "threads": 2,
+            "drafters": names,
+            "tuned": None,
+            "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0},
+        },
         "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
     }
 
@@ -104,8 +127,27 @@ def test_on_a_terminal(tmp_path):
 
 def test_the_stages_of_a_build_on_a_terminal(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(400_000, dtype=np.uint32) * 2654435761 % 50_000)
-    status, text = cli.on_terminal(140, "lm", "build", tmp_path / "a.npy", "--vocab-size", 50_000, "--eot", 0, "--max-ngrams", "100k", "-o", tmp_path / "lm.ngram")
+    status, text = cli.on_terminal(
+        140,
+        "lm",
+        "build",
+        tmp_path / "a.npy",
+        "--vocab-size",
+        50_000,
+        "--eot",
+        0,
+        "--max-ngrams",
+        "100k",
+        "-o",
+        tmp_path / "lm.ngram",
+    )
     assert status == 0, text
-    for stage, unit in (("count", "tokens"), ("merge", "windows"), ("estimate", "n-grams"), ("prune", "n-grams"), ("compile", "")):
+    for stage, unit in (
+        ("count", "tokens"),
+        ("merge", "windows"),
+        ("estimate", "n-grams"),
+        ("prune", "n-grams"),
+        ("compile", ""),
+    ):
         assert re.search(rf"{stage} +[^\n]*{unit}", text), stage
     assert "0:00:0" in text  # time elapsed, time left

@@ -19,12 +19,22 @@ from rescore.lm.quantise import codebook
 from rescore.lm.tables import Tables
 
 
-def automaton(arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book) -> _core.Automaton:
+def automaton(
+    arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book
+) -> _core.Automaton:
     """As `Compact.from_arrays`, with codes of any number of low bits, and other books."""
-    sizes, token, *others = _core.encode(*arrays, order=order, vocab_size=vocab_size, next_bits=next_bits, choose_book=choose_book)
+    sizes, token, *others = _core.encode(
+        *arrays, order=order, vocab_size=vocab_size, next_bits=next_bits, choose_book=choose_book
+    )
     token = token.view(np.uint16) if vocab_size <= 1 << 16 else token
     return _core.Automaton(
-        sizes.reshape(order, 6), arrays.arc_cost[:vocab_size].copy(), token, *others, order=order, vocab_size=vocab_size, next_bits=next_bits
+        sizes.reshape(order, 6),
+        arrays.arc_cost[:vocab_size].copy(),
+        token,
+        *others,
+        order=order,
+        vocab_size=vocab_size,
+        next_bits=next_bits,
     )
 
 
@@ -36,7 +46,9 @@ def assert_same(mine, theirs) -> None:
 def widened(tables: Tables, step: int, vocab_size: int) -> Tables:
     """The same n-grams over larger ids."""
     rows = [tables.spell(n) * step for n in range(1, tables.order + 1)]
-    return Tables.from_rows(rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0)
+    return Tables.from_rows(
+        rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0
+    )
 
 
 @settings(max_examples=80)
@@ -135,8 +147,15 @@ def test_costs_without_a_book():
 
 def test_rounding():
     cost = np.array([-3, -0.1, 0, 0.1, 0.6, 1.4, 9, 0], np.float32)
-    for book, rounded in (([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]), ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]), ([-1, 0], [-1, -1, 0, -1, -1, -1, -1, 0]), ([0], [0] * 8)):
-        lm = automaton(one_context(cost), 2, 8, 7, lambda costs, book=book: np.array(book if len(costs) == 8 else [], np.float32))
+    for book, rounded in (
+        ([0, 1, 2], [1, 1, 0, 1, 1, 1, 2, 0]),
+        ([-1, 0, 1], [-1, -1, 0, 1, 1, 1, 1, 0]),
+        ([-1, 0], [-1, -1, 0, -1, -1, -1, -1, 0]),
+        ([0], [0] * 8),
+    ):
+        lm = automaton(
+            one_context(cost), 2, 8, 7, lambda costs, book=book: np.array(book if len(costs) == 8 else [], np.float32)
+        )
         assert lm.plain()[2][8:].tolist() == rounded
 
 
@@ -172,7 +191,9 @@ def test_quantised():
     model = build([random_text(5, 60, 30_000)], order=3, vocab_size=60, eot=0, metadata={"tokenizer": "abc"})
     small = model.quantised()
     small.core.check()
-    assert small.metadata["quantised"] == 256 and small.info()["quantised"] == 256 and small.metadata["tokenizer"] == "abc"
+    assert (
+        small.metadata["quantised"] == 256 and small.info()["quantised"] == 256 and small.metadata["tokenizer"] == "abc"
+    )
     assert small.info()["bytes_per_ngram"] < 0.75 * model.info()["bytes_per_ngram"]
     a, b = model.arrays, small.arrays
     for name in ("arc_begin", "arc_token", "arc_next", "backoff_state"):
@@ -211,7 +232,12 @@ def test_wrong_order_is_refused():
         ("arc_next", 1, 0, "arc_next: expected one arc to each of the"),
         ("arc_next", 30, 2**31, "arc_next"),
         ("arc_next", -1, 1, r"arc_next\[\d+\]: expected state \d+, as without the first token of the context, got 1"),
-        ("arc_token", -1, 8, r"arc_token\[\d+\]: expected a token that has an arc in the next shorter context too, got 8"),
+        (
+            "arc_token",
+            -1,
+            8,
+            r"arc_token\[\d+\]: expected a token that has an arc in the next shorter context too, got 8",
+        ),
     ]:
         bad = getattr(good, name).copy()
         bad[index] = value

@@ -8,14 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from scripted import Scripted  # noqa: E402
-from tiny_transformers import V, shared  # noqa: E402
+from scripted import Scripted
+from tiny_transformers import V, shared
 
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
-from rescore.decode.loop.request import Request  # noqa: E402
-from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
-from rescore.decode.models.encoder_decoder import EncoderDecoderTarget  # noqa: E402
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Request
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 
 torch.set_num_threads(1)
 CHAIN = Scripted(lambda history: [[1, 2, 3, 4, 5, 6]])
@@ -46,7 +46,12 @@ def test_nor_those_of_a_decoder_whose_rows_are_read_in_groups():
     prompts = [np.array([7, 7, 1]), np.array([11])]
     first = target.model.config.decoder_start_token_id
     most = target.context - 1
-    expected = [plain([first], most, lambda ids, p=prompt: target.model(torch.from_numpy(p)[None], decoder_input_ids=ids).logits) for prompt in prompts]
+    expected = [
+        plain(
+            [first], most, lambda ids, p=prompt: target.model(torch.from_numpy(p)[None], decoder_input_ids=ids).logits
+        )
+        for prompt in prompts
+    ]
     # The first text is drafted rightly, so it is at the end long before the other.
     one, other = ([first, *text] for text in expected)
     right = {tuple(one[:n]): one[n : n + 6] for n in range(2, len(one))}

@@ -1,6 +1,7 @@
 """Damaged arrays through every native function: an error or an answer, never a read outside.
 
-The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see what a crash hides.
+The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see
+what a crash hides.
 """
 
 import os
@@ -80,7 +81,18 @@ def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
         lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, threads=2),
         lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
         lambda: _core.best_tree([lm], histories, ids, cost, np.ones((1, 4)), nodes=40),
-        lambda: _core.open_tree(lm, histories, ids, cost, np.ones((1, 4)), np.zeros((3, 4)), open=True, texts=[running_text()] * 2, strength=np.ones(3), nodes=40),
+        lambda: _core.open_tree(
+            lm,
+            histories,
+            ids,
+            cost,
+            np.ones((1, 4)),
+            np.zeros((3, 4)),
+            open=True,
+            texts=[running_text()] * 2,
+            strength=np.ones(3),
+            nodes=40,
+        ),
         lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), threads=2), draw),
         lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), local=True), draw),
     ]
@@ -118,7 +130,9 @@ def test_damaged_models(vocab_size, quantise):
     assert refused < MUTATIONS
 
 
-@pytest.mark.parametrize("name", [name for name in ARRAYS if name != "wide"])  # read by numbers that are compared with its length
+@pytest.mark.parametrize(
+    "name", [name for name in ARRAYS if name != "wide"]
+)  # read by numbers that are compared with its length
 def test_short_and_long_arrays_are_refused(name):
     good = compact()
     array = getattr(good, name)
@@ -159,7 +173,13 @@ def test_check_names_the_entry():
         ("root_cost", 4, np.nan, r"root_cost\[4\]: expected a finite cost"),
         ("first_state", 0, 1, r"first_state\[0\]: expected 0 to 5 for the states of length 1"),
         ("first_state", 2, 5, r"first_state\[1\]: expected numbers that ascend, for length 1 by one at most"),
-        ("contexts", 0, 1, r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other, those of this one from 0 on, got 1"),
+        (
+            "contexts",
+            0,
+            1,
+            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other, "
+            r"those of this one from 0 on, got 1",
+        ),
         ("contexts", 4 + 4, 16, r"contexts\[5\] points outside the model|contexts\[4\] points outside"),
         ("contexts", 4 + 4, 14, r"contexts\[1\]: expected the states of length 1 to have 15 arcs together, got 14"),
         ("backoff_state", 1, 0, r"backoff_state\[6\]: expected ascending states of length 2 less one"),

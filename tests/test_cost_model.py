@@ -27,16 +27,23 @@ from rescore.decode.cost.hardware import ACCELERATORS, Accelerator, accelerator
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.cost.pass_costs import PassCosts
 
-# 2 layers: 4 matrices of 8 x 8 and 2 of 8 x 16, the tied table 10 x 8: 1104 parameters. 32 numbers in the cache for each token.
-SHAPE = ModelShape(width=8, layers=2, heads=2, key_heads=2, hidden=16, vocab_size=10, gated=False, tied=True, block_parameters=100)
+# 2 layers: 4 matrices of 8 x 8 and 2 of 8 x 16, the tied table 10 x 8: 1104 parameters. 32 numbers in the cache for
+# each token.
+SHAPE = ModelShape(
+    width=8, layers=2, heads=2, key_heads=2, hidden=16, vocab_size=10, gated=False, tied=True, block_parameters=100
+)
 TREE = Way(name="tree", tokens_per_pass=2.0, verified=4)
 ONE = Precision()
 # 1000 bytes and 10,000 operations a second.
-SLOW = Roofline(accelerator=Accelerator(name="slow", bandwidth=1000, flops=10_000, memory=1e4), bandwidth_share=1, compute_share=1)
+SLOW = Roofline(
+    accelerator=Accelerator(name="slow", bandwidth=1000, flops=10_000, memory=1e4), bandwidth_share=1, compute_share=1
+)
 
 
 def test_a_pass_by_hand():
-    """A batch of 3 behind 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x 25) operations."""
+    """A batch of 3 behind 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x
+    25) operations.
+    """
     (work,) = step_work(SHAPE, TREE, batch=3, length=20, precision=ONE)
     assert (work.parameter_bytes, work.cache_bytes, work.flops) == (2208, 3 * 25 * 64, 15 * (2208 + 1600))
     token = per_token(SHAPE, TREE, batch=3, length=20)
@@ -58,10 +65,14 @@ def test_rows_heads_and_small_models_by_hand():
 
 
 def test_time_by_hand():
-    """Plain: 2208 + 21 x 64 bytes take 3.552 s, 2208 + 64 x 21 operations 0.355 s. The tree: 3.808 and 1.904 s, and 1 s of search."""
+    """Plain: 2208 + 21 x 64 bytes take 3.552 s, 2208 + 64 x 21 operations 0.355 s. The tree: 3.808 and 1.904 s, and 1 s
+    of search.
+    """
     plain, tree = forecast(SHAPE, [dataclasses.replace(TREE, drafting=1.0)], SLOW, batch=1, length=20)
     assert (plain.step_s, plain.tokens_per_s, plain.times_plain) == pytest.approx((3.552, 1 / 3.552, 1))
-    assert (tree.step_s, tree.drafting_s, tree.tokens_per_s, tree.times_plain) == pytest.approx((4.808, 1, 2 / 4.808, 2 * 3.552 / 4.808))
+    assert (tree.step_s, tree.drafting_s, tree.tokens_per_s, tree.times_plain) == pytest.approx(
+        (4.808, 1, 2 / 4.808, 2 * 3.552 / 4.808)
+    )
     assert fastest([plain, tree]) is tree
     half = dataclasses.replace(SLOW, bandwidth_share=0.5, overhead=2.0)
     assert half.seconds(SHAPE, PLAIN, batch=1, length=20) == pytest.approx(2 * 3.552 + 2)
@@ -93,8 +104,12 @@ def test_the_paper_s_cache_is_eight_times_this_model_s():
 
 
 @given(
-    efficiency=st.floats(1, 5), verified=st.integers(4, 200), batch=st.integers(1, 300), length=st.integers(0, 5000),
-    name=st.sampled_from(sorted(ACCELERATORS)), preset=st.sampled_from(sorted(PRESETS)),
+    efficiency=st.floats(1, 5),
+    verified=st.integers(4, 200),
+    batch=st.integers(1, 300),
+    length=st.integers(0, 5000),
+    name=st.sampled_from(sorted(ACCELERATORS)),
+    preset=st.sampled_from(sorted(PRESETS)),
 )
 def test_monotone(efficiency, verified, batch, length, name, preset):
     """More accepted is never slower; wider drafts, longer texts and larger batches never make a step shorter."""
@@ -106,7 +121,12 @@ def test_monotone(efficiency, verified, batch, length, name, preset):
 
     one = of(way)
     assert of(dataclasses.replace(way, tokens_per_pass=efficiency * 0.5 + 0.5)).tokens_per_s <= one.tokens_per_s
-    for more in (of(dataclasses.replace(way, verified=verified + 1)), of(way, batch=batch + 1), of(way, length=length + 1), of(dataclasses.replace(way, drafting=1e-4))):
+    for more in (
+        of(dataclasses.replace(way, verified=verified + 1)),
+        of(way, batch=batch + 1),
+        of(way, length=length + 1),
+        of(dataclasses.replace(way, drafting=1e-4)),
+    ):
         assert more.step_s >= one.step_s
     rows = dataclasses.replace(way, rows=2)
     assert of(dataclasses.replace(rows, shared_cache=False)).step_s >= of(rows).step_s
@@ -115,17 +135,27 @@ def test_monotone(efficiency, verified, batch, length, name, preset):
 
 def test_where_drafts_stop_paying():
     """Against every batch tried one by one; where the last one still pays there is no end."""
-    ways = [TREE, Way(name="always", tokens_per_pass=5.0, verified=4), Way(name="never", tokens_per_pass=1.0, verified=4)]
+    ways = [
+        TREE,
+        Way(name="always", tokens_per_pass=5.0, verified=4),
+        Way(name="never", tokens_per_pass=1.0, verified=4),
+    ]
     batches = range(1, 200)
     found = stops_paying(SHAPE, ways, SLOW, batches=batches, length=20)
     faster = [b for b in batches if forecast(SHAPE, ways, SLOW, batch=b, length=20)[1].times_plain > 1]
     assert found == {"tree": None if faster[-1] == 199 else faster[-1] + 1, "always": None, "never": 1}
     compute = Roofline(accelerator=Accelerator(name="x", bandwidth=1e6, flops=1e5, memory=1))
     assert stops_paying(SHAPE, [TREE], compute, batches=batches, length=20)["tree"] == 1
-    between = Roofline(accelerator=Accelerator(name="x", bandwidth=1000, flops=4000, memory=1), bandwidth_share=1, compute_share=1)
+    between = Roofline(
+        accelerator=Accelerator(name="x", bandwidth=1000, flops=4000, memory=1), bandwidth_share=1, compute_share=1
+    )
     edge = stops_paying(SHAPE, [TREE], between, batches=batches, length=0)["tree"]
     assert edge is not None and edge > 1
-    assert forecast(SHAPE, [TREE], between, batch=edge - 1, length=0)[1].times_plain > 1 >= forecast(SHAPE, [TREE], between, batch=edge, length=0)[1].times_plain
+    assert (
+        forecast(SHAPE, [TREE], between, batch=edge - 1, length=0)[1].times_plain
+        > 1
+        >= forecast(SHAPE, [TREE], between, batch=edge, length=0)[1].times_plain
+    )
 
 
 def test_measured_passes():
@@ -135,31 +165,58 @@ def test_measured_passes():
     assert (plain.step_s, tree.step_s, tree.times_plain) == pytest.approx((1.0, 1.5, 2 / 1.5))
     assert forecast(SHAPE, [TREE], clock, batch=2, length=20)[1].step_s == pytest.approx(3.0)
     assert stops_paying(SHAPE, [TREE], clock, batches=[1, 2], length=20) == {"tree": 2}
-    with pytest.raises(ValueError, match="batch: expected one that passes were measured with, 1, 2, got 3; measure it with `rescore bench passes --batch 3`"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "batch: expected one that passes were measured with, 1, 2, got 3; measure it with `rescore bench passes "
+            "--batch 3`"
+        ),
+    ):
         clock.seconds(SHAPE, TREE, batch=3, length=20)
 
 
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Way(name="w", tokens_per_pass=0.5), "w: tokens_per_pass: expected a finite number of at least 1, got 0.5"),
+        (
+            lambda: Way(name="w", tokens_per_pass=0.5),
+            "w: tokens_per_pass: expected a finite number of at least 1, got 0.5",
+        ),
         (lambda: Way(name="w", tokens_per_pass=float("nan")), "tokens_per_pass: expected a finite number"),
-        (lambda: Way(name="w", tokens_per_pass=1, verified=-1), "w: verified: expected a finite number of at least 0, got -1"),
+        (
+            lambda: Way(name="w", tokens_per_pass=1, verified=-1),
+            "w: verified: expected a finite number of at least 0, got -1",
+        ),
         (lambda: Way(name="w", tokens_per_pass=1, rows=0), "rows: expected a finite number of at least 1"),
         (lambda: Way(name="w", tokens_per_pass=1, slots=-1), "slots: expected"),
         (lambda: Way(name="w", tokens_per_pass=1, drafting=float("inf")), "drafting: expected"),
         (lambda: Way(name="w", tokens_per_pass=1, small_passes=0), "small_passes: expected"),
-        (lambda: Way(name="w", tokens_per_pass=3, verified=1), r"w: expected at most 1 \+ verified = 2 tokens per pass, got 3"),
+        (
+            lambda: Way(name="w", tokens_per_pass=3, verified=1),
+            r"w: expected at most 1 \+ verified = 2 tokens per pass, got 3",
+        ),
         (lambda: Precision(parameter=0), "parameter: expected more than 0 and at most 8 bytes, got 0"),
         (lambda: Precision(cache=9), "cache: expected more than 0 and at most 8 bytes, got 9"),
-        (lambda: Roofline(accelerator=ACCELERATORS["h100"], bandwidth_share=1.1), "bandwidth_share: expected more than 0 and at most 1, got 1.1"),
+        (
+            lambda: Roofline(accelerator=ACCELERATORS["h100"], bandwidth_share=1.1),
+            "bandwidth_share: expected more than 0 and at most 1, got 1.1",
+        ),
         (lambda: Roofline(accelerator=ACCELERATORS["h100"], compute_share=0), "compute_share: expected"),
         (lambda: Roofline(accelerator=ACCELERATORS["h100"], overhead=-1), "overhead: expected"),
-        (lambda: Accelerator(name="x", bandwidth=0, flops=1, memory=1), "bandwidth: expected a finite number above 0, got 0"),
-        (lambda: accelerator("abacus"), "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations a second"),
+        (
+            lambda: Accelerator(name="x", bandwidth=0, flops=1, memory=1),
+            "bandwidth: expected a finite number above 0, got 0",
+        ),
+        (
+            lambda: accelerator("abacus"),
+            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations a second",
+        ),
         (lambda: per_token(SHAPE, TREE, batch=0, length=1), "batch: expected a finite number of at least 1, got 0"),
         (lambda: per_token(SHAPE, TREE, length=-1), "length: expected a finite number of at least 0, got -1"),
-        (lambda: PassCosts(tokens=np.array([1, 1]), seconds=np.array([1.0, 1.0])), r"tokens: expected ascending numbers from 1, got \[1, 1\]"),
+        (
+            lambda: PassCosts(tokens=np.array([1, 1]), seconds=np.array([1.0, 1.0])),
+            r"tokens: expected ascending numbers from 1, got \[1, 1\]",
+        ),
         (lambda: PassCosts.of_times([1, 2], [1.0]), "expected tokens and seconds of one length of at least 1"),
         (lambda: PassCosts.of_times([1], [0.0]), "seconds: expected finite numbers above 0"),
     ],

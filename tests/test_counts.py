@@ -35,7 +35,10 @@ def test_counts_are_those_of_the_definition(documents, order):
 
 
 @settings(max_examples=100)
-@given(st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3), st.sampled_from([(1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]))
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
+    st.sampled_from([(1, 1, 2), (1, 2), (1, 2, 2, 3), (1, 1, 1, 1)]),
+)
 def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
     stream = [0]
     for document in documents:
@@ -50,7 +53,9 @@ def test_cut_offs_drop_the_rare_but_not_their_counts(documents, min_counts):
         assert [counts.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
     for n in range(2, 5):
         for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
-            assert counts.total[n - 2][context] == sum(c for other, c in every.items() if len(other) == n and other[:-1] == tuple(gram[:-1]))
+            assert counts.total[n - 2][context] == sum(
+                c for other, c in every.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
+            )
 
 
 def test_the_example_of_the_module():

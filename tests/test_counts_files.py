@@ -15,13 +15,25 @@ from rescore.lm.windows import Packing, group
 
 V, EOT = 6, 0
 KINDS = (pa.list_(pa.int32()), pa.int64())
-HEADER = {"format": "rescore-counts", "version": 1, "order": 3, "vocab_size": V, "eot": EOT, "tokenizer": None, "tokens": 0}
+HEADER = {
+    "format": "rescore-counts",
+    "version": 1,
+    "order": 3,
+    "vocab_size": V,
+    "eot": EOT,
+    "tokenizer": None,
+    "tokens": 0,
+}
 
 
 def windows(rows):
     """{window: count} as a batch."""
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
-    return WindowCounts(offsets=offsets, tokens=np.array([t for row in rows for t in row], np.int32), count=np.array(list(rows.values()), np.int64))
+    return WindowCounts(
+        offsets=offsets,
+        tokens=np.array([t for row in rows for t in row], np.int32),
+        count=np.array(list(rows.values()), np.int64),
+    )
 
 
 def as_dict(batches):
@@ -44,7 +56,9 @@ def write(folder, rows, header=None, kinds=KINDS, name="a.parquet", **options):
     """A folder of counts as some other program may write it."""
     folder.mkdir(exist_ok=True)
     grams, counts = [row[0] for row in rows], [row[1] for row in rows]
-    pq.write_table(pa.table({"ngram": pa.array(grams, kinds[0]), "count": pa.array(counts, kinds[1])}), folder / name, **options)
+    pq.write_table(
+        pa.table({"ngram": pa.array(grams, kinds[0]), "count": pa.array(counts, kinds[1])}), folder / name, **options
+    )
     (folder / "counts.json").write_text(json.dumps({**HEADER, "tokens": sum(c or 0 for c in counts), **(header or {})}))
     return folder
 
@@ -97,7 +111,11 @@ def test_other_writers(tmp_path):
         (((0, 1), 1 << 62), "row 1: expected a count in 1..70368744177664, got 4611686018427387904"),
         (((1, 2, V), 1), "row 1: expected ids in 0..5, got 6"),
         (((-1, 2, 3), 1), "row 1: expected ids in 0..5, got -1"),
-        (((1, 2), 1), "row 1: expected a window shorter than 3 to begin with end-of-text .these may be n-grams of every order., got 2"),
+        (
+            ((1, 2), 1),
+            "row 1: expected a window shorter than 3 to begin with end-of-text .these may be n-grams of every order., "
+            "got 2",
+        ),
         (((1, 0, 2), 1), "row 1: expected end-of-text only first or last in a window, got 0"),
         ((None, 1), "expected no nulls in ngram and count, got some"),
         (((1, None, 2), 1), "expected no nulls"),
@@ -130,13 +148,17 @@ def test_columns_refused(tmp_path):
 
 def test_missing_and_surplus_files(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)], {"tokens": 5})
-    with pytest.raises(ValueError, match="c: its counts add up to 2, but counts.json says 5; a file is missing, or too many"):
+    with pytest.raises(
+        ValueError, match="c: its counts add up to 2, but counts.json says 5; a file is missing, or too many"
+    ):
         list(open_counts(folder).batches())
     (folder / "a.parquet").unlink()
     with pytest.raises(ValueError, match="c: expected .parquet files beside counts.json, got none"):
         open_counts(folder)
     (folder / "counts.json").unlink()
-    with pytest.raises(ValueError, match="c: expected a folder with counts.json, which is written last; the counting did not finish"):
+    with pytest.raises(
+        ValueError, match="c: expected a folder with counts.json, which is written last; the counting did not finish"
+    ):
         open_counts(folder)
     with pytest.raises(ValueError, match="x: expected a folder of counts, or a .parquet file in one"):
         open_counts(tmp_path / "x")
@@ -172,10 +194,15 @@ def test_headers_that_are_no_json(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)])
     missing = {name: value for name, value in HEADER.items() if name != "eot"}
     for text, message in [
-        (json.dumps(missing), "the key 'eot' is missing"), ("[]", "expected an object"), ("{", "Expecting"), ("", "Expecting"),
-        ('{"format": "a", "format": "rescore-counts"}', "a key occurs twice"), ("[" * 60_000, "nested too deeply|Expecting"),
-        (" " * 70_000, "more than 65536 bytes"), ("\ud800", "codec can't decode"),
-    ]:  # fmt: skip
+        (json.dumps(missing), "the key 'eot' is missing"),
+        ("[]", "expected an object"),
+        ("{", "Expecting"),
+        ("", "Expecting"),
+        ('{"format": "a", "format": "rescore-counts"}', "a key occurs twice"),
+        ("[" * 60_000, "nested too deeply|Expecting"),
+        (" " * 70_000, "more than 65536 bytes"),
+        ("\ud800", "codec can't decode"),
+    ]:
         (folder / "counts.json").write_bytes(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(ValueError, match=f"counts.json: .*({message})"):
             open_counts(folder)
@@ -188,7 +215,9 @@ def test_nothing_stays_of_what_fails(tmp_path):
         write_counts(folder, [good, bad], order=3, vocab_size=V, eot=EOT, file_rows=1)
     assert not list(folder.iterdir())
     wide = WindowCounts(offsets=good.offsets, tokens=good.tokens.astype(np.int64), count=good.count)
-    with pytest.raises(ValueError, match="batch 0: expected int32 tokens, int64 counts and offsets .*, got int64, int64, 2 offsets"):
+    with pytest.raises(
+        ValueError, match="batch 0: expected int32 tokens, int64 counts and offsets .*, got int64, int64, 2 offsets"
+    ):
         write_counts(folder, [wide], order=3, vocab_size=V, eot=EOT)
     (folder / "mine").touch()
     with pytest.raises(ValueError, match="c: expected an empty folder to write counts to"):

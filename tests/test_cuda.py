@@ -9,31 +9,31 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
-from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.drafters.neural_drafter import NeuralDrafter  # noqa: E402
-from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
-from rescore.decode.loop.drafted_pass import DraftedPass  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
-from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.decode.verify import block, greedy_block, token  # noqa: E402
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drawn import DrawnDrafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.loop.drafted_pass import DraftedPass
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify import block, greedy_block, token
 from rescore.decode.verify.rules import (
     BlockVerification,
     GreedyBlockVerification,
     RecursiveRejection,
     TokenVerification,
-)  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
-from rescore.lattice.tensors import TensorSausage  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+)
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
+from rescore.lm.ngram import NGram
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,18 @@ def work(demo):
     torch.backends.cuda.matmul.allow_tf32 = False
     models = {device: BlockwiseTransformer.load(demo / "model.safetensors").to(device) for device in ("cpu", "cuda")}
     found = next(Dump.open(demo / "sampled").blocks("gsm8k"))
-    prompts = [found.prompt_tokens[slice(*found.prompt_offsets[s : s + 2])][-16 - s :].astype(np.int64) for s in range(5)]
+    prompts = [
+        found.prompt_tokens[slice(*found.prompt_offsets[s : s + 2])][-16 - s :].astype(np.int64) for s in range(5)
+    ]
     return models, NGram.open(demo / "demo.ngram"), prompts
 
 
 def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
-    slots, rescorer, target = Slots(heads=BlockwiseHeads(model), top_k=12), Rescorer(lm, alpha=0.3), BlockwiseTarget(model)
+    slots, rescorer, target = (
+        Slots(heads=BlockwiseHeads(model), top_k=12),
+        Rescorer(lm, alpha=0.3),
+        BlockwiseTarget(model),
+    )
     size = target.vocab_size
     return {
         "none": (None, TreeLayout()),
@@ -72,10 +78,18 @@ def test_the_gpu_writes_the_text_of_the_cpu(name, sampling, work):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("rule", [TokenVerification(), BlockVerification(), GreedyBlockVerification(), RecursiveRejection()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "rule",
+    [TokenVerification(), BlockVerification(), GreedyBlockVerification(), RecursiveRejection()],
+    ids=lambda rule: type(rule).__name__,
+)
 def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     models, lm, prompts = work
-    drafter = DrawnDrafter(Slots(heads=BlockwiseHeads(models["cuda"]), top_k=12), Rescorer(lm, alpha=0.3), paths=4 if isinstance(rule, RecursiveRejection) else 1)
+    drafter = DrawnDrafter(
+        Slots(heads=BlockwiseHeads(models["cuda"]), top_k=12),
+        Rescorer(lm, alpha=0.3),
+        paths=4 if isinstance(rule, RecursiveRejection) else 1,
+    )
     options = Options(max_tokens=24, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=3)), rule=rule)
     out = generate(BlockwiseTarget(models["cuda"]), prompts, drafter, options)
     assert all(len(one.tokens) == 24 for one in out) and sum(sum(one.statistics.accepted) for one in out) > 20
@@ -87,7 +101,9 @@ def test_rules_agree_on_both_devices(rule):
     p, q = draw.dirichlet(np.ones(7), 4), draw.dirichlet(np.ones(7), 3)
     for _ in range(50):
         draft, uniforms = [int(draw.choice(7, p=row)) for row in q], draw.random(4)
-        assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(p, q, draft, uniforms)
+        assert rule.verify(torch.from_numpy(p).cuda(), torch.from_numpy(q).cuda(), draft, uniforms) == rule.verify(
+            p, q, draft, uniforms
+        )
 
 
 class Captured:
@@ -121,7 +137,10 @@ class Lattices:
         self.block = next(Dump.open(demo / "sampled").blocks())
         self.context, self.count = lm.order - 1, count
         sausages, histories = self.rows(0)
-        self.tensors, self.history = TensorSausage.of(sausages, torch.device("cuda")), torch.from_numpy(histories).cuda()
+        self.tensors, self.history = (
+            TensorSausage.of(sausages, torch.device("cuda")),
+            torch.from_numpy(histories).cuda(),
+        )
 
     def rows(self, start: int) -> tuple[Sausage, np.ndarray]:
         at = np.arange(start, start + self.count)

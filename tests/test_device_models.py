@@ -10,12 +10,12 @@ from oracle import models
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from device_rescorer import DEVICE  # noqa: E402
+from device_rescorer import DEVICE
 
-from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of  # noqa: E402
-from rescore.decode.device.resident import LOAD, ResidentModels, _shared, resident_models  # noqa: E402
-from rescore.lm.compile import Arrays  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from rescore.decode.device.look_up import EMPTY, WAYS, bucket_of
+from rescore.decode.device.resident import LOAD, ResidentModels, _shared, resident_models
+from rescore.lm.compile import Arrays
+from rescore.lm.ngram import NGram
 
 VOCAB = 5
 EMPTY, WAYS = EMPTY.value, WAYS.value
@@ -51,13 +51,17 @@ def test_look_ups_are_the_automata_s(lms):
             arcs = {int(arrays.arc_token[arc]): arc for arc in own}
             if state:
                 backoff = int(resident.backoffs[offset + state - 1])
-                assert cost_of(backoff) == arrays.backoff_cost[state] and backoff >> 32 == (offset + int(arrays.backoff_state[state]) - 1 if arrays.backoff_state[state] else -1)
+                assert cost_of(backoff) == arrays.backoff_cost[state] and backoff >> 32 == (
+                    offset + int(arrays.backoff_state[state]) - 1 if arrays.backoff_state[state] else -1
+                )
             for token in range(VOCAB):
                 found = slow_find(resident, offset + state - 1, token) if state else int(resident.roots[j, token])
                 assert (found is not None) == (token in arcs)
                 if found is not None:
                     after = int(arrays.arc_next[arcs[token]])
-                    assert cost_of(found) == arrays.arc_cost[arcs[token]] and found >> 32 == (offset + after - 1 if after else -1)
+                    assert cost_of(found) == arrays.arc_cost[arcs[token]] and found >> 32 == (
+                        offset + after - 1 if after else -1
+                    )
         offset += model.core.num_states - 1
 
 
@@ -95,7 +99,16 @@ def test_models_are_copied_once_while_somebody_has_them(worked):
     assert not any(id(held) == key for held in _shared.values())
 
 
-@pytest.mark.parametrize("name, at, value", [("arc_next", -1, 999), ("arc_token", -1, 60_000), ("backoff_state", -1, 999), ("arc_begin", 1, 10**6), ("arc_begin", -1, 1)])
+@pytest.mark.parametrize(
+    "name, at, value",
+    [
+        ("arc_next", -1, 999),
+        ("arc_token", -1, 60_000),
+        ("backoff_state", -1, 999),
+        ("arc_begin", 1, 10**6),
+        ("arc_begin", -1, 1),
+    ],
+)
 def test_arrays_that_lead_outside_are_refused(worked, name, at, value):
     """As a damaged file may hold them that was opened without being read."""
     model, _ = worked
@@ -115,5 +128,7 @@ class Damaged:
 def test_too_many_states_are_refused(worked):
     model = Damaged(worked[0].arrays, worked[0])
     model.core = type("Core", (), {"num_states": 2**30 + 2})
-    with pytest.raises(ValueError, match=r"models: expected fewer than 2\^31 states together, got 2147483650; prune them"):
+    with pytest.raises(
+        ValueError, match=r"models: expected fewer than 2\^31 states together, got 2147483650; prune them"
+    ):
         ResidentModels([cast("NGram", model)] * 2, DEVICE)

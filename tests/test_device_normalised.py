@@ -1,4 +1,6 @@
-"""Distributions on the device against the native core's: on a GPU where there is one, else through Triton's interpreter."""
+"""Distributions on the device against the native core's: on a GPU where there is one, else through Triton's
+interpreter.
+"""
 
 import numpy as np
 import pytest
@@ -7,13 +9,13 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from device_rescorer import DEVICE, device_rescorer, on_device, padded_histories  # noqa: E402
-from oracle import padded  # noqa: E402
-from oracle_normalised import strings  # noqa: E402
-from test_best_paths import problems  # noqa: E402
+from device_rescorer import DEVICE, device_rescorer, on_device, padded_histories
+from oracle import padded
+from oracle_normalised import strings
+from test_best_paths import problems
 
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
 
 TEMPERATURES = st.sampled_from([0.25, 1.0, 2.0])
 
@@ -36,7 +38,9 @@ def close(found, wanted):
     found = found.cpu().numpy()
     assert (np.isneginf(found) == np.isneginf(wanted)).all()
     finite = ~np.isneginf(wanted)
-    assert np.abs(found[finite] - wanted[finite]).max(initial=0) <= 1e-11 * max(1.0, np.abs(wanted[finite]).max(initial=0))
+    assert np.abs(found[finite] - wanted[finite]).max(initial=0) <= 1e-11 * max(
+        1.0, np.abs(wanted[finite]).max(initial=0)
+    )
 
 
 @settings(max_examples=15)
@@ -50,7 +54,9 @@ def test_rows_and_samples_equal_the_native_ones(problem, temperature, local, see
     close(found.logq(moved(drafts)), wanted.logq(drafts))
     uniforms = np.random.default_rng(seed).random((len(drafts), 3, drafts.shape[2]))
     mine, theirs = found.sample(moved(uniforms)), wanted.sample(uniforms)
-    assert np.array_equal(mine.tokens.cpu().numpy(), theirs.tokens) and np.array_equal(mine.lengths.cpu().numpy(), theirs.lengths)
+    assert np.array_equal(mine.tokens.cpu().numpy(), theirs.tokens) and np.array_equal(
+        mine.lengths.cpu().numpy(), theirs.lengths
+    )
     close(mine.q, theirs.q)
     close(mine.logq, theirs.logq)
 
@@ -91,7 +97,11 @@ def test_what_is_left_of_a_lattice_is_a_distribution(problem, local):
     if not local:
         wide = (sausage.lengths > 0)[:, None] & np.ones((1, 4), bool)
         assert (drawn.lengths.cpu().numpy() == sausage.lengths[:, None])[wide].all()
-        whole, mass, exact = rescorer.normalise(sausage, rows).log_mass, found.log_mass.cpu().numpy(), found.exact.cpu().numpy()
+        whole, mass, exact = (
+            rescorer.normalise(sausage, rows).log_mass,
+            found.log_mass.cpu().numpy(),
+            found.exact.cpu().numpy(),
+        )
         assert (mass <= whole + 1e-9).all()
         assert not exact[mass < whole - 1e-9].any()  # what is left out may weigh too little to be seen in a sum
 
@@ -99,19 +109,41 @@ def test_what_is_left_of_a_lattice_is_a_distribution(problem, local):
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda q: q.sample(moved(np.zeros((1, 2, 3), np.float32))), TypeError, "uniforms: expected a contiguous tensor of torch.float64, got torch.float32"),
-        (lambda q: q.sample(moved(np.zeros((1, 2, 4)))), ValueError, r"uniforms: expected shape \[1, p, 3\], got \[1, 2, 4\]"),
-        (lambda q: q.rows(torch.zeros(1, 2, 3, dtype=torch.int32, device="meta")), ValueError, "drafts: expected a tensor on c"),
-        (lambda q: q.logq(moved(np.zeros((2, 2, 3), np.int32))), ValueError, r"drafts: expected shape \[1, p, 3\], got \[2, 2, 3\]"),
+        (
+            lambda q: q.sample(moved(np.zeros((1, 2, 3), np.float32))),
+            TypeError,
+            "uniforms: expected a contiguous tensor of torch.float64, got torch.float32",
+        ),
+        (
+            lambda q: q.sample(moved(np.zeros((1, 2, 4)))),
+            ValueError,
+            r"uniforms: expected shape \[1, p, 3\], got \[1, 2, 4\]",
+        ),
+        (
+            lambda q: q.rows(torch.zeros(1, 2, 3, dtype=torch.int32, device="meta")),
+            ValueError,
+            "drafts: expected a tensor on c",
+        ),
+        (
+            lambda q: q.logq(moved(np.zeros((2, 2, 3), np.int32))),
+            ValueError,
+            r"drafts: expected shape \[1, p, 3\], got \[2, 2, 3\]",
+        ),
     ],
 )
 def test_misuse(worked, call, error, message):
     model, sausage = worked
     with pytest.raises(error, match=message):
-        call(device_rescorer(Rescorer(model)).normalise(*on_device(sausage, np.zeros(1, np.int32)), temperature=1.0, local=False))
+        call(
+            device_rescorer(Rescorer(model)).normalise(
+                *on_device(sausage, np.zeros(1, np.int32)), temperature=1.0, local=False
+            )
+        )
 
 
 def test_temperature_out_of_range(worked):
     model, sausage = worked
     with pytest.raises(ValueError, match="temperature: expected 0.000001 to 1000000, got 0"):
-        device_rescorer(Rescorer(model)).normalise(*on_device(sausage, np.zeros(1, np.int32)), temperature=0.0, local=False)
+        device_rescorer(Rescorer(model)).normalise(
+            *on_device(sausage, np.zeros(1, np.int32)), temperature=0.0, local=False
+        )

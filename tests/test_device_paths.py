@@ -1,4 +1,6 @@
-"""Best strings of the device's kernels against the native core's: on a GPU where there is one, else through Triton's interpreter."""
+"""Best strings of the device's kernels against the native core's: on a GPU where there is one, else through Triton's
+interpreter.
+"""
 
 import numpy as np
 import pytest
@@ -6,14 +8,14 @@ from hypothesis import given, settings
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-from device_rescorer import device_rescorer, on_device, padded_histories  # noqa: E402
-from oracle import padded  # noqa: E402
-from test_best_paths import problems  # noqa: E402
+from device_rescorer import device_rescorer, on_device, padded_histories
+from oracle import padded
+from test_best_paths import problems
 
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lm.ngram import NGram
 
 
 def same(found, wanted):
@@ -51,7 +53,10 @@ def test_a_beam_finds_drafts_at_their_cost_and_says_that_it_was_one(problem):
     ids, cost = padded(batch)
     sausage, rows = Sausage(ids=ids, cost=cost), padded_histories(histories)
     rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
-    found, wanted = device_rescorer(rescorer, 2).paths(*on_device(sausage, rows), 5, "failure"), rescorer.paths(sausage, rows, 300)
+    found, wanted = (
+        device_rescorer(rescorer, 2).paths(*on_device(sausage, rows), 5, "failure"),
+        rescorer.paths(sausage, rows, 300),
+    )
     for b, count in enumerate(found.count.tolist()):
         known = {tuple(draft): cost for draft, cost in zip(wanted.tokens[b].tolist(), wanted.cost[b].tolist())}
         drafts = [(tuple(draft), cost) for draft, cost in zip(found.tokens[b].tolist(), found.cost[b].tolist())][:count]
@@ -63,7 +68,10 @@ def test_a_beam_finds_drafts_at_their_cost_and_says_that_it_was_one(problem):
 
 @pytest.mark.parametrize(
     "p, semantics, message",
-    [(0, "failure", "paths p: expected 1 to 1024, got 0"), (1, "epsilon", "semantics: expected failure, the only one on .*, got epsilon; lattices on the CPU have both")],
+    [
+        (0, "failure", "paths p: expected 1 to 1024, got 0"),
+        (1, "epsilon", "semantics: expected failure, the only one on .*, got epsilon; lattices on the CPU have both"),
+    ],
 )
 def test_misuse(worked, p, semantics, message):
     model, sausage = worked
@@ -74,10 +82,15 @@ def test_misuse(worked, p, semantics, message):
 def test_models_of_different_orders_together(worked):
     """Three, an odd number, with weights for each slot."""
     model, sausage = worked
-    rescorer = Rescorer([model.of_order(1), model, model.of_order(2)], alpha=[[0.5, 0.25, 1.0], [1.0, 0.0, 0.5], [0.1, 0.2, 0.3]])
+    rescorer = Rescorer(
+        [model.of_order(1), model, model.of_order(2)], alpha=[[0.5, 0.25, 1.0], [1.0, 0.0, 0.5], [0.1, 0.2, 0.3]]
+    )
     history = np.array([0, 1], np.int32)
     found = device_rescorer(rescorer).paths(*on_device(sausage, history), 8, "failure")
     same(found, rescorer.paths(sausage, history, 8))
     assert found.tokens.shape == (8, 3)
-    trees, wanted = device_rescorer(rescorer).trees(*on_device(sausage, history), 9), rescorer.trees(sausage, history, 9)
+    trees, wanted = (
+        device_rescorer(rescorer).trees(*on_device(sausage, history), 9),
+        rescorer.trees(sausage, history, 9),
+    )
     assert trees.tokens.tolist() == wanted.tokens.tolist() and trees.logq.tolist() == wanted.logq.tolist()

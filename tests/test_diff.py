@@ -23,15 +23,26 @@ def test_differences_are_those_of_the_dictionaries(seed, first, second, vocab_si
     a, b = model(seed, first), model(seed + 1, second, vocab_size)
     found, (mine, theirs) = difference(a, b), (from_tables(one.to_tables()) for one in (a, b))
     assert len(found.ngrams) == max(first, second) and len(found.contexts) == max(first, second) - 1
-    for length, rows, x, y in ((0, found.ngrams, mine.cost, theirs.cost), (0, found.contexts, mine.backoff, theirs.backoff)):
+    for length, rows, x, y in (
+        (0, found.ngrams, mine.cost, theirs.cost),
+        (0, found.contexts, mine.backoff, theirs.backoff),
+    ):
         for length, row in enumerate(rows, 1):
             own, other = ({key for key in costs if len(key) == length} for costs in (x, y))
             assert (row.only_a, row.only_b, row.both) == (len(own - other), len(other - own), len(own & other))
             gaps = {key: abs(x[key] - y[key]) for key in own & other}
-            assert row.largest == pytest.approx(max(gaps.values(), default=0)) and row.mean == pytest.approx(sum(gaps.values()) / max(len(gaps), 1))
+            assert row.largest == pytest.approx(max(gaps.values(), default=0)) and row.mean == pytest.approx(
+                sum(gaps.values()) / max(len(gaps), 1)
+            )
             if row.worst is not None:
-                assert gaps[row.worst] == pytest.approx(row.largest) and (row.a, row.b) == pytest.approx((x[row.worst], y[row.worst]))
-    assert not found.same and ("vocab_size" in found.facts) == (vocab_size != 7) and ("order" in found.facts) == (first != second)
+                assert gaps[row.worst] == pytest.approx(row.largest) and (row.a, row.b) == pytest.approx(
+                    (x[row.worst], y[row.worst])
+                )
+    assert (
+        not found.same
+        and ("vocab_size" in found.facts) == (vocab_size != 7)
+        and ("order" in found.facts) == (first != second)
+    )
 
 
 @settings(max_examples=10)
@@ -54,6 +65,13 @@ def test_what_else_differs():
 def test_contexts_alone_may_differ():
     """One that has no n-grams but costs something to back off from."""
     rows, cost = [np.arange(3, dtype=np.uint32)[:, None], np.array([[0, 1]], np.uint32)], [np.ones(3), np.ones(1)]
-    a, b = (NGram.from_tables(Tables.from_rows(rows, cost, [np.array(backoff)], vocab_size=3)) for backoff in ([0.5, 0, 0], [0.5, 0, 1.5]))
+    a, b = (
+        NGram.from_tables(Tables.from_rows(rows, cost, [np.array(backoff)], vocab_size=3))
+        for backoff in ([0.5, 0, 0], [0.5, 0, 1.5])
+    )
     found = difference(a, b)
-    assert all(own.same for own in found.ngrams) and (found.contexts[0].only_b, found.contexts[0].both) == (1, 1) and not found.same
+    assert (
+        all(own.same for own in found.ngrams)
+        and (found.contexts[0].only_b, found.contexts[0].both) == (1, 1)
+        and not found.same
+    )

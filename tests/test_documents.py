@@ -44,7 +44,11 @@ def read(path, skipped: Skipped | None = None, **options) -> list[str]:
 @pytest.mark.parametrize("packing", PACK)
 def test_forms(tmp_path, packing):
     path = tmp_path / f"a.v1.jsonl{packing}"
-    path.write_bytes(PACK[packing]("\ufeff".encode() + as_lines("one", "zwei\nmal", "") + b"\n  \r\n\xef\xbb\xbf\n" + as_lines("é").rstrip()))
+    path.write_bytes(
+        PACK[packing](
+            "\ufeff".encode() + as_lines("one", "zwei\nmal", "") + b"\n  \r\n\xef\xbb\xbf\n" + as_lines("é").rstrip()
+        )
+    )
     assert read(path) == ["one", "zwei\nmal", "é"]
     path = tmp_path / f"a.json{packing}"
     path.write_bytes(PACK[packing](as_lines("one", field="body")))
@@ -62,17 +66,23 @@ def test_packed_in_several_parts(tmp_path):
         assert read(tmp_path / f"a.jsonl{packing}") == ["one", "two"]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_parquet(tmp_path, kind):
     texts = [f"text {i % 7} é" for i in range(200)]
-    pq.write_table(pa.table({"id": range(200), "body": pa.array(texts).cast(kind)}), tmp_path / "a.parquet", row_group_size=30)
+    pq.write_table(
+        pa.table({"id": range(200), "body": pa.array(texts).cast(kind)}), tmp_path / "a.parquet", row_group_size=30
+    )
     assert read(tmp_path / "a.parquet", text_field="body") == texts
 
 
 def test_parquet_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", 1500)
     texts = [f"{i} {'x' * (i % 97)}" for i in range(300)]
-    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10, compression="none", use_dictionary=False)
+    pq.write_table(
+        pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=10, compression="none", use_dictionary=False
+    )
     found = plan([tmp_path / "a.parquet"], vocab_size=50, tokenizer=ANY_TOKENIZER)
     assert len(found) > 5 and read(tmp_path / "a.parquet") == texts
     assert [piece.begin for piece in found[1:]] == [piece.end for piece in found[:-1]]
@@ -84,15 +94,21 @@ def test_parquet_rows_that_are_no_text(tmp_path):
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
     skipped = Skipped()
     assert read(tmp_path / "a.parquet", skipped) == ["good"]
-    assert skipped.examples == [f"{tmp_path / 'a.parquet'}, row 2: expected text in column 'text', got null", f"{tmp_path / 'a.parquet'}, row 3: expected UTF-8, got byte 0xff at 0"]
+    assert skipped.examples == [
+        f"{tmp_path / 'a.parquet'}, row 2: expected text in column 'text', got null",
+        f"{tmp_path / 'a.parquet'}, row 3: expected UTF-8, got byte 0xff at 0",
+    ]
     with pytest.raises(ValueError, match="a.parquet, row 2: expected text in column 'text', got null"):
         read(tmp_path / "a.parquet")
 
 
 def test_parquet_refused(tmp_path):
     path = tmp_path / "a.parquet"
-    for table, message in (({"a": ["x"], "b": [1]}, "expected a column 'text', got 'a', 'b'; name that of the text with --text-field"), ({"text": [1]}, "expected text in column 'text', got int64"),
-                           ({"text": [["x"]]}, "expected text in column 'text', got list")):  # fmt: skip
+    for table, message in (
+        ({"a": ["x"], "b": [1]}, "expected a column 'text', got 'a', 'b'; name that of the text with --text-field"),
+        ({"text": [1]}, "expected text in column 'text', got int64"),
+        ({"text": [["x"]]}, "expected text in column 'text', got list"),
+    ):
         pq.write_table(pa.table(table), path)
         with pytest.raises(ValueError, match=f"a.parquet: {message}"):
             read(path)
@@ -148,7 +164,12 @@ def test_too_long(tmp_path, monkeypatch):
         assert read(tmp_path / f"a.jsonl{packing}", skipped) == ["a", "b"]
         assert skipped.reasons == {"too long": 2} and skipped.examples[1].endswith("line 4: longer than 0 MiB")
     (tmp_path / "a.txt").write_bytes(b"x" * 101)
-    with pytest.raises(ValueError, match="a.txt: expected one document of at most 0 MiB, got more; give --lines if each line is one, else split it"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "a.txt: expected one document of at most 0 MiB, got more; give --lines if each line is one, else split it"
+        ),
+    ):
         read(tmp_path / "a.txt", Skipped())
     pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", skipped) == ["a"]
@@ -168,7 +189,9 @@ def test_damaged(tmp_path, packing, name):
     whole = PACK[packing](as_lines(*(rng.bytes(200).hex() for _ in range(5000))))
     for content in (b"", b"no such thing", whole[:-12], whole[: len(whole) // 2], whole + b"junk"):
         (tmp_path / f"a.jsonl{packing}").write_bytes(content)
-        with pytest.raises(ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file anew"):
+        with pytest.raises(
+            ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file anew"
+        ):
             read(tmp_path / f"a.jsonl{packing}", Skipped())
     (tmp_path / f"b.jsonl{packing}").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"after line [12]\d\d\d"):
@@ -179,7 +202,12 @@ def test_damaged(tmp_path, packing, name):
 
 
 @settings(max_examples=150)
-@given(st.lists(st.sampled_from(["", "a", "bb", "c" * 9, "é", "\r"]), max_size=12), st.booleans(), st.integers(1, 30), st.integers(1, 8))
+@given(
+    st.lists(st.sampled_from(["", "a", "bb", "c" * 9, "é", "\r"]), max_size=12),
+    st.booleans(),
+    st.integers(1, 30),
+    st.integers(1, 8),
+)
 def test_lines_in_pieces(tmp_path_factory, texts, ended, step, block):
     """Each line comes once, in order, wherever pieces end."""
     path = tmp_path_factory.mktemp("lines") / "a.txt"
@@ -197,7 +225,10 @@ def test_pipes(tmp_path):
     assert read(tmp_path / "a.jsonl") == ["one", "two"]
     writer.join()
     os.mkfifo(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="a.parquet: expected a regular file, got a pipe or device; parquet files cannot be read from one"):
+    with pytest.raises(
+        ValueError,
+        match="a.parquet: expected a regular file, got a pipe or device; parquet files cannot be read from one",
+    ):
         read(tmp_path / "a.parquet")
 
 
@@ -208,7 +239,11 @@ def test_skipped_in_json():
     for number in range(8):
         faults.add(number + 1, BadText("short", f"fault {number}"))
     assert Skipped.from_json(json.loads(json.dumps(skipped.to_json()))) == skipped
-    assert skipped.to_json() == {"documents": 8, "reasons": {"short": 8}, "examples": [f"a.jsonl, line {n + 1}: fault {n}" for n in range(5)]}
+    assert skipped.to_json() == {
+        "documents": 8,
+        "reasons": {"short": 8},
+        "examples": [f"a.jsonl, line {n + 1}: fault {n}" for n in range(5)],
+    }
     both = Skipped()
     both.extend(skipped)
     both.extend(skipped)

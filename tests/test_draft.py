@@ -32,7 +32,11 @@ def test_worked_example(lm, sausage):
     assert text(sausage.first) == "Lionel Ronaldo scored"
     assert text(heads.paths(sausage, example.HISTORY, 1).tokens[0]) == "Lionel Ronaldo scored"
     drafts = both.paths(sausage, example.HISTORY, 3)
-    assert [text(draft) for draft in drafts.tokens] == ["Lionel Messi scored", "Cristiano Ronaldo scored", "Cristiano Ronaldo ."]
+    assert [text(draft) for draft in drafts.tokens] == [
+        "Lionel Messi scored",
+        "Cristiano Ronaldo scored",
+        "Cristiano Ronaldo .",
+    ]
     # Heads .5 .4 .6, then p(Lionel) .1, p(Messi | Lionel) .8, p(scored | Lionel Messi) .9.
     assert drafts.cost[0] == pytest.approx(-math.log(0.5 * 0.4 * 0.6) - math.log(0.1 * 0.8 * 0.9), abs=1e-6)
     # Heads .4 .5 .6, then .1, .8, and p(scored | Cristiano Ronaldo) backs off to the unigram at no cost.
@@ -64,7 +68,11 @@ def test_batch_equals_single_calls(lm):
     histories = draw.integers(0, 6, (20, 2)).astype(np.int32)
     histories[::3, 0] = -1  # a shorter history
     rescorer = Rescorer([lm, lm], alpha=[[0.5, 0.25, 1, 0], [0.1, 0.2, 0.3, 0.4]], threads=2)
-    drafts, trees, model_trees = rescorer.paths(batch, histories, 5), rescorer.trees(batch, histories, 9), propose_trees(lm, histories, slots=3, n=9)
+    drafts, trees, model_trees = (
+        rescorer.paths(batch, histories, 5),
+        rescorer.trees(batch, histories, 9),
+        propose_trees(lm, histories, slots=3, n=9),
+    )
     for b in range(20):
         history = [token for token in histories[b] if token >= 0]
         one = rescorer.paths(batch[b], history, 5)
@@ -88,16 +96,48 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
         (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected finite weights of at least 0, got -1.0"),
         (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected finite weights of at least 0, got -1.0"),
         (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
-        (lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]), ValueError, "head: expected a weight for each of 3 slots, got 2"),
+        (
+            lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]),
+            ValueError,
+            "head: expected a weight for each of 3 slots, got 2",
+        ),
         (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected finite weights"),
-        (lambda lm, s: Rescorer(lm, alpha=[1, 2]), ValueError, r"alpha: expected a number, \[J\] or \[J, T\] for J = 1"),
-        (lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]), ValueError, "alpha: expected a weight for each of 3 slots, got 2"),
-        (lambda lm, s: Rescorer(lm).paths(s, [[0], [1]]), ValueError, "history: expected one row for each of 1 lattices"),
-        (lambda lm, s: Rescorer(lm).paths(s, [99]), IndexError, r"history\[0\]: expected a token id below the vocabulary size 6, got 99"),
-        (lambda lm, s: Rescorer(lm).paths(s, [0], semantics="phi"), ValueError, "semantics: expected one of failure, epsilon, got 'phi'"),
-        (lambda lm, s: Rescorer([lm, lm]).paths(s, [0], semantics="epsilon"), ValueError, "epsilon semantics: expected one model"),
+        (
+            lambda lm, s: Rescorer(lm, alpha=[1, 2]),
+            ValueError,
+            r"alpha: expected a number, \[J\] or \[J, T\] for J = 1",
+        ),
+        (
+            lambda lm, s: Rescorer(lm, alpha=[[1, 2]]).paths(s, [0]),
+            ValueError,
+            "alpha: expected a weight for each of 3 slots, got 2",
+        ),
+        (
+            lambda lm, s: Rescorer(lm).paths(s, [[0], [1]]),
+            ValueError,
+            "history: expected one row for each of 1 lattices",
+        ),
+        (
+            lambda lm, s: Rescorer(lm).paths(s, [99]),
+            IndexError,
+            r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
+        ),
+        (
+            lambda lm, s: Rescorer(lm).paths(s, [0], semantics="phi"),
+            ValueError,
+            "semantics: expected one of failure, epsilon, got 'phi'",
+        ),
+        (
+            lambda lm, s: Rescorer([lm, lm]).paths(s, [0], semantics="epsilon"),
+            ValueError,
+            "epsilon semantics: expected one model",
+        ),
         (lambda lm, s: Rescorer(lm).tree(Sausage.batch([s]), [[0]]), TypeError, "tree: expected a single sausage"),
-        (lambda lm, s: Rescorer(lm).paths(Sausage.batch([s]), [[0]]).tree(), TypeError, "drafts of a batch have no one tree"),
+        (
+            lambda lm, s: Rescorer(lm).paths(Sausage.batch([s]), [[0]]).tree(),
+            TypeError,
+            "drafts of a batch have no one tree",
+        ),
     ],
 )
 def test_misuse(lm, sausage, call, error, message):
@@ -116,10 +156,14 @@ def test_weights_of_heads_are_those_of_their_costs(lm, sausage, head):
     """As if the lattice itself had had those costs; candidates that are missing stay so."""
     ids, cost = sausage.ids.copy(), sausage.cost.copy()
     ids[2, -1], cost[2, -1] = -1, np.inf
-    weighed = np.where(ids >= 0, np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None], np.inf).astype(np.float32)
+    weighed = np.where(ids >= 0, np.where(ids >= 0, cost, 0) * np.broadcast_to(head, 3)[:, None], np.inf).astype(
+        np.float32
+    )
     rescorer, plain = Rescorer(lm, alpha=0.5, head=head), Rescorer(lm, alpha=0.5)
     got = rescorer.paths(Sausage(ids=ids, cost=cost), example.HISTORY, 8)
     expected = plain.paths(Sausage(ids=ids, cost=weighed), example.HISTORY, 8)
     assert got.tokens.tolist() == expected.tokens.tolist() and got.cost.tolist() == expected.cost.tolist()
-    one, other = (each.tree(Sausage(ids=ids, cost=c), example.HISTORY, 8) for each, c in ((rescorer, cost), (plain, weighed)))
+    one, other = (
+        each.tree(Sausage(ids=ids, cost=c), example.HISTORY, 8) for each, c in ((rescorer, cost), (plain, weighed))
+    )
     assert one.tokens.tolist() == other.tokens.tolist() and one.logq.tolist() == other.logq.tolist()

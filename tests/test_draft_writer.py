@@ -48,7 +48,10 @@ def test_rows(steps):
             for rank in range(int(drafts.count[at])):
                 row, draft = rows[number], drafts.tokens[at, rank]
                 assert (row["dump"], row["task"], row["file"]) == ("d", block.task, block.file)
-                assert row["sequence"] == block.first_sequence + sequence and row["position"] == at - block.offsets[sequence]
+                assert (
+                    row["sequence"] == block.first_sequence + sequence
+                    and row["position"] == at - block.offsets[sequence]
+                )
                 assert row["rank"] == rank and row["tokens"] == draft[draft >= 0].tolist()
                 assert np.float32(row["cost"]) == drafts.cost[at, rank]
                 assert row["accepted"] == accepted_of_drafts(draft[None, None], block.truth([at]))[0]

@@ -1,25 +1,27 @@
-"""Drafting without the host: the pass that drafts for itself, and the loop with kernels, which are interpreted where there is no GPU."""
+"""Drafting without the host: the pass that drafts for itself, and the loop with kernels, which are interpreted where
+there is no GPU.
+"""
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import END, V, text, trained, untrained  # noqa: E402
+from tiny_blockwise import END, V, text, trained, untrained
 
-from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.loop.drafted_pass import DraftedPass  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.loop.layout import TreeLayout  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.decode.verify.rules import BlockVerification  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
-from rescore.lattice.tensors import TensorSausage  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from rescore.decode.drafters.drawn import DrawnDrafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.drafted_pass import DraftedPass
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.rules import BlockVerification
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.tensors import TensorSausage
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -28,8 +30,6 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def lm() -> NGram:
     return build([text(3000, seed=5)], vocab_size=V, eot=END, order=3)
-
-
 
 
 def test_trees_in_tensors_are_laid_as_trees(lm):
@@ -47,7 +47,11 @@ def test_trees_in_tensors_are_laid_as_trees(lm):
 def test_a_pass_drafts_what_it_verifies(lm):
     """Against the tree, the layout and the pass by themselves."""
     model = trained()
-    target, slots, rescorer = BlockwiseTarget(model), Slots(heads=BlockwiseHeads(model), top_k=5), Rescorer(lm, alpha=0.5)
+    target, slots, rescorer = (
+        BlockwiseTarget(model),
+        Slots(heads=BlockwiseHeads(model), top_k=5),
+        Rescorer(lm, alpha=0.5),
+    )
     prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
     with torch.inference_mode():
         caches = [target.open(prompts, 1, 40)[0] for _ in range(2)]
@@ -55,7 +59,9 @@ def test_a_pass_drafts_what_it_verifies(lm):
             hidden = target.read(block_of(prompts), cache)[:, -2]
         history = torch.from_numpy(np.array(prompts, np.int32))
         start = torch.tensor([19, 19])
-        found = DraftedPass(target=target, slots=slots, rescorer=rescorer, nodes=8)(hidden, history, start, 28, caches[0])
+        found = DraftedPass(target=target, slots=slots, rescorer=rescorer, nodes=8)(
+            hidden, history, start, 28, caches[0]
+        )
         trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden)), history, 8).host()
         laid = TreeLayout().lay([trees[0], trees[1]], [int(prompt[-1]) for prompt in prompts], [19, 19], CPU)
         wanted = target.logits(target.read(laid.block, caches[1])).argmax(dim=-1)
@@ -96,10 +102,18 @@ def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kern
         pytest.skip("the kernels are compiled here: test_cuda.py has this on the GPU")
     model = trained()
     slots, rescorer = Slots(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
-    drafter = {"tree": TreeDrafter(slots, rescorer, nodes=6), "paths": PathDrafter(slots, rescorer, paths=3), "drawn": DrawnDrafter(slots, rescorer)}[kind]
+    drafter = {
+        "tree": TreeDrafter(slots, rescorer, nodes=6),
+        "paths": PathDrafter(slots, rescorer, paths=3),
+        "drawn": DrawnDrafter(slots, rescorer),
+    }[kind]
     prompts = [text(12, seed=70).astype(np.int64)]
     sampled = kind == "drawn"
-    options = Options(max_tokens=8, shaping=Shaping(sampling=Sampling(temperature=0.7, seed=1)) if sampled else Shaping(), **({"rule": BlockVerification()} if sampled else {}))
+    options = Options(
+        max_tokens=8,
+        shaping=Shaping(sampling=Sampling(temperature=0.7, seed=1)) if sampled else Shaping(),
+        **({"rule": BlockVerification()} if sampled else {}),
+    )
     (found,) = generate(BlockwiseTarget(model), prompts, drafter, options)
     assert with_kernels == [CPU] and sum(found.statistics.accepted) > 0
     if not sampled:

@@ -25,7 +25,11 @@ def texts(drawing: str) -> list[str]:
 
 
 def count(drawing: str, kind: str) -> int:
-    return sum(kind in node.get("class", "").split() for node in xml.fromstring(drawing).iter() if node.tag != f"{NAMESPACE}style")
+    return sum(
+        kind in node.get("class", "").split()
+        for node in xml.fromstring(drawing).iter()
+        if node.tag != f"{NAMESPACE}style"
+    )
 
 
 def sausage(slots: int = 3, width: int = 4) -> Sausage:
@@ -70,7 +74,14 @@ def test_a_bare_sausage_is_candidates_only():
 
 
 @settings(max_examples=80)
-@given(st.lists(st.text(max_size=20) | st.sampled_from(["<&>\"'", "]]>", "\x00", "\ud800", "\ufffe", "\u202e", " a", "\n", "👩‍👩‍👧"]), min_size=6, max_size=6))
+@given(
+    st.lists(
+        st.text(max_size=20)
+        | st.sampled_from(["<&>\"'", "]]>", "\x00", "\ud800", "\ufffe", "\u202e", " a", "\n", "👩‍👩‍👧"]),
+        min_size=6,
+        max_size=6,
+    )
+)
 def test_any_token_text_is_safe(words):
     drawing = draw_sausage(sausage(3, 2), words=words, truth=[1, 2, 4], after=np.array([[1, 2, 4]]), title=words[0])
     for node in xml.fromstring(drawing).iter():
@@ -80,7 +91,17 @@ def test_any_token_text_is_safe(words):
         assert svg.cell_width(svg.label(0, lambda _, word=word: word)) <= svg.LABEL_CELLS
 
 
-LABELS = {" the": "·the", "a b": "a b", "  ": "··", "\n": "↵", "\t\x07": "⇥\\x07", "": "∅", "antidisestablishment": "antidisesta…", "\u202ex": "\\u202ex", "漢字漢字漢字漢字": "漢字漢字漢…"}
+LABELS = {
+    " the": "·the",
+    "a b": "a b",
+    "  ": "··",
+    "\n": "↵",
+    "\t\x07": "⇥\\x07",
+    "": "∅",
+    "antidisestablishment": "antidisesta…",
+    "\u202ex": "\\u202ex",
+    "漢字漢字漢字漢字": "漢字漢字漢…",
+}
 
 
 @pytest.mark.parametrize("word", LABELS)
@@ -89,12 +110,24 @@ def test_labels(word):
 
 
 def test_percentages():
-    assert [svg.percent(p) for p in (1.0, 0.996, 0.5, 0.0993, 0.042, 0.0004)] == ["100%", "100%", "50%", "9.9%", "4.2%", "<0.1%"]
+    assert [svg.percent(p) for p in (1.0, 0.996, 0.5, 0.0993, 0.042, 0.0004)] == [
+        "100%",
+        "100%",
+        "50%",
+        "9.9%",
+        "4.2%",
+        "<0.1%",
+    ]
 
 
 def test_trees():
     tree = TokenTree.from_drafts(np.array([[1, 2, 3], [1, 4, -1], [5, 2, -1]]))
-    with_q = TokenTree(tokens=tree.tokens, parents=tree.parents, depths=tree.depths, logq=np.log(np.linspace(0.9, 0.1, 6)).astype(np.float32))
+    with_q = TokenTree(
+        tokens=tree.tokens,
+        parents=tree.parents,
+        depths=tree.depths,
+        logq=np.log(np.linspace(0.9, 0.1, 6)).astype(np.float32),
+    )
     drawing = draw_tree(with_q, truth=[1, 4, 3], certain=9, title="a tree")
     assert "2 of 6 nodes accepted" in texts(drawing) and "90%" in texts(drawing) and "a tree" in texts(drawing)
     assert sum(node.get("class") == "path true-frame" for node in xml.fromstring(drawing).iter()) == 2

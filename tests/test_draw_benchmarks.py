@@ -10,17 +10,30 @@ from rescore.decode.bench.search import ANCHOR, BY_NODES, BY_PATHS, HEADLINE, NA
 
 
 def report(bench, ngrams, rows):
-    results = [{"group": group, "run": 1, "case": case, "engines": {name: {"median_us": us, "mean_us": us} for name, us in engines.items()}} for group, case, engines in rows]
+    results = [
+        {
+            "group": group,
+            "run": 1,
+            "case": case,
+            "engines": {name: {"median_us": us, "mean_us": us} for name, us in engines.items()},
+        }
+        for group, case, engines in rows
+    ]
     return {"bench": bench, "settings": {"ngrams": [ngrams]}, "results": results}
 
 
 def search(ngrams, factor):
-    return report("search", ngrams, [
-        (HEADLINE, {"paths": 16}, {OURS: 10 * factor, ANCHOR: 300 * factor}),
-        (TREES, {"nodes": 16}, {OURS: 5 * factor}), (TREES, {"nodes": 64}, {OURS: 20 * factor}),
-        *((BY_PATHS, {"paths": p}, {OURS: p * factor, NATIVE: 1, ANCHOR: 30 * p * factor}) for p in (1, 4, 16)),
-        *((BY_NODES, {"nodes": n}, {OURS: n * factor}) for n in (16, 64)),
-    ])  # fmt: skip
+    return report(
+        "search",
+        ngrams,
+        [
+            (HEADLINE, {"paths": 16}, {OURS: 10 * factor, ANCHOR: 300 * factor}),
+            (TREES, {"nodes": 16}, {OURS: 5 * factor}),
+            (TREES, {"nodes": 64}, {OURS: 20 * factor}),
+            *((BY_PATHS, {"paths": p}, {OURS: p * factor, NATIVE: 1, ANCHOR: 30 * p * factor}) for p in (1, 4, 16)),
+            *((BY_NODES, {"nodes": n}, {OURS: n * factor}) for n in (16, 64)),
+        ],
+    )
 
 
 def names(drawing):
@@ -28,7 +41,9 @@ def names(drawing):
 
 
 def test_what_the_reports_have_is_drawn():
-    batch = report("batch", 10, [("tree of 16", {"batch": b, "threads": t}, {OURS: 7.0}) for b in (1, 2) for t in (1, 2)])
+    batch = report(
+        "batch", 10, [("tree of 16", {"batch": b, "threads": t}, {OURS: 7.0}) for b in (1, 2) for t in (1, 2)]
+    )
     found = pictures([search(20_000_000, 3), search(850_000, 1), batch])
     assert set(found) == {"bench-paths.svg", "bench-nodes.svg", "bench-batch.svg", "bench-models.svg"}
     for drawing in found.values():

@@ -19,7 +19,10 @@ def test_shipped_pictures_are_current():
 
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_lines_lie_where_their_numbers_are(logarithmic):
-    lines = [Line(name="a < b", colour="before", points=[(1, 4.0), (10, 2.0), (100, 0.0)]), Line(name="c", colour="after-1", points=[(1, 2.0), (100, 2.0)])]
+    lines = [
+        Line(name="a < b", colour="before", points=[(1, 4.0), (10, 2.0), (100, 0.0)]),
+        Line(name="c", colour="after-1", points=[(1, 2.0), (100, 2.0)]),
+    ]
     drawing = chart("A & B", Axis(title="x", logarithmic=logarithmic), Axis(), lines)
     xml.fromstring(drawing)
     first, second = (
@@ -35,7 +38,13 @@ def test_lines_lie_where_their_numbers_are(logarithmic):
 
 def test_a_logarithmic_axis_upwards():
     """Equal ratios are equal distances, and numbers stand where they belong."""
-    drawing = chart("t", Axis(ticks=[1, 3]), Axis(title="us", logarithmic=True), [Line(name="a", colour="before", points=[(1, 10.0), (2, 100.0), (3, 1000.0)])], form=".0f")
+    drawing = chart(
+        "t",
+        Axis(ticks=[1, 3]),
+        Axis(title="us", logarithmic=True),
+        [Line(name="a", colour="before", points=[(1, 10.0), (2, 100.0), (3, 1000.0)])],
+        form=".0f",
+    )
     (line,) = re.findall(r'<path d="M([\d. L]+)" class="line', drawing)
     heights = [float(pair.split()[1]) for pair in line.split("L")]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2) and heights[0] > heights[2]

@@ -67,7 +67,10 @@ def test_what_is_written_is_read(tmp_path, kind, options):
                 for n in (0, 1, 3, 99):
                     history = everything[: len(one["prompt"]) + i + 1]
                     assert block.history(part.start + i, n).tolist() == (history[-n:] if n else [])
-                assert block.truth([part.start + i])[0].tolist() == (one["tokens"][i + 1 : i + H].tolist() + [-1] * H)[: H - 1]
+                assert (
+                    block.truth([part.start + i])[0].tolist()
+                    == (one["tokens"][i + 1 : i + H].tolist() + [-1] * H)[: H - 1]
+                )
 
 
 def test_sausages_are_heads_2_to_h(tmp_path):
@@ -91,7 +94,12 @@ def test_info_and_loops(tmp_path):
     assert info["tasks"][0]["loop_share"] == pytest.approx(1 / 3) and info["loop_share"] == pytest.approx(1 / 5)
     assert info["bytes"] == sum(task["bytes"] for task in info["tasks"])
     assert is_loop([9] * 10 + [1, 2, 3, 4] * 6) and not is_loop([1] * 23) and not is_loop(list(range(8)) * 3)
-    change_header(tmp_path / "dump", tasks=[task | {"loop_share": 0.5} for task in json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]])
+    change_header(
+        tmp_path / "dump",
+        tasks=[
+            task | {"loop_share": 0.5} for task in json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]
+        ],
+    )
     with message("task 'first': loop_share is 0.5, but 1 of 3 sequences loop"):
         Dump.open(tmp_path / "dump").check()
 
@@ -138,14 +146,17 @@ def cast(name, dtype):
 
 
 BAD_ARRAYS = {
-    "task 'first', sequence 1, position 2 (row 32 of first-00000.safetensors), head 3, rank 2: topk_ids = 50 is not in 0..V - 1 = 49": put("topk_ids", (32, 2, 1), 50),
+    "task 'first', sequence 1, position 2 (row 32 of first-00000.safetensors), head 3, rank 2: "
+    "topk_ids = 50 is not in 0..V - 1 = 49": put("topk_ids", (32, 2, 1), 50),
     "head 2, rank 1: topk_logp = nan is not a finite log-probability": put("topk_logp", (5, 1, 0), np.nan),
     "rank 6: topk_logp = -inf is not a finite": put("topk_logp", (5, 1, 5), -np.inf),
     "rank 1: topk_logp = 0.5 is not a finite log-probability (<= 0)": put("topk_logp", (5, 1, 0), 0.5),
     "rank 6: topk_logp = -0.0010004 is greater than the one before it": put("topk_logp", (5, 1, 5), -0.001),
     "starts a slot whose probabilities sum to more than 1": put("topk_logp", (5, 1), -0.25),
     "starts a slot in which an id occurs twice": put("topk_ids", (5, 1), 7),
-    "position 5 (row 5 of first-00000.safetensors), head 1: entropy = -1 is not in 0..ln V = 3.9120": put("entropy", (5, 0), -1),
+    "position 5 (row 5 of first-00000.safetensors), head 1: entropy = -1 is not in 0..ln V = 3.9120": put(
+        "entropy", (5, 0), -1
+    ),
     "entropy = nan is not in": put("entropy", (5, 0), np.nan),
     "position 4 (row 4 of first-00000.safetensors): tokens = 50 is not in": put("tokens", 4, 50),
     "tokens = -1 is not in": put("tokens", 4, -1),
@@ -154,7 +165,9 @@ BAD_ARRAYS = {
     "unknown array 'more'": lambda arrays: arrays.update(more=np.zeros(1)),
     "tokens: expected uint16 or int32, got int64": cast("tokens", np.int64),
     "topk_logp: expected float16 or float32, got float64": cast("topk_logp", np.float64),
-    "topk_ids: expected shape [41, 4, 6] by dump.json, got [41, 4, 5]": lambda arrays: arrays.update(topk_ids=arrays["topk_ids"][..., :5].copy()),
+    "topk_ids: expected shape [41, 4, 6] by dump.json, got [41, 4, 5]": lambda arrays: arrays.update(
+        topk_ids=arrays["topk_ids"][..., :5].copy()
+    ),
     "offsets: expected to go from 0 to 41, got 1 to 41": put("offsets", 0, 1),
     "offsets[1] = -5 after 0: a sequence has at least 1 tokens": put("offsets", 1, -5),
     "offsets[2] = 30 after 30": put("offsets", 2, 30),
@@ -315,7 +328,10 @@ dumps.write({str(tmp_path / "dump")!r}, made=[*made[:3], Stop()], shard_bytes=1)
 def test_the_writer_refuses(tmp_path):
     one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
     (tmp_path / "there").mkdir()
-    with message("there exists; remove it first or write elsewhere", FileExistsError), DumpWriter(tmp_path / "there", dumps.header()):
+    with (
+        message("there exists; remove it first or write elsewhere", FileExistsError),
+        DumpWriter(tmp_path / "there", dumps.header()),
+    ):
         pass
     with message("no sequence was added"), DumpWriter(tmp_path / "none", dumps.header()):
         pass
@@ -325,7 +341,9 @@ def test_the_writer_refuses(tmp_path):
         DumpWriter(tmp_path / "none", dumps.header(), logp_dtype=np.float64)
     bad = {
         "task 'first': a sequence has at least one token": {"tokens": []},
-        "topk_logp: expected shape [30, 4, 6] by tokens and header, got [30, 4, 5]": {"topk_logp": one["topk_logp"][..., :5]},
+        "topk_logp: expected shape [30, 4, 6] by tokens and header, got [30, 4, 5]": {
+            "topk_logp": one["topk_logp"][..., :5]
+        },
         "tokens: expected token ids, got -1..-1": {"tokens": [-1] * 30},
         "is not a finite log-probability (<= 0)": {"topk_logp": -one["topk_logp"]},
         "seeds: a forced dump has none": {"seeds": np.zeros(30)},
@@ -334,11 +352,20 @@ def test_the_writer_refuses(tmp_path):
     for text, change in bad.items():
         with message(text), DumpWriter(tmp_path / "none", dumps.header()) as writer:
             writer.add(**(one | change))
-    with message("tokens: expected 1-dimensional integers, got float64 [1]", TypeError), DumpWriter(tmp_path / "none", dumps.header()) as writer:
+    with (
+        message("tokens: expected 1-dimensional integers, got float64 [1]", TypeError),
+        DumpWriter(tmp_path / "none", dumps.header()) as writer,
+    ):
         writer.add(**(one | {"tokens": np.zeros(1)}))
-    with message("entropy: expected floating point numbers, got int64", TypeError), DumpWriter(tmp_path / "none", dumps.header()) as writer:
+    with (
+        message("entropy: expected floating point numbers, got int64", TypeError),
+        DumpWriter(tmp_path / "none", dumps.header()) as writer,
+    ):
         writer.add(**(one | {"entropy": np.zeros((30, 4), int)}))
-    with message("seeds: a sampled dump needs one seed per position"), DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer:
+    with (
+        message("seeds: a sampled dump needs one seed per position"),
+        DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer,
+    ):
         writer.add(**one)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
@@ -394,8 +421,12 @@ def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
     lengths = [[len(one[name]) for one in made] for name in ("tokens", "prompt")]
     tokens, prompts = (np.concatenate([one[name] for one in made]) for name in ("tokens", "prompt"))
     offsets, prompt_offsets = (np.cumsum([0, *each]) for each in lengths)
-    np.savez(tmp_path / "tokens.npz", tokens=tokens, offsets=offsets, prompt_tokens=prompts, prompt_offsets=prompt_offsets)
-    dump = reduce_logits([source(tmp_path, f"logits{suffix}")], tmp_path / "dump", dumps.header(), logp_dtype=np.float32)
+    np.savez(
+        tmp_path / "tokens.npz", tokens=tokens, offsets=offsets, prompt_tokens=prompts, prompt_offsets=prompt_offsets
+    )
+    dump = reduce_logits(
+        [source(tmp_path, f"logits{suffix}")], tmp_path / "dump", dumps.header(), logp_dtype=np.float32
+    )
     block = next(dump.blocks())
     logp = kept.astype(np.float64) - np.log(np.exp(kept.astype(np.float64)).sum(-1, keepdims=True))
     order = np.argsort(-logp, axis=-1, kind="stable")[..., :K]
@@ -450,7 +481,12 @@ def test_bad_logits_files_are_refused(tmp_path):
         "expected one token for each of the 2 rows of logits, got 1": {"tokens": [1], "offsets": [0, 1]},
         "tokens: expected integers of one dimension, got float64 [2]": {"tokens": [1.0, 2.0], "offsets": [0, 2]},
         "offsets: expected to go from 0 to 2, got 0 to 3": {"tokens": [1, 2], "offsets": [0, 3]},
-        "expected as many prompts as sequences, got 2 and 1": {"tokens": [1, 2], "offsets": [0, 2], "prompt_tokens": np.zeros(0, int), "prompt_offsets": [0, 0, 0]},
+        "expected as many prompts as sequences, got 2 and 1": {
+            "tokens": [1, 2],
+            "offsets": [0, 2],
+            "prompt_tokens": np.zeros(0, int),
+            "prompt_offsets": [0, 0, 0],
+        },
     }
     for text, arrays in bad.items():
         np.savez(tmp_path / "bad.npz", **arrays)
@@ -461,7 +497,10 @@ def test_bad_logits_files_are_refused(tmp_path):
 
 
 def test_mapped_arrays_are_views(tmp_path):
-    save_file({"a": np.arange(12, dtype=np.int64).reshape(3, 4), "empty": np.zeros((0, 3), np.float16)}, tmp_path / "a.safetensors")
+    save_file(
+        {"a": np.arange(12, dtype=np.int64).reshape(3, 4), "empty": np.zeros((0, 3), np.float16)},
+        tmp_path / "a.safetensors",
+    )
     arrays = map_tensors(tmp_path / "a.safetensors")
     assert arrays["a"].tolist() == np.arange(12).reshape(3, 4).tolist() and arrays["empty"].shape == (0, 3)
     assert not arrays["a"].flags.owndata and not arrays["a"].flags.writeable
@@ -483,7 +522,11 @@ def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
     assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
     assert sum(block.rows for block in dump.blocks(rows=20)) == n
 
-    sequence = {name: np.concatenate([value] * 60) for name, value in dumps.sequences(count=1)[0].items() if name not in ("task", "logits")}
+    sequence = {
+        name: np.concatenate([value] * 60)
+        for name, value in dumps.sequences(count=1)[0].items()
+        if name not in ("task", "logits")
+    }
     with DumpWriter(tmp_path / "large", dumps.header(), shard_bytes=1) as writer:
         for _ in range(40):
             writer.add("text", **sequence)

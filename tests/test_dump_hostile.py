@@ -24,7 +24,16 @@ def everything(dump: Dump) -> str:
     """A digest of all that a reader sees."""
     digest = hashlib.sha256(repr(dump.header).encode())
     for block in dump.blocks(rows=16):
-        for name in ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "topk_ids", "topk_logp", "entropy", "seeds"):
+        for name in (
+            "tokens",
+            "offsets",
+            "prompt_tokens",
+            "prompt_offsets",
+            "topk_ids",
+            "topk_logp",
+            "entropy",
+            "seeds",
+        ):
             digest.update(np.ascontiguousarray(getattr(block, name)).tobytes())
         sausages = block.sausages()
         digest.update(sausages.ids.tobytes() + sausages.cost.tobytes() + block.truth().tobytes())

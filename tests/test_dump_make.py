@@ -11,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import END, V, trained, write_prompts, write_tokenizer  # noqa: E402
-from tokenizers import Tokenizer, models  # noqa: E402
+from tiny_blockwise import END, V, trained, write_prompts, write_tokenizer
+from tokenizers import Tokenizer, models
 
-from rescore.decode.loop import continuations  # noqa: E402
-from rescore.decode.loop.prompts import Prompt  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
+from rescore.decode.loop import continuations
+from rescore.decode.loop.prompts import Prompt
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.verify.sampling import Sampling
+from rescore.lattice.dump import Dump
 
 torch.set_num_threads(1)
 K = 5
@@ -63,13 +63,17 @@ def check(block, model, row: dict, sequence: int, kind: str, sampling: Sampling)
 
 @pytest.mark.parametrize("kind", ["forced", "sampled", "greedy"])
 def test_rows_are_what_the_heads_predict(folder, kind, capsys):
-    result = cli.call(capsys, *words(folder, kind, "--temperature 0.9 --top-p 0.95 --seed 8" if kind == "sampled" else ""))
+    result = cli.call(
+        capsys, *words(folder, kind, "--temperature 0.9 --top-p 0.95 --seed 8" if kind == "sampled" else "")
+    )
     assert (result.status, result.err) == (0, "")
     assert re.search(r"^chain +6 +\d+ +\d", result.out, re.MULTILINE)
     opened = Dump.open(folder / "dump", verify=True)
     opened.check()
     assert opened.tasks == ("chain", "links") and opened.header.kind == kind and opened.header.end_of_text == END
-    lines = [json.loads(line) | {"number": i} for i, line in enumerate((folder / "prompts.jsonl").read_text().splitlines())]
+    lines = [
+        json.loads(line) | {"number": i} for i, line in enumerate((folder / "prompts.jsonl").read_text().splitlines())
+    ]
     for task in opened.tasks:
         (block,) = opened.blocks(task)
         rows = [row for row in lines if row["task"] == task]
@@ -124,18 +128,27 @@ class Stepwise(BlockwiseHeads):
             self.seen[row] += len(fresh)
             assert self.seen[row] == len(history) - 1
             with torch.no_grad():
-                torch.testing.assert_close(self.model(torch.tensor(history[:-1])[None])[0, -len(fresh) :], fresh, atol=1e-4, rtol=1e-4)
+                torch.testing.assert_close(
+                    self.model(torch.tensor(history[:-1])[None])[0, -len(fresh) :], fresh, atol=1e-4, rtol=1e-4
+                )
         return self.model.all_logits(step.hidden)[:, 1:]
 
 
 @pytest.mark.parametrize("kind", ["forced", "greedy"])
 def test_heads_that_read_along_are_told_every_token_once(folder, kind, monkeypatch):
     rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()][:5]
-    prompts = [Prompt(task="a", number=i, tokens=np.array(row["prompt"], np.int32), reference=np.array(row["reference"], np.int32)) for i, row in enumerate(rows)]
+    prompts = [
+        Prompt(
+            task="a", number=i, tokens=np.array(row["prompt"], np.int32), reference=np.array(row["reference"], np.int32)
+        )
+        for i, row in enumerate(rows)
+    ]
     options = continuations.ContinuationOptions(kind=kind, top_k=K, max_tokens=12, end_of_text=END, rows=3)
     plain = list(continuations.continuations(BlockwiseTarget(trained()), BlockwiseHeads(trained()), prompts, options))
     monkeypatch.setattr(continuations, "Memoryless", ())  # nothing is one
-    for one, other in zip(plain, continuations.continuations(BlockwiseTarget(trained()), Stepwise(trained()), prompts, options)):
+    for one, other in zip(
+        plain, continuations.continuations(BlockwiseTarget(trained()), Stepwise(trained()), prompts, options)
+    ):
         np.testing.assert_array_equal(one.tokens, other.tokens)
         np.testing.assert_array_equal(one.rows.ids, other.rows.ids)
         np.testing.assert_allclose(one.rows.logp, other.rows.logp, atol=1e-4)
@@ -169,11 +182,17 @@ def test_an_existing_dump_is_kept(folder, capsys):
         ('{"task": "a"}', "line 1: expected a JSON object with prompt (or text), got"),
         ("[1", "line 1: expected a JSON object with prompt (or text), got"),
         ('{"task": 3, "prompt": [1], "reference": [1]}', "line 1: task: expected a name, got 3"),
-        ('{"task": "a", "prompt": [1, 24], "reference": [1]}', "line 1: prompt: expected text or a list of token ids in [0, 24)"),
+        (
+            '{"task": "a", "prompt": [1, 24], "reference": [1]}',
+            "line 1: prompt: expected text or a list of token ids in [0, 24)",
+        ),
         ('{"task": "a", "prompt": [1], "reference": []}', "line 1: reference: expected text or a list of token ids"),
         ('{"text": "w1", "reference": ""}', "line 1: reference: expected text of at least one token, got ''"),
         ('{"task": "a", "prompt": [1]}', "line 1: expected a reference, the text that is read, got none"),
-        (json.dumps({"task": "a", "prompt": [1] * 80, "reference": [1]}), "line 1: expected prompts of at most 76 tokens"),
+        (
+            json.dumps({"task": "a", "prompt": [1] * 80, "reference": [1]}),
+            "line 1: expected prompts of at most 76 tokens",
+        ),
     ],
 )
 def test_bad_prompts_are_named(folder, capsys, line, message):
@@ -184,13 +203,25 @@ def test_bad_prompts_are_named(folder, capsys, line, message):
 
 def test_models_and_tokenizers_are_checked(folder, capsys):
     (folder / "tokenizer.json").unlink()
-    assert "no tokenizer.json beside it; name one with --tokenizer" in cli.refusal(capsys, *words(folder, "forced"), status=2)
-    Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="w1")).save(str(folder / "tokenizer.json"))
-    assert f"the tokenizer: expected at most the {V} tokens of {folder}/model.safetensors, got 40" in cli.refusal(capsys, *words(folder, "forced"))
+    assert "no tokenizer.json beside it; name one with --tokenizer" in cli.refusal(
+        capsys, *words(folder, "forced"), status=2
+    )
+    Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="w1")).save(
+        str(folder / "tokenizer.json")
+    )
+    assert f"the tokenizer: expected at most the {V} tokens of {folder}/model.safetensors, got 40" in cli.refusal(
+        capsys, *words(folder, "forced")
+    )
 
 
 def test_options_are_checked(folder, capsys):
     assert "--limit: expected 1 to" in cli.refusal(capsys, *words(folder, "forced", "--limit 0"), status=2)
-    assert "--temperature: expected a finite number above 0, got '0'" in cli.refusal(capsys, *words(folder, "sampled", "--temperature 0"), status=2)
-    assert "--seed: only sampled text is drawn, got --kind greedy" in cli.refusal(capsys, *words(folder, "greedy", "--seed 3"), status=2)
-    assert "--device nowhere: expected a device of this machine" in cli.refusal(capsys, *words(folder, "greedy", "--device nowhere"), status=2)
+    assert "--temperature: expected a finite number above 0, got '0'" in cli.refusal(
+        capsys, *words(folder, "sampled", "--temperature 0"), status=2
+    )
+    assert "--seed: only sampled text is drawn, got --kind greedy" in cli.refusal(
+        capsys, *words(folder, "greedy", "--seed 3"), status=2
+    )
+    assert "--device nowhere: expected a device of this machine" in cli.refusal(
+        capsys, *words(folder, "greedy", "--device nowhere"), status=2
+    )

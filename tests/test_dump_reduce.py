@@ -1,4 +1,5 @@
-"""`rescore dump reduce`: a Hugging Face model's logits on file, in every form, against `dump make` of the same model and
+"""`rescore dump reduce`: a Hugging Face model's logits on file, in every form, against `dump make` of the same model
+and
 against a replay of the logits themselves in plain numpy; what is refused."""
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ STEP = {"fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}  # from a number to
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task: arrays}."""
+    """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task:
+    arrays}.
+    """
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from tiny_transformers import V, build
@@ -42,11 +45,19 @@ def made(tmp_path_factory):
     heads.save(folder / "heads")
     cli.make_tokenizer(folder / "tokenizer.json", V)
     rng = np.random.default_rng(0)
-    prompts = [{"task": task, "prompt": rng.integers(1, V, 3 + i).tolist()} for task in ("chain", "links") for i in range(5)]
+    prompts = [
+        {"task": task, "prompt": rng.integers(1, V, 3 + i).tolist()} for task in ("chain", "links") for i in range(5)
+    ]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in prompts))
-    words = f"dump make --model {folder}/model --heads {folder}/heads --tokenizer {folder}/tokenizer.json --prompts {folder}/prompts.jsonl"
+    words = (
+        f"dump make --model {folder}/model --heads {folder}/heads --tokenizer {folder}/tokenizer.json --prompts "
+        f"{folder}/prompts.jsonl"
+    )
     assert cli.main([*words.split(), *f"--kind greedy --top-k {K} --max-tokens 30 -o {folder}/made".split()]) == 0
-    return folder, {task: logits_of(llama, heads, [one["prompt"] for one in prompts if one["task"] == task]) for task in ("chain", "links")}
+    return folder, {
+        task: logits_of(llama, heads, [one["prompt"] for one in prompts if one["task"] == task])
+        for task in ("chain", "links")
+    }
 
 
 def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
@@ -56,12 +67,20 @@ def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
     texts, rows = [], []
     with torch.no_grad():
         for prompt in prompts:
-            whole = llama.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0)
+            whole = llama.generate(
+                torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0
+            )
             hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
             rows.append(torch.cat((llama.lm_head(hidden)[:, None], heads.of_hidden(hidden)), dim=1).numpy())
             texts.append(whole[0, len(prompt) :].numpy())
     offsets, prompt_offsets = (np.cumsum([0, *map(len, each)]) for each in (texts, prompts))
-    return {"logits": np.concatenate(rows), "tokens": np.concatenate(texts), "offsets": offsets, "prompt_tokens": np.concatenate(prompts), "prompt_offsets": prompt_offsets}
+    return {
+        "logits": np.concatenate(rows),
+        "tokens": np.concatenate(texts),
+        "offsets": offsets,
+        "prompt_tokens": np.concatenate(prompts),
+        "prompt_offsets": prompt_offsets,
+    }
 
 
 def rounded(logits: np.ndarray, dtype: str) -> np.ndarray:
@@ -73,7 +92,11 @@ def rounded(logits: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def widened(stored: np.ndarray) -> np.ndarray:
-    return (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if stored.dtype == "V2" else stored.astype(np.float32)
+    return (
+        (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        if stored.dtype == "V2"
+        else stored.astype(np.float32)
+    )
 
 
 def write(folder: Path, task: str, arrays: dict, suffix: str, dtype: str) -> list:
@@ -108,7 +131,9 @@ def reduce(capsys, folder: Path, arrays: dict, suffix: str, dtype: str) -> Path:
 
 
 def efficiencies(capsys, dump: Path) -> dict[str, dict[str, float]]:
-    return {task["task"]: task["block_efficiency"] for task in cli.figures(capsys, "run", dump, "--threads", 1)["tasks"]}
+    return {
+        task["task"]: task["block_efficiency"] for task in cli.figures(capsys, "run", dump, "--threads", 1)["tasks"]
+    }
 
 
 def slow_replay(arrays: dict, logits: np.ndarray) -> dict[str, float]:
@@ -163,13 +188,17 @@ def test_fp32_is_the_dump_of_the_same_model(made, tmp_path, capsys):
 
 @pytest.mark.parametrize(("suffix", "dtype"), FORMS)
 def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dtype):
-    """Exactly as the rounded logits; and against those in fp32, a candidate changes only where rounding can change it."""
+    """Exactly as the rounded logits; and against those in fp32, a candidate changes only where rounding can
+    change it.
+    """
     _, arrays = made
     dump = reduce(capsys, tmp_path, arrays, suffix, dtype)
     found = efficiencies(capsys, dump)
     for task, own in arrays.items():
         logits = widened(rounded(own["logits"], dtype))
-        assert {name: found[task][name] for name in ("base", "oracle", f"tree_base_{NODES}")} == slow_replay(own, logits)
+        assert {name: found[task][name] for name in ("base", "oracle", f"tree_base_{NODES}")} == slow_replay(
+            own, logits
+        )
     for block in Dump.open(dump).blocks():
         exact = arrays[block.task]["logits"].astype(np.float64)
         ours = np.take_along_axis(exact, block.topk_ids.astype(np.int64), -1)
@@ -181,10 +210,14 @@ def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dty
 def test_every_form_goes_through_a_report(made, tmp_path, capsys, suffix, dtype):
     pytest.importorskip("plotly")
     dump = reduce(capsys, tmp_path, made[1], suffix, dtype)
-    result = cli.call(capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-")
+    result = cli.call(
+        capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-"
+    )
     assert result.status == 0 and (tmp_path / "report.html").stat().st_size > 1 << 20
     (row,) = [line for line in result.out.splitlines() if line.startswith("| base |")][:1]
-    assert [cell.split()[0] for cell in row.split("|")[3:-4]] == [f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()]
+    assert [cell.split()[0] for cell in row.split("|")[3:-4]] == [
+        f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()
+    ]
 
 
 def tied(arrays: dict) -> dict:
@@ -197,7 +230,13 @@ def tied(arrays: dict) -> dict:
 def texts(n: int = 6, h: int = 3, vocab_size: int = 20) -> dict[str, np.ndarray]:
     """Two greedy sequences of four and two tokens."""
     logits = np.random.default_rng(1).normal(size=(n, h, vocab_size)).astype(np.float32)
-    return {"logits": logits, "tokens": logits[:, 0].argmax(-1), "offsets": np.array([0, 4, n]), "prompt_tokens": np.array([1, 2]), "prompt_offsets": np.array([0, 2, 2])}
+    return {
+        "logits": logits,
+        "tokens": logits[:, 0].argmax(-1),
+        "offsets": np.array([0, 4, n]),
+        "prompt_tokens": np.array([1, 2]),
+        "prompt_offsets": np.array([0, 2, 2]),
+    }
 
 
 def test_among_equal_logits_the_token_taken_is_first(tmp_path, capsys):
@@ -215,17 +254,69 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     np.savez(tmp_path / "b" / "x.npz", **second)
     cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
     words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
-    assert "expected files of different names" in cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2)
-    info = cli.figures(capsys, *words, "--task", "one", "--task", "two", "--kind", "sampled", "--temperature", "0.7", "--seed", 4,
-                       "--tokenizer", tmp_path / "tokenizer.json", "--name", "mine", "--top-k", 3, "-o", tmp_path / "out")  # fmt: skip
-    assert (info["model"], info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == ("mine", 20, 3, 3, "sampled")
+    assert "expected files of different names" in cli.refusal(
+        capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2
+    )
+    info = cli.figures(
+        capsys,
+        *words,
+        "--task",
+        "one",
+        "--task",
+        "two",
+        "--kind",
+        "sampled",
+        "--temperature",
+        "0.7",
+        "--seed",
+        4,
+        "--tokenizer",
+        tmp_path / "tokenizer.json",
+        "--name",
+        "mine",
+        "--top-k",
+        3,
+        "-o",
+        tmp_path / "out",
+    )
+    assert (info["model"], info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (
+        "mine",
+        20,
+        3,
+        3,
+        "sampled",
+    )
     assert (info["temperature"], info["top_p"], info["seed"], info["end_of_text"]) == (0.7, 1.0, 4, 0)
     assert [(task["task"], task["rows"], task["sequences"]) for task in info["tasks"]] == [("one", 6, 2), ("two", 6, 2)]
-    assert info["provenance"]["logits"][0] == {"task": "one", "file": "x.npz", "shape": [6, 3, 20], "dtype": "float32", "bytes": (tmp_path / "x.npz").stat().st_size}
+    assert info["provenance"]["logits"][0] == {
+        "task": "one",
+        "file": "x.npz",
+        "shape": [6, 3, 20],
+        "dtype": "float32",
+        "bytes": (tmp_path / "x.npz").stat().st_size,
+    }
     assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
-    assert "out exists; remove it first or write elsewhere" in cli.refusal(capsys, *words, "--kind", "forced", "-o", tmp_path / "out")
+    assert "out exists; remove it first or write elsewhere" in cli.refusal(
+        capsys, *words, "--kind", "forced", "-o", tmp_path / "out"
+    )
     np.savez(tmp_path / "x.npz", **first)
-    assert cli.call(capsys, "dump", "reduce", *[tmp_path / "x.npz"] * 2, "--task", "a", "--task", "a", "--kind", "forced", "-o", tmp_path / "twice").status == 0
+    assert (
+        cli.call(
+            capsys,
+            "dump",
+            "reduce",
+            *[tmp_path / "x.npz"] * 2,
+            "--task",
+            "a",
+            "--task",
+            "a",
+            "--kind",
+            "forced",
+            "-o",
+            tmp_path / "twice",
+        ).status
+        == 0
+    )
     assert Dump.open(tmp_path / "twice").header.tasks[0].sequences == 4
 
 
@@ -234,23 +325,42 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
     [
         ({"logits": (4, 1, 2, np.nan)}, "logits[4, 1, 2] is NaN: expected finite logits"),
         ({"logits": (5, 0, 3, np.inf)}, "logits[5, 0, 3] is +inf: expected finite logits"),
-        ({"logits": (2, 2, slice(4, None), -np.inf)}, "logits[2, 2, 4] is -inf and would be among the top 6: only 4 tokens of that slot are finite"),
+        (
+            {"logits": (2, 2, slice(4, None), -np.inf)},
+            "logits[2, 2, 4] is -inf and would be among the top 6: only 4 tokens of that slot are finite",
+        ),
         ({"tokens": (5, 3)}, "x.npz: sequence 1, position 1: tokens = 3 has the logit "),
         ({"tokens": (5, 20)}, "x.npz: sequence 1, position 1: tokens = 20: expected ids below the logits' V = 20"),
-        ({"prompt_tokens": (1, -7)}, "x.npz: sequence 0, position 1: prompt_tokens = -7: expected ids below the logits' V = 20"),
+        (
+            {"prompt_tokens": (1, -7)},
+            "x.npz: sequence 0, position 1: prompt_tokens = -7: expected ids below the logits' V = 20",
+        ),
         ({"seeds": np.arange(6)}, "x.npz: seeds: expected none for a greedy dump, got some"),
         ({"seeds": np.arange(5)}, "x.npz: seeds: expected one for each of the 6 rows of logits, got 5"),
-        ({"prompt_offsets": None}, "x.npz: expected both prompt_tokens and prompt_offsets, or neither, got tokens, offsets, prompt_tokens"),
+        (
+            {"prompt_offsets": None},
+            "x.npz: expected both prompt_tokens and prompt_offsets, or neither, got tokens, offsets, prompt_tokens",
+        ),
         ({"offsets": np.array([0, 4, 4, 6])}, "x.npz: expected as many prompts as sequences, got 2 and 3"),
         ({"offsets": np.array([[0, 6]])}, "x.npz: offsets: expected integers of one dimension, got int64 [1, 2]"),
-        ({"tokens": np.array([object()] * 6)}, "x.npz: not an .npz archive, or damaged: Object arrays cannot be loaded"),
-        ({"logits": np.zeros((6, 3, 20), np.uint16)}, "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; bits of bfloat16"),
-        ({"logits": np.zeros((6, 3, 20), ">f4")}, "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got >f4"),
+        (
+            {"tokens": np.array([object()] * 6)},
+            "x.npz: not an .npz archive, or damaged: Object arrays cannot be loaded",
+        ),
+        (
+            {"logits": np.zeros((6, 3, 20), np.uint16)},
+            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; "
+            "bits of bfloat16",
+        ),
+        (
+            {"logits": np.zeros((6, 3, 20), ">f4")},
+            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got >f4",
+        ),
         ({"logits": np.zeros((6, 20), np.float32)}, "x.npz: expected logits [n, h, V], got shape [6, 20]"),
         ({"logits": np.zeros((6, 1, 20), np.float32)}, "heads: expected an integer in 2..33, got 1"),
         ({"logits": np.zeros((6, 3, 5), np.float32)}, "top_k: expected an integer in 1..5, got 6"),
     ],
-)  # fmt: skip
+)
 def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
     arrays: dict = texts()
     for name, value in change.items():
@@ -262,7 +372,9 @@ def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
         else:
             arrays[name] = value
     np.savez(tmp_path / "x.npz", **arrays)
-    assert message in cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "--top-k", K, "-o", tmp_path / "out")
+    assert message in cli.refusal(
+        capsys, "dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "--top-k", K, "-o", tmp_path / "out"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
@@ -275,7 +387,9 @@ def test_damaged_archives(tmp_path, capsys):
     assert "x.npz: not an .npz archive, or damaged: " in cli.refusal(capsys, *words)
     at = whole.index(b"logits.npy") + 300
     (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    assert "x.npz: the archive's member is no .npy file, or damaged: Bad CRC-32 for file 'logits.npy'" in cli.refusal(capsys, *words, "--kind", "forced")
+    assert "x.npz: the archive's member is no .npy file, or damaged: Bad CRC-32 for file 'logits.npy'" in cli.refusal(
+        capsys, *words, "--kind", "forced"
+    )
     (tmp_path / "x.npz").write_bytes(whole.replace(b"\x00\x00logits", b"\x63\x00logits"))
     assert "x.npz" in cli.refusal(capsys, *words)
     np.save(tmp_path / "y.npy", texts()["logits"])
@@ -295,14 +409,26 @@ def test_options_are_checked(tmp_path, capsys):
 
     assert "--seed: only sampled text is drawn, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
     assert "--kind sampled: expected --temperature, at which the text was drawn" in refused("--kind", "sampled")
-    assert "seeds: expected one seed per position for a sampled dump, got none" in refused("--kind", "sampled", "--temperature", 1, status=1)
-    assert "--task: expected one for each of 1 files of logits, got 2" in refused("--kind", "forced", "--task", "a", "--task", "b")
-    assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(tmp_path / "y.npy", "--tokens", tmp_path / "x.npz", "--kind", "forced")
-    assert "y.npy: expected the texts in a .npz or .safetensors file; name one with --tokens" in refused(tmp_path / "y.npy", "--kind", "forced", status=1)
+    assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
+        "--kind", "sampled", "--temperature", 1, status=1
+    )
+    assert "--task: expected one for each of 1 files of logits, got 2" in refused(
+        "--kind", "forced", "--task", "a", "--task", "b"
+    )
+    assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(
+        tmp_path / "y.npy", "--tokens", tmp_path / "x.npz", "--kind", "forced"
+    )
+    assert "y.npy: expected the texts in a .npz or .safetensors file; name one with --tokens" in refused(
+        tmp_path / "y.npy", "--kind", "forced", status=1
+    )
     assert "--end-of-text: expected --tokenizer as well" in refused("--kind", "forced", "--end-of-text", "</s>")
-    assert "tokenizer.json: expected at most the V = 20 tokens of" in refused("--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1)
+    assert "tokenizer.json: expected at most the V = 20 tokens of" in refused(
+        "--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1
+    )
     np.savez(tmp_path / "z.npz", **texts(vocab_size=21))
-    assert "z.npz: expected shape [n, h, V] = [n, 3, 20] by the header, got [6, 3, 21]" in refused(tmp_path / "z.npz", "--kind", "forced", status=1)
+    assert "z.npz: expected shape [n, h, V] = [n, 3, 20] by the header, got [6, 3, 21]" in refused(
+        tmp_path / "z.npz", "--kind", "forced", status=1
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -312,16 +438,39 @@ def test_memory_does_not_grow_with_the_logits(tmp_path):
     peaks = []  # MiB
     for n in (200, 6400):
         path = tmp_path / f"{n}.npz"
-        np.savez_compressed(path, logits=np.zeros((n, 4, 2500), np.float32), tokens=np.zeros(n, np.int32), offsets=np.arange(0, n + 1, 50))
-        code = "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
-        words = ["dump", "reduce", path, "--kind", "forced", "-o", tmp_path / f"dump{n}", "--json", tmp_path / "info.json"]
-        out = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True).stdout
+        np.savez_compressed(
+            path,
+            logits=np.zeros((n, 4, 2500), np.float32),
+            tokens=np.zeros(n, np.int32),
+            offsets=np.arange(0, n + 1, 50),
+        )
+        code = (
+            "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); "
+            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
+        )
+        words = [
+            "dump",
+            "reduce",
+            path,
+            "--kind",
+            "forced",
+            "-o",
+            tmp_path / f"dump{n}",
+            "--json",
+            tmp_path / "info.json",
+        ]
+        out = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
+        ).stdout
         peaks.append(int(out.split()[-1]) / 1024)
     assert peaks[1] - peaks[0] < 60, peaks
 
 
 def test_no_torch_is_needed():
-    code = "import sys; import rescore.decode.cli.actions.dump_reduce; print(sorted(set(sys.modules) & {'torch', 'transformers', 'tokenizers'}))"
+    code = (
+        "import sys; import rescore.decode.cli.actions.dump_reduce; print(sorted(set(sys.modules) & {'torch', "
+        "'transformers', 'tokenizers'}))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -60,7 +60,12 @@ def test_oracle_of_widths_and_heads(dump):
 def test_oracle_by_default(dump):
     rows = oracle_efficiency(dump).rows.values()
     assert [(row["heads"], row["k"]) for row in rows] == [(heads, k) for heads in (3, 4) for k in (1, 2, 4, 6)]
-    assert powers_of_two(16) == [1, 2, 4, 8, 16] and powers_of_two(1) == [1] and multiples(3, 9) == [3, 6, 9] and multiples(3, 2) == [2]
+    assert (
+        powers_of_two(16) == [1, 2, 4, 8, 16]
+        and powers_of_two(1) == [1]
+        and multiples(3, 9) == [3, 6, 9]
+        and multiples(3, 2) == [2]
+    )
     with pytest.raises(ValueError, match="has 6 candidates per slot, got k = 7"):
         oracle_efficiency(dump, widths=[7])
     with pytest.raises(ValueError, match="has 4 heads; expected 2 or more of them, got 5"):
@@ -71,16 +76,30 @@ def test_parallel_drafts(dump, model):
     rescorer = Rescorer(model, alpha=0.4)
     table = parallel_drafts(dump, rescorer, sizes=(1, 3, 20))
     for name, facts in table.rows.items():
-        assert table.efficiency(name) == slow(dump, best_of(rescorer if facts["rescored"] else Rescorer(), facts["p"])), name
+        assert table.efficiency(name) == slow(
+            dump, best_of(rescorer if facts["rescored"] else Rescorer(), facts["p"])
+        ), name
 
 
 def test_orders(dump, model):
     tree = TreeReplay(rescorer=Rescorer(model), budgets={"another": 8})
     table = compare_orders(dump, model, alpha=0.4, paths=4, others=[tree])
-    assert list(table.rows) == ["base", "2-gram", "2-gram p=4", "3-gram", "3-gram p=4", "another", "oracle k=2", "oracle k=6"]
+    assert list(table.rows) == [
+        "base",
+        "2-gram",
+        "2-gram p=4",
+        "3-gram",
+        "3-gram p=4",
+        "another",
+        "oracle k=2",
+        "oracle k=6",
+    ]
     assert table.efficiency("base") == slow(dump, best_of(Rescorer(), 1))
     for order in (2, 3):
-        rescorer = Rescorer(build([block.tokens.astype(np.int32) for block in dump.blocks()], order=order, vocab_size=dumps.V, eot=0), alpha=0.4)
+        rescorer = Rescorer(
+            build([block.tokens.astype(np.int32) for block in dump.blocks()], order=order, vocab_size=dumps.V, eot=0),
+            alpha=0.4,
+        )
         assert table.efficiency(f"{order}-gram") == slow(dump, best_of(rescorer, 1))
         assert table.efficiency(f"{order}-gram p=4") == slow(dump, best_of(rescorer, 4))
 
@@ -111,14 +130,18 @@ def test_weights_are_chosen_on_one_part_and_told_on_the_other(dump, model):
         efficiencies = {}
         for alpha in found.grid:
             accepted = best_of(Rescorer(model, alpha=alpha), 1)
-            efficiencies[alpha] = [block_efficiency(split.part(part).blocks(dump, one.task), accepted) for part in ("tune", "heldout")]
+            efficiencies[alpha] = [
+                block_efficiency(split.part(part).blocks(dump, one.task), accepted) for part in ("tune", "heldout")
+            ]
         assert one.tuned == pytest.approx([efficiencies[alpha][0] for alpha in found.grid], abs=1e-12)
         assert one.best == max(found.grid, key=lambda alpha: efficiencies[alpha][0])
         assert one.heldout == pytest.approx(efficiencies[one.best][1], abs=1e-12)
         base = block_efficiency(split.part("heldout").blocks(dump, one.task), best_of(Rescorer(), 1))
         assert one.gain.interval.value == pytest.approx(one.heldout - base, abs=1e-12)
     report = found.to_json()
-    assert report["split"] == split.to_json() and [task["best"] for task in report["tasks"]] == [one.best for one in found.tasks]
+    assert report["split"] == split.to_json() and [task["best"] for task in report["tasks"]] == [
+        one.best for one in found.tasks
+    ]
     with pytest.raises(ValueError, match=r"grid: expected different weights, at least one, got \[1.0, 1\]"):
         weights_by_task(dump, best_draft(model), split, grid=[1.0, 1])
     with pytest.raises(ValueError, match=r"grid: expected different weights, at least one, got \[\]"):

@@ -1,4 +1,6 @@
-"""Encoder-decoders read in blocks give their own logits: the prompt encoded once, chains behind it, rows of any length."""
+"""Encoder-decoders read in blocks give their own logits: the prompt encoded once, chains behind it, rows of
+any length.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from blocks import chain, tree_block  # noqa: E402
-from tiny_transformers import ENCODER_DECODER, V, build, shared  # noqa: E402
+from blocks import chain, tree_block
+from tiny_transformers import ENCODER_DECODER, V, build, shared
 
-from rescore.decode.models.encoder_decoder import EncoderDecoderTarget  # noqa: E402
-from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
-from rescore.lattice.tree import TokenTree  # noqa: E402
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
 
 torch.set_num_threads(1)
 
@@ -99,16 +101,23 @@ def test_shape_and_limits():
 def test_trees_and_foreign_caches_are_refused():
     target = EncoderDecoderTarget(shared("t5"))
     cache, _ = target.open(PROMPTS[:1], 1, 8)
-    with pytest.raises(ValueError, match="expected a chain, got a tree, which encoder-decoders cannot read; draft one path"):
+    with pytest.raises(
+        ValueError, match="expected a chain, got a tree, which encoder-decoders cannot read; draft one path"
+    ):
         target.read(tree_block(TokenTree.from_drafts(np.array([[3, 4]])), 0, [0]), cache)
     with pytest.raises(TypeError, match=r"expected the cache that open\(\) gave, got SlotCache"):
         target.read(chain([[0]], [0]), SlotCache(1, 4))
 
 
 def test_models_of_other_kinds_are_refused():
-    with pytest.raises(ValueError, match="LlamaForCausalLM: expected an encoder-decoder, got a model of the other kind; use CausalLMTarget"):
+    with pytest.raises(
+        ValueError,
+        match="LlamaForCausalLM: expected an encoder-decoder, got a model of the other kind; use CausalLMTarget",
+    ):
         EncoderDecoderTarget(shared("llama"))
     model = build("t5")
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(ValueError, match="T5ForConditionalGeneration: expected decoder_start_token_id in the configuration, got none"):
+    with pytest.raises(
+        ValueError, match="T5ForConditionalGeneration: expected decoder_start_token_id in the configuration, got none"
+    ):
         EncoderDecoderTarget(model)

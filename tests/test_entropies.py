@@ -43,8 +43,12 @@ def test_h_max_by_hand():
 
 def test_regression_by_hand():
     # Means 2 and 3; sum of dx dy = 3, of dx^2 = 2, of dy^2 = 6.
-    assert regression([1, 2, 3], [1.0, 4.0, 4.0]) == Regression(slope=1.5, intercept=0.0, r=pytest.approx(3 / math.sqrt(12)))
-    assert regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None and regression([], []) is None
+    assert regression([1, 2, 3], [1.0, 4.0, 4.0]) == Regression(
+        slope=1.5, intercept=0.0, r=pytest.approx(3 / math.sqrt(12))
+    )
+    assert (
+        regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None and regression([], []) is None
+    )
 
 
 def test_regression_against_numpy():

@@ -43,7 +43,9 @@ def test_likelihood_and_its_slopes(seed):
     at, centre, small = rng.normal(size=3), rng.normal(size=3), 1e-5
     value, gradient, hessian = likelihood(choices, at, centre)
     assert value == pytest.approx(slow_value(choices, at, centre), rel=1e-12)
-    moved = [(likelihood(choices, at + step, centre), likelihood(choices, at - step, centre)) for step in small * np.eye(3)]
+    moved = [
+        (likelihood(choices, at + step, centre), likelihood(choices, at - step, centre)) for step in small * np.eye(3)
+    ]
     np.testing.assert_allclose(gradient, [(up[0] - down[0]) / (2 * small) for up, down in moved], atol=1e-7)
     np.testing.assert_allclose(hessian, [-(up[1] - down[1]) / (2 * small) for up, down in moved], atol=1e-7)
 
@@ -55,8 +57,14 @@ def test_optimum_is_scipys(seed):
     choices, start = random_choices(seed), np.array([0.5, 0.7, 0.0])
     least = np.array([0.0, 0.0, -np.inf])
     mine = fit_logit(choices, start, least=least)
-    theirs = optimize.minimize(lambda w: -likelihood(choices, w, start)[0], start, jac=lambda w: -likelihood(choices, w, start)[1],
-                               bounds=[(0, None), (0, None), (None, None)], method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-9})
+    theirs = optimize.minimize(
+        lambda w: -likelihood(choices, w, start)[0],
+        start,
+        jac=lambda w: -likelihood(choices, w, start)[1],
+        bounds=[(0, None), (0, None), (None, None)],
+        method="L-BFGS-B",
+        options={"ftol": 1e-14, "gtol": 1e-9},
+    )
     np.testing.assert_allclose(mine, theirs.x, atol=1e-4)
     assert likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
 
@@ -104,7 +112,8 @@ def test_choices_are_those_of_a_slow_loop(world, text):
                 if i + t + 1 >= len(tokens):
                     continue
                 before, truth = prompt + tokens[: i + t + 1], tokens[i + t + 1]
-                # What the text counts is what was read when the lattice was made; the draft's own tokens are context alone.
+                # What the text counts is what was read when the lattice was made; the draft's own
+                # tokens are context alone.
                 read, draft = prompt + tokens[: i + 1], tokens[i + 1 : i + t + 1]
                 p = np.exp(-model.distribution(model.start(before)).astype(float))
                 ids, cost = block.topk_ids[row, t + 1, :4].tolist(), -block.topk_logp[row, t + 1, :4].astype(float)
@@ -113,10 +122,17 @@ def test_choices_are_those_of_a_slow_loop(world, text):
                 assert mine["chosen"] == (ids.index(truth) if truth in ids else 4)
                 q = [p[w] if text is None else slow_mixture(read, draft, w, p[w]) for w in ids]
                 unigram = model.distribution(0)
-                np.testing.assert_allclose(mine["features"][:4], [[-c, math.log(v), unigram[w], 0] for c, v, w in zip(cost, q, ids)], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(
+                    mine["features"][:4],
+                    [[-c, math.log(v), unigram[w], 0] for c, v, w in zip(cost, q, ids)],
+                    rtol=1e-4,
+                    atol=1e-5,
+                )
                 rest = max(1 - sum(np.exp(-cost)), 1e-6)
                 np.testing.assert_allclose(mine["features"][4], [math.log(rest / (dumps.V - 4)), 0, 0, -1], rtol=1e-4)
-                np.testing.assert_allclose(mine["offset"], [0, 0, 0, 0, math.log(max(1 - sum(q), 1e-6))], rtol=1e-3, atol=1e-5)
+                np.testing.assert_allclose(
+                    mine["offset"], [0, 0, 0, 0, math.log(max(1 - sum(q), 1e-6))], rtol=1e-3, atol=1e-5
+                )
         assert at == [len(one) for one in slots]
 
 
@@ -168,7 +184,13 @@ def planted_dump(path, weights, model: NGram, sequences: int = 60, length: int =
             score[w] = head * top[i, 1] + prior * unigram[w] + alpha * logp_lm[w]
             q = np.exp(score - score.max())
             tokens.append(int(rng.choice(dumps.V, p=q / q.sum())))
-        facts = {"prompt": np.zeros(0, int), "tokens": np.array(tokens), "topk_ids": ids, "topk_logp": top, "entropy": -(np.exp(logp) * logp).sum(-1)}
+        facts = {
+            "prompt": np.zeros(0, int),
+            "tokens": np.array(tokens),
+            "topk_ids": ids,
+            "topk_logp": top,
+            "entropy": -(np.exp(logp) * logp).sum(-1),
+        }
         made.append({"task": "planted", **facts})
     with dumps.DumpWriter(path, dumps.header(heads=2)) as writer:
         for one in made:
@@ -194,7 +216,9 @@ def test_a_planted_calibration_is_found(tmp_path):
 def test_slots_without_observations_keep_the_start(world):
     dump, model = world
     short = next(dump.blocks("first")).part(4, 5)  # a single token: nothing to predict
-    assert fit_calibration([short], model, text=None) == Calibration(head=(0.5,) * 3, alpha=(0.7,) * 3, prior=(0.0,) * 3, floor=(-3.0,) * 3, text=None)
+    assert fit_calibration([short], model, text=None) == Calibration(
+        head=(0.5,) * 3, alpha=(0.7,) * 3, prior=(0.0,) * 3, floor=(-3.0,) * 3, text=None
+    )
     head, alpha = fit_weights([short], [model])
     assert head.tolist() == [1] * 3 and alpha.tolist() == [[0.5] * 3]
 

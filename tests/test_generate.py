@@ -9,23 +9,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from scripted import Scripted  # noqa: E402
-from tiny_blockwise import END, V, text, trained  # noqa: E402
+from scripted import Scripted
+from tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.drafter import Draft  # noqa: E402
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.loop.generate import Options, generate, stream  # noqa: E402
-from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
-from rescore.decode.loop.request import Finish, Request  # noqa: E402
-from rescore.decode.loop.stopping import Stopping  # noqa: E402
-from rescore.decode.models.block import Block  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.decode.verify.rules import Greedy, Matching  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
-from rescore.lattice.tree import TokenTree  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
+from rescore.decode.drafters.drafter import Draft
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Finish, Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.block import Block
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.rules import Greedy, Matching
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.tree import TokenTree
+from rescore.lm.build import build
 
 torch.set_num_threads(1)
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
@@ -55,10 +55,16 @@ def plain(prompt, most: int, shaping: Shaping = GREEDY, sequence: int = 0, ends:
             logits = trained().logits(trained()(ids)[0, -1], 1)[None]
         if shaping.repetition_penalty != 1:
             for token in set(ids[0].tolist()):
-                logits[0, token] = logits[0, token] * shaping.repetition_penalty if logits[0, token] < 0 else logits[0, token] / shaping.repetition_penalty
+                logits[0, token] = (
+                    logits[0, token] * shaping.repetition_penalty
+                    if logits[0, token] < 0
+                    else logits[0, token] / shaping.repetition_penalty
+                )
         for processor in shaping.processors:
             logits = processor(ids, logits)
-        tokens.append(int(logits.argmax()) if seeds is None else int(shaping.sampling.draw(logits[0], seeds[len(tokens)])))
+        tokens.append(
+            int(logits.argmax()) if seeds is None else int(shaping.sampling.draw(logits[0], seeds[len(tokens)]))
+        )
     return tokens
 
 
@@ -102,7 +108,10 @@ def test_drafts_and_company_do_not_change_the_text(name, shaping):
 
 
 def test_trees_and_separate_drafts_take_the_same_passes():
-    runs = [generate(TARGET, PROMPTS, PathDrafter(SLOTS, WORDS, paths=8), Options(max_tokens=30, layout=layout)) for layout in (TreeLayout(), BatchLayout(8))]
+    runs = [
+        generate(TARGET, PROMPTS, PathDrafter(SLOTS, WORDS, paths=8), Options(max_tokens=30, layout=layout))
+        for layout in (TreeLayout(), BatchLayout(8))
+    ]
     for tree, rows in zip(*runs):
         assert tree.tokens.tolist() == rows.tokens.tolist()
         assert tree.statistics.accepted == rows.statistics.accepted
@@ -121,7 +130,9 @@ def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
             expected.append(min(3, left))
             left -= expected[-1] + 1
         assert one.statistics.accepted == expected
-        assert one.statistics.accepted_by_position().tolist() == [sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)]
+        assert one.statistics.accepted_by_position().tolist() == [
+            sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)
+        ]
         assert one.block_efficiency == most / (1 + len(expected))
 
 
@@ -133,7 +144,9 @@ def test_a_stop_token_inside_an_accepted_draft_ends_the_text():
     prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:5]])
     one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=Stopping(tokens=frozenset({stop}))))[0]
     assert one.tokens.tolist() == truth[:first] and one.finish == Finish.STOP_TOKEN
-    assert len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1  # the last certain token was not taken
+    assert (
+        len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1
+    )  # the last certain token was not taken
 
 
 def spell(ids) -> str:
@@ -166,7 +179,9 @@ def test_a_criterion_sees_the_text_token_by_token():
         seen.append(len(history))
         return len(history) == 15
 
-    one = generate(TARGET, [PROMPTS[1]], PathDrafter(SLOTS), Options(max_tokens=20, stopping=Stopping(criterion=criterion)))[0]
+    one = generate(
+        TARGET, [PROMPTS[1]], PathDrafter(SLOTS), Options(max_tokens=20, stopping=Stopping(criterion=criterion))
+    )[0]
     assert one.finish == Finish.CRITERION and seen == list(range(len(PROMPTS[1]) + 1, 16))
 
 
@@ -178,17 +193,27 @@ def test_a_stream_adds_up_to_the_text():
         assert chunk.request not in ended and 0 <= chunk.accepted <= len(chunk.tokens)
         parts.setdefault(chunk.request, []).extend(chunk.tokens.tolist())
         ended += [chunk.request] if chunk.finish else []
-    assert [parts[i] for i in range(len(PROMPTS))] == [one.tokens.tolist() for one in generate(TARGET, PROMPTS, None, options)]
+    assert [parts[i] for i in range(len(PROMPTS))] == [
+        one.tokens.tolist() for one in generate(TARGET, PROMPTS, None, options)
+    ]
     assert sorted(ended) == list(range(len(PROMPTS)))
 
 
 def test_requests_have_their_own_lengths_seeds_and_sequences():
     options = Options(max_tokens=9, shaping=Shaping(sampling=SAMPLING))
     seeds = SAMPLING.seeds(5, 12)
-    requests = [Request(prompt=PROMPTS[0], max_tokens=4), Request(prompt=PROMPTS[0], sequence=5), Request(prompt=PROMPTS[0], seeds=seeds, max_tokens=12)]
+    requests = [
+        Request(prompt=PROMPTS[0], max_tokens=4),
+        Request(prompt=PROMPTS[0], sequence=5),
+        Request(prompt=PROMPTS[0], seeds=seeds, max_tokens=12),
+    ]
     got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
     shaping = options.shaping
-    assert got == [plain(PROMPTS[0], 4, shaping, 0, ends=False), plain(PROMPTS[0], 9, shaping, 5, ends=False), plain(PROMPTS[0], 12, shaping, 5, ends=False)]
+    assert got == [
+        plain(PROMPTS[0], 4, shaping, 0, ends=False),
+        plain(PROMPTS[0], 9, shaping, 5, ends=False),
+        plain(PROMPTS[0], 12, shaping, 5, ends=False),
+    ]
 
 
 def test_requests_have_their_own_processors_and_criteria():
@@ -197,10 +222,25 @@ def test_requests_have_their_own_processors_and_criteria():
     def favour(ids, scores):
         return scores + 8.0 * (torch.arange(V) == (ids.shape[1] * 5) % V)
 
-    prompt, options = PROMPTS[2], Options(max_tokens=12, shaping=Shaping(processors=(penalise,)), stopping=Stopping(criterion=lambda text: len(text) == 16))
+    prompt, options = (
+        PROMPTS[2],
+        Options(
+            max_tokens=12,
+            shaping=Shaping(processors=(penalise,)),
+            stopping=Stopping(criterion=lambda text: len(text) == 16),
+        ),
+    )
     own = Request(prompt=prompt, processors=(favour,))
-    got = generate(TARGET, [prompt, own, Request(prompt=prompt, criterion=lambda text: len(text) == 13)], TreeDrafter(SLOTS, WORDS, nodes=12), options)
-    expected = [plain(prompt, 10, Shaping(processors=processors), ends=False) for processors in ((penalise,), (penalise, favour))]
+    got = generate(
+        TARGET,
+        [prompt, own, Request(prompt=prompt, criterion=lambda text: len(text) == 13)],
+        TreeDrafter(SLOTS, WORDS, nodes=12),
+        options,
+    )
+    expected = [
+        plain(prompt, 10, Shaping(processors=processors), ends=False)
+        for processors in ((penalise,), (penalise, favour))
+    ]
     assert [one.tokens.tolist() for one in got] == [*expected, expected[0][:7]] and expected[0] != expected[1]
     assert all(one.finish == Finish.CRITERION for one in got)
 
@@ -214,13 +254,19 @@ class Resumed(BlockwiseTarget):
         cache, first = super().open(prompts, copies, length)
         cache.held = [len(prompt) - unread for prompt, unread in zip(prompts, self.unread) for _ in range(copies)]
         rows = [prompt[:held] for prompt, held in zip(prompts, cache.held[::copies])]
-        ids = torch.tensor([[*row, *[0] * (max(cache.held) - len(row))] for row in rows]).repeat_interleave(copies, dim=0)
+        ids = torch.tensor([[*row, *[0] * (max(cache.held) - len(row))] for row in rows]).repeat_interleave(
+            copies, dim=0
+        )
         with torch.no_grad():
             self.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64), ids.shape[1]), cache)
         return cache, first
 
 
-@pytest.mark.parametrize("layout, drafter", [(TreeLayout(), TreeDrafter(SLOTS, WORDS, nodes=12)), (BatchLayout(4), PathDrafter(SLOTS, WORDS, paths=4))], ids=["tree", "rows"])
+@pytest.mark.parametrize(
+    "layout, drafter",
+    [(TreeLayout(), TreeDrafter(SLOTS, WORDS, nodes=12)), (BatchLayout(4), PathDrafter(SLOTS, WORDS, paths=4))],
+    ids=["tree", "rows"],
+)
 def test_what_a_cache_holds_of_a_prompt_is_not_read_again(layout, drafter):
     class Counting(Resumed):
         widths: list[int] = []
@@ -249,7 +295,10 @@ class Raw(Scripted):
     """Drafts as they are, not cut to the room."""
 
     def propose(self, step):
-        return [Draft(tree=TokenTree.from_drafts(np.array(self.of_history(history), np.int32))) for history in step.histories]
+        return [
+            Draft(tree=TokenTree.from_drafts(np.array(self.of_history(history), np.int32)))
+            for history in step.histories
+        ]
 
 
 def test_arguments_and_drafts_are_checked():
@@ -263,29 +312,47 @@ def test_arguments_and_drafts_are_checked():
         generate(TARGET, [])
     with pytest.raises(TypeError, match=r"prompt 1: expected integers of shape \[m\], m >= 1, got float64 \[0\]"):
         generate(TARGET, [[1], []])
-    with pytest.raises(ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was another tokenizer used"):
+    with pytest.raises(
+        ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was another tokenizer used"
+    ):
         generate(TARGET, [[1, V]])
-    with pytest.raises(ValueError, match="request 0: 4 tokens and max_tokens 93: expected at most 96 together, the model's context"):
+    with pytest.raises(
+        ValueError, match="request 0: 4 tokens and max_tokens 93: expected at most 96 together, the model's context"
+    ):
         generate(TARGET, [PROMPTS[0]], None, Options(max_tokens=93))
-    with pytest.raises(ValueError, match=r"request 0: seeds: expected uint64 \[max_tokens = 64\] and sampling, got uint64 \[9\] and greedy decoding"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"request 0: seeds: expected uint64 \[max_tokens = 64\] and sampling, "
+            r"got uint64 \[9\] and greedy decoding"
+        ),
+    ):
         generate(TARGET, [Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))])
     with pytest.raises(ValueError, match=rf"request 0: drafted token {V}: expected ids in \[0, {V}\)"):
         generate(TARGET, [[1]], Scripted(lambda history: [[1, V]]))
-    with pytest.raises(ValueError, match="request 0: expected a draft no deeper than the room of 3 tokens, got depth 5"):
+    with pytest.raises(
+        ValueError, match="request 0: expected a draft no deeper than the room of 3 tokens, got depth 5"
+    ):
         generate(TARGET, [[1]], Raw(lambda history: [[1] * 5]), Options(max_tokens=4))
-    with pytest.raises(ValueError, match="layout 'batch': expected at most 2 drafts for each request, got a tree with 3 leaves"):
+    with pytest.raises(
+        ValueError, match="layout 'batch': expected at most 2 drafts for each request, got a tree with 3 leaves"
+    ):
         generate(TARGET, [[1]], Scripted(lambda history: [[1], [2], [3]]), Options(layout=BatchLayout(2)))
     with pytest.raises(ValueError, match="stop strings: expected a `decode` that turns ids into text"):
         Stopping(strings=("a",))
     with pytest.raises(ValueError, match="stop strings: expected text, got an empty string"):
         Stopping(strings=("",), decode=spell)
     for penalty in (0, float("inf"), float("nan"), "2"):
-        with pytest.raises(ValueError, match=r"repetition_penalty: expected a finite number above 0 \(1 is none\), got"):
+        with pytest.raises(
+            ValueError, match=r"repetition_penalty: expected a finite number above 0 \(1 is none\), got"
+        ):
             Shaping(repetition_penalty=penalty)
     for most in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match=f"max_tokens: expected a positive integer, got {most}"):
             Request(prompt=[1], max_tokens=most)
-    with pytest.raises(ValueError, match="request 0: expected a drawn draft with its law, by which it is verified, got none"):
+    with pytest.raises(
+        ValueError, match="request 0: expected a drawn draft with its law, by which it is verified, got none"
+    ):
         generate(TARGET, [[1]], Lawless(lambda history: [[1]]), Options(shaping=Shaping(sampling=SAMPLING)))
 
 
@@ -330,14 +397,18 @@ def test_others_code_cannot_write_into_the_text():
         return [[1]]
 
     expected = generate(TARGET, PROMPTS[:2])
-    assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [text.tokens.tolist() for text in expected]
+    assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [
+        text.tokens.tolist() for text in expected
+    ]
 
 
 def test_calls_of_several_threads_share_target_and_drafter():
     drafter, found = TreeDrafter(SLOTS, WORDS, nodes=20), {}
 
     def work(number):
-        found[number] = [text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))]
+        found[number] = [
+            text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
+        ]
 
     threads = [Thread(target=work, args=(number,)) for number in range(5)]
     for thread in threads:

@@ -36,7 +36,10 @@ def test_names_refused(folder):
         files_of([folder / "*.zst"])
     with pytest.raises(FileNotFoundError, match="the pattern matches no file"):
         files_of([folder / "i*"])
-    with pytest.raises(ValueError, match=r"in: expected files, got a folder that holds no dump; name its files, as in '.*in/\*.json.gz'"):
+    with pytest.raises(
+        ValueError,
+        match=r"in: expected files, got a folder that holds no dump; name its files, as in '.*in/\*.json.gz'",
+    ):
         files_of([folder / "in"])
     with pytest.raises(ValueError, match=r"a.jsonl: expected each file once, but .*a.jsonl is the same"):
         files_of([folder / "*.jsonl", folder / "in" / ".." / "a.jsonl"])
@@ -44,19 +47,36 @@ def test_names_refused(folder):
     assert files_of([folder / "dangling.jsonl"])  # opening it says what is wrong
 
 
-FORMS = {"a.jsonl": "jsonl", "c4-train.00000-of-01024.json.gz": "jsonl", "a.b.json.zst": "jsonl", "a.txt": "txt", "a.txt.gz": "txt", "a.parquet": "parquet",
-         "a.npy": "npy", "a.bin": "bin", "a.npz": "npz", "-": "jsonl"}  # fmt: skip
+FORMS = {
+    "a.jsonl": "jsonl",
+    "c4-train.00000-of-01024.json.gz": "jsonl",
+    "a.b.json.zst": "jsonl",
+    "a.txt": "txt",
+    "a.txt.gz": "txt",
+    "a.parquet": "parquet",
+    "a.npy": "npy",
+    "a.bin": "bin",
+    "a.npz": "npz",
+    "-": "jsonl",
+}
 
 
 @pytest.mark.parametrize("name, form", FORMS.items())
 def test_forms(name, form):
     assert form_of(Path(name), ReadOptions()) == form
-    assert form_of(Path(name), ReadOptions(lines=True, stdin="txt")) == ("lines" if form == "txt" or name == "-" else form)
+    assert form_of(Path(name), ReadOptions(lines=True, stdin="txt")) == (
+        "lines" if form == "txt" or name == "-" else form
+    )
 
 
 @pytest.mark.parametrize("name", ["a", "a.csv", "a.gz", "a.npy.gz", "a.parquet.zst", ".jsonl", "a.tar.gz"])
 def test_forms_refused(name):
-    with pytest.raises(ValueError, match=f"{name}: expected a name that ends in .jsonl, .json or .txt .also with .gz or .zst., .parquet, .npy, .bin"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"{name}: expected a name that ends in .jsonl, .json or .txt .also with .gz or .zst., .parquet, .npy, .bin"
+        ),
+    ):
         form_of(Path(name), ReadOptions())
 
 
@@ -64,11 +84,14 @@ def test_a_dump(folder):
     assert form_of(folder / "dump", ReadOptions()) == "dump"
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"text_field": ""}, "text_field: expected a name, got an empty one"),
-    ({"dtype": "int64"}, "dtype: expected one of uint16, uint32, int32, got 'int64'"),
-    ({"stdin": "npy"}, "stdin: expected one of jsonl, txt, bin, got 'npy'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"text_field": ""}, "text_field: expected a name, got an empty one"),
+        ({"dtype": "int64"}, "dtype: expected one of uint16, uint32, int32, got 'int64'"),
+        ({"stdin": "npy"}, "stdin: expected one of jsonl, txt, bin, got 'npy'"),
+    ],
+)
 def test_options_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ReadOptions(**options)

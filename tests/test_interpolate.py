@@ -21,12 +21,17 @@ HISTORIES = [history for length in range(4) for history in product(range(V), rep
 
 
 def models(seed: int, orders: tuple[int, ...], **options) -> list[Tables]:
-    return [random_tables(seed + 31 * j, order, vocab_size=V, tokens=40 + 20 * j, **options) for j, order in enumerate(orders)]
+    return [
+        random_tables(seed + 31 * j, order, vocab_size=V, tokens=40 + 20 * j, **options)
+        for j, order in enumerate(orders)
+    ]
 
 
 def mixture_of(slow, weights, log_linear):
     """{history: probabilities [V]} of the dynamic mixture."""
-    p = np.array([[[math.exp(-model.of(history, token)) for token in range(V)] for history in HISTORIES] for model in slow])
+    p = np.array(
+        [[[math.exp(-model.of(history, token)) for token in range(V)] for history in HISTORIES] for model in slow]
+    )
     if not log_linear:
         return dict(zip(HISTORIES, np.einsum("j,jhv->hv", weights, p)))
     mixed = np.prod(p ** np.array(weights)[:, None, None], axis=0)
@@ -52,7 +57,10 @@ def test_merged_models_are_their_mixtures(seed, orders, shares, log_linear):
         assert merged.total(history) == pytest.approx(1, abs=1e-9)
         for token in range(V):
             if log_linear or (*history, token) in merged.cost:
-                assert math.exp(-merged.of(history, token)) == pytest.approx(expected[history][token], rel=1e-8), (history, token)
+                assert math.exp(-merged.of(history, token)) == pytest.approx(expected[history][token], rel=1e-8), (
+                    history,
+                    token,
+                )
         unseen = [token for token in range(V) if (*history, token) not in merged.cost]
         rest = sum(math.exp(-merged.of(history, token)) for token in unseen)
         assert rest == pytest.approx(expected[history][unseen].sum(), abs=1e-9) or history not in merged.backoff
@@ -90,7 +98,10 @@ def test_what_never_happens_stays_so(log_linear):
     text = random_tables(3, 3, vocab_size=V, tokens=60, unseen_cost=1000.0, textbook=True)
     cost = text.cost[0] + math.log1p(-math.exp(-text.cost[0][5]))
     cost[5] = NEVER
-    made = [with_backoff(replace(text, cost=(cost, *text.cost[1:]), bos=5)), replace(random_tables(8, 2, vocab_size=V), bos=5)]
+    made = [
+        with_backoff(replace(text, cost=(cost, *text.cost[1:]), bos=5)),
+        replace(random_tables(8, 2, vocab_size=V), bos=5),
+    ]
     merged = interpolate(made, Mixture(weights=(0.5, 0.5), log_linear=log_linear))
     assert all(np.isfinite(own).all() for own in (*merged.cost, *merged.backoff))
     slow = from_tables(merged)
@@ -100,21 +111,30 @@ def test_what_never_happens_stays_so(log_linear):
 
 
 def test_models_keep_what_they_say():
-    a, b = (NGram.from_tables(own, words=words, metadata=metadata) for own, words, metadata in zip(
-        models(1, (2, 3)), (None, tuple("abcdef")), ({"eot": 0, "tokenizer": "x"}, {"note": "b"})))
+    a, b = (
+        NGram.from_tables(own, words=words, metadata=metadata)
+        for own, words, metadata in zip(
+            models(1, (2, 3)), (None, tuple("abcdef")), ({"eot": 0, "tokenizer": "x"}, {"note": "b"})
+        )
+    )
     merged = merge_models([a, b], Mixture.equal(2))
     merged.core.check()
     assert merged.words == tuple("abcdef") and merged.order == 3
     assert (merged.metadata["eot"], merged.metadata["tokenizer"]) == (0, "x")
     mixed = merged.metadata["interpolation"]
     assert mixed["method"] == "linear" and [own["weight"] for own in mixed["models"]] == [0.5, 0.5]
-    assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]] and mixed["models"][1]["note"] == "b"
+    assert [own["ngrams"] for own in mixed["models"]] == [a.info()["ngrams"], b.info()["ngrams"]] and mixed["models"][
+        1
+    ]["note"] == "b"
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"metadata": {"tokenizer": "y"}}, "model 2: expected tokenizer x as of model 1, got y; only models over the same tokens"),
+        (
+            {"metadata": {"tokenizer": "y"}},
+            "model 2: expected tokenizer x as of model 1, got y; only models over the same tokens",
+        ),
         ({"metadata": {"eot": 3}}, "model 2: expected eot 0 as of model 1, got 3"),
         ({"metadata": {"bos": 3}}, "model 2: expected bos None as of model 1, got 3"),
         ({"words": tuple("abxdef")}, r"model 2: expected words 'c' \(id 2\) as of model 1, got 'x'"),
@@ -137,7 +157,10 @@ def test_other_vocabularies_are_refused():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"weights": (0.5, 0.4)}, "weights: expected a sum of 1, got 0.5, 0.4, which sum to 0.9; only those of log-linear"),
+        (
+            {"weights": (0.5, 0.4)},
+            "weights: expected a sum of 1, got 0.5, 0.4, which sum to 0.9; only those of log-linear",
+        ),
         ({"weights": (1.5, -0.5)}, "weights: expected finite numbers >= 0, not all of them 0, got 1.5, -0.5"),
         ({"weights": (math.nan, 1.0)}, "got nan, 1"),
         ({"weights": (0.0, 0.0), "log_linear": True}, "not all of them 0, got 0, 0"),

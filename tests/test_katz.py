@@ -28,7 +28,12 @@ def assert_sums_to_one(tables):
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 10**6), st.integers(1, 7), st.booleans(), st.sampled_from([(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 7),
+    st.booleans(),
+    st.sampled_from([(), (1, 1, 2, 2, 2, 2, 2), (1, 1, 2, 3, 3, 3, 4), (1, 2, 2, 2, 4, 4, 4)]),
+)
 def test_katz_is_that_of_the_definition(seed, order, textbook, min_counts):
     min_counts = min_counts[:order]
     text = random_text(seed, 9, 150)

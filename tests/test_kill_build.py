@@ -39,7 +39,11 @@ def run(monkeypatch, tmp_path, code: str, kills: int) -> None:
     script = tmp_path / "build.py"
     script.write_text(code)
     command = shlex.join([sys.executable, "-S", "-E", str(script)])
-    monkeypatch.setattr(sys, "argv", ["kill_build.py", "--kills", str(kills), "--folder", str(tmp_path), "--rescore", command, "--", "input"])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["kill_build.py", "--kills", str(kills), "--folder", str(tmp_path), "--rescore", command, "--", "input"],
+    )
     kill_build.main()
 
 

@@ -26,24 +26,37 @@ from rescore.lattice.dump import Dump
 
 *paths, keeps = sys.argv[1:]
 kept, peaks = [], []
-keep = (lambda *told: kept.append([array.copy() for array in (told[0].topk_ids, told[0].topk_logp, told[1]["paths"].drafts.tokens)])) if keeps == "keep" else lambda *told: None
+def keep(block, worths, *_):
+    if keeps == "keep":
+        kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
 for path in paths:
-    drafters = [PathReplay(rescorer=Rescorer(), budgets={"paths": 8}), TreeReplay(rescorer=Rescorer(), budgets={"tree": 16}), OracleReplay(widths={"oracle": None})]
+    drafters = [PathReplay(rescorer=Rescorer(), budgets={"paths": 8})]
+    drafters += [TreeReplay(rescorer=Rescorer(), budgets={"tree": 16}), OracleReplay(widths={"oracle": None})]
     result = replay_dump(Dump.open(path), drafters, listeners=[keep])
-    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)  # unlike ru_maxrss, without that of whoever forked
+    # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
+    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
 print(peaks[1] - peaks[0])
 """
 BOUND_MB = 6
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc"
+)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Dump:
     """Texts of 250 tokens."""
     path = tmp_path_factory.mktemp("small") / "dump"
-    made = [{**one, **{name: np.concatenate([one[name]] * 9)[:250] for name in ("tokens", "topk_ids", "topk_logp", "entropy")}} for one in dumps.sequences(count=11, seed=2) if len(one["tokens"]) == 30]
+    made = [
+        {
+            **one,
+            **{name: np.concatenate([one[name]] * 9)[:250] for name in ("tokens", "topk_ids", "topk_logp", "entropy")},
+        }
+        for one in dumps.sequences(count=11, seed=2)
+        if len(one["tokens"]) == 30
+    ]
     dumps.write(path, made=made)
     return Dump.open(path)
 
@@ -52,8 +65,16 @@ def test_repetitions_are_texts_with_other_ranks(small, tmp_path):
     large_dump(small, tmp_path / "large", 1900, noise=0.5, seed=3)
     large = Dump.open(tmp_path / "large")
     large.check()
-    assert [task.name for task in large.header.tasks] == ["first", "second"] and sum(task.rows for task in large.header.tasks) == 1900
-    assert large.header.provenance == {"repeats": "dump", "rows": 1900, "noise": 0.5, "seed": 3, "provenance": small.header.provenance}
+    assert [task.name for task in large.header.tasks] == ["first", "second"] and sum(
+        task.rows for task in large.header.tasks
+    ) == 1900
+    assert large.header.provenance == {
+        "repeats": "dump",
+        "rows": 1900,
+        "noise": 0.5,
+        "seed": 3,
+        "provenance": small.header.provenance,
+    }
     (ours,), (theirs,) = large.blocks("first"), small.blocks("first")
     n = theirs.rows
     for start in range(0, ours.rows - n + 1, n):
@@ -96,8 +117,15 @@ print(peaks[-1] - peaks[-2], file=sys.stderr)
 
 @needs_proc
 def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
-    """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run takes room beside what the first left in the heap."""
+    """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run
+    takes room beside what the first left in the heap.
+    """
     for rows in (32_000, 128_000):
         large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
-    done = subprocess.run([sys.executable, "-c", RUN, *(str(tmp_path / rows) for rows in ("32000", "32000", "128000"))], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *(str(tmp_path / rows) for rows in ("32000", "32000", "128000"))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert float(done.stderr.split()[-1]) < BOUND_MB

@@ -33,11 +33,24 @@ def test_the_worked_example():
     best = pywrapfst.shortestpath(fst)
     labels = sorted(arc.ilabel - 1 for state in best.states() for arc in best.arcs(state))
     assert labels == sorted([example.LIONEL, example.RONALDO, example.SCORED])
-    assert float(pywrapfst.shortestdistance(fst, reverse=True)[fst.start()]) == pytest.approx(sum(cost[0] for cost in example.COST), abs=1e-5)
+    assert float(pywrapfst.shortestdistance(fst, reverse=True)[fst.start()]) == pytest.approx(
+        sum(cost[0] for cost in example.COST), abs=1e-5
+    )
 
 
 @settings(max_examples=60)
-@given(st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.25, 9.75])), min_size=1, max_size=6, unique_by=lambda c: c[0]), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.25, 9.75])),
+            min_size=1,
+            max_size=6,
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_round_trip(slots):
     width = max(map(len, slots))
     ids = np.array([[token for token, _ in slot] + [-1] * (width - len(slot)) for slot in slots])

@@ -91,8 +91,10 @@ def test_opengrm_models_are_read(shared):
     renumber[[opengrm.BOS, ids["</s>"]]] = words, words + 1
     moved = Tables.from_rows(
         [renumber[reference.spell(n)].astype(np.uint32) for n in range(1, reference.order + 1)],
-        reference.cost, list(map(np.nan_to_num, reference.gram_backoffs())), vocab_size=words + 2,
-    )  # fmt: skip
+        reference.cost,
+        list(map(np.nan_to_num, reference.gram_backoffs())),
+        vocab_size=words + 2,
+    )
     assert_same_tables(model.to_tables(), moved)
 
 

@@ -1,4 +1,5 @@
-"""Damaged files of logits and texts: a clear error that names the file, or a dump that reads; never a crash or a huge allocation.
+"""Damaged files of logits and texts: a clear error that names the file, or a dump that reads; never a crash or a huge
+allocation.
 
 RESCORE_FUZZ sets the number of mutations.
 """
@@ -21,7 +22,12 @@ MOST_BYTES = 32 << 20
 
 def arrays() -> dict[str, np.ndarray]:
     logits = np.random.default_rng(1).normal(size=(6, H, V)).astype(np.float32)
-    texts = {"tokens": logits[:, 0].argmax(-1), "offsets": np.array([0, 4, 6]), "prompt_tokens": np.array([1, 2]), "prompt_offsets": np.array([0, 2, 2])}
+    texts = {
+        "tokens": logits[:, 0].argmax(-1),
+        "offsets": np.array([0, 4, 6]),
+        "prompt_tokens": np.array([1, 2]),
+        "prompt_offsets": np.array([0, 2, 2]),
+    }
     return {"logits": logits, **texts}
 
 

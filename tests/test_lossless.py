@@ -1,4 +1,6 @@
-"""A part of the grid of tools/check_lossless.py: every family and drafter writes what Hugging Face `generate` writes."""
+"""A part of the grid of tools/check_lossless.py: every family and drafter writes what Hugging Face
+`generate` writes.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from check_lossless import drafters, margins, prompts_of, reference, text_of  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
-from small_models import FAMILIES, small  # noqa: E402
+from check_lossless import drafters, margins, prompts_of, reference, text_of
+from rescore.decode.loop.generate import Options, generate
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+from small_models import FAMILIES, small
 
 torch.set_num_threads(1)
 TOKENS = 12
@@ -41,8 +43,12 @@ def test_in_bfloat16_a_token_is_the_argmax_or_nearly(material):
     """Within two roundings of a logit of this size: 2^-8 of it each."""
     prompts, text, lm = material
     model = small("llama", text, lm.vocab_size, steps=3, seed=1, dtype=torch.bfloat16)
-    for name, drafter, layout in drafters(model, lm, small("llama", text, lm.vocab_size, steps=0, seed=2, dtype=torch.bfloat16)):
-        for prompt, one in zip(prompts, generate(model.target, prompts, drafter, Options(max_tokens=TOKENS, layout=layout))):
+    for name, drafter, layout in drafters(
+        model, lm, small("llama", text, lm.vocab_size, steps=0, seed=2, dtype=torch.bfloat16)
+    ):
+        for prompt, one in zip(
+            prompts, generate(model.target, prompts, drafter, Options(max_tokens=TOKENS, layout=layout))
+        ):
             assert margins(model, prompt, one.tokens).max() <= 2 * 2**-8 * 8, name
 
 

@@ -23,7 +23,10 @@ def dump(tmp_path_factory) -> Dump:
 
 @pytest.fixture(scope="module")
 def rescorer(dump) -> Rescorer:
-    return Rescorer(build([block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, eot=0), alpha=1.5)
+    return Rescorer(
+        build([block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, eot=0),
+        alpha=1.5,
+    )
 
 
 def accepted_by(rescorer, kind, budget):
@@ -63,7 +66,9 @@ def test_causes(dump, rescorer, kind, budget, larger):
         assert (one.steps, one.whole) == (number, whole)
         assert one.by_cause.tolist() == list(counts.values()) and one.tokens.tolist() == list(tokens.values())
         report = one.to_json()
-        assert sum(report["steps_share"].values()) == pytest.approx(1) and sum(report["tokens_share"].values()) == pytest.approx(1)
+        assert sum(report["steps_share"].values()) == pytest.approx(1) and sum(
+            report["tokens_share"].values()
+        ) == pytest.approx(1)
         assert report["lost_tokens"] == sum(tokens.values())
     assert seen == set(CAUSES)
 

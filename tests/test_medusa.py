@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from safetensors.torch import save_file  # noqa: E402
-from torch import nn  # noqa: E402
+from safetensors.torch import save_file
+from torch import nn
 
-from rescore.decode.models.heads import Step  # noqa: E402
-from rescore.decode.models.medusa import MedusaHeads  # noqa: E402
+from rescore.decode.models.heads import Step
+from rescore.decode.models.medusa import MedusaHeads
 
 torch.set_num_threads(1)
 
@@ -116,7 +116,13 @@ def test_what_is_saved_is_read_back(tmp_path, own):
 
 def test_saving_spares_the_folder_of_another_model(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ValueError, match="config.json: expected no file, or that of Medusa heads, got another's; save the heads in a folder of their own"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "config.json: expected no file, or that of Medusa heads, got another's; "
+            "save the heads in a folder of their own"
+        ),
+    ):
         MedusaHeads(heads=1, width=WIDTH, vocab_size=V).save(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
@@ -136,7 +142,10 @@ def test_the_first_heads_are_taken_where_the_config_says_fewer(tmp_path):
 
 def test_heads_within_a_whole_model(tmp_path):
     tensors = published(heads=2, layers=1)
-    model = {"model.embed_tokens.weight": torch.randn(V, WIDTH), **{f"medusa_head.{name}": tensor for name, tensor in tensors.items()}}
+    model = {
+        "model.embed_tokens.weight": torch.randn(V, WIDTH),
+        **{f"medusa_head.{name}": tensor for name, tensor in tensors.items()},
+    }
     hidden = torch.randn(1, WIDTH)
     one = folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")
     got = load(one).of_hidden(hidden)
@@ -158,27 +167,56 @@ def refused(path, match: str, **changed) -> None:
 
 def test_tensors_that_do_not_fit_are_refused(tmp_path):
     good = published()
-    refused(folder_of(tmp_path, good), r"tensor '0.0.linear.weight': expected floating point \[8, 8\] for this backbone, got torch.float32 \[6, 6\]; were the heads made for another", width=8)
+    refused(
+        folder_of(tmp_path, good),
+        r"tensor '0.0.linear.weight': expected floating point \[8, 8\] for this backbone, got torch.float32 \[6, 6\]; "
+        r"were the heads made for another",
+        width=8,
+    )
     refused(folder_of(tmp_path, good), r"tensor '0.2.weight': expected floating point \[12, 6\]", vocab_size=12)
-    refused(folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}), "'1.0.linear.bias': expected finite numbers, got NaN or infinity")
-    refused(folder_of(tmp_path, {**good, "1.0.linear.bias": torch.zeros(WIDTH, dtype=torch.int64)}), "'1.0.linear.bias': expected floating point .* got torch.int64")
+    refused(
+        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.full((WIDTH,), float("nan"))}),
+        "'1.0.linear.bias': expected finite numbers, got NaN or infinity",
+    )
+    refused(
+        folder_of(tmp_path, {**good, "1.0.linear.bias": torch.zeros(WIDTH, dtype=torch.int64)}),
+        "'1.0.linear.bias': expected floating point .* got torch.int64",
+    )
     del good["2.1.linear.bias"]
     refused(folder_of(tmp_path, good), "'2.1.linear.bias': expected floating point .* got none")
 
 
 def test_names_that_do_not_fit_are_refused(tmp_path):
     good = published()
-    refused(folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}), r"expected tensors of Medusa heads alone, got \['0.attention.weight'\] as well")
-    refused(folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}), "expected tensors of Medusa heads alone")
-    refused(folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}), "tensor '3.0.linear.weight': expected floating point")
-    refused(folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}), r"expected tensors of Medusa heads, such as '0.0.linear.weight', got \['lm_head.weight'\]")
+    refused(
+        folder_of(tmp_path, {**good, "0.attention.weight": torch.zeros(2)}),
+        r"expected tensors of Medusa heads alone, got \['0.attention.weight'\] as well",
+    )
+    refused(
+        folder_of(tmp_path, {**good, "99999999999.0.linear.bias": torch.zeros(WIDTH)}),
+        "expected tensors of Medusa heads alone",
+    )
+    refused(
+        folder_of(tmp_path, {**good, "9999.0.linear.bias": torch.zeros(WIDTH)}),
+        "tensor '3.0.linear.weight': expected floating point",
+    )
+    refused(
+        folder_of(tmp_path, {"lm_head.weight": torch.zeros(2)}),
+        r"expected tensors of Medusa heads, such as '0.0.linear.weight', got \['lm_head.weight'\]",
+    )
 
 
 def test_configs_that_do_not_fit_are_refused(tmp_path):
     good = published()
     for count in (4, 0, "3", True):
-        refused(folder_of(tmp_path, good, {"medusa_num_heads": count}), f"expected config.json's medusa_num_heads {count!r}, got tensors of 3; some are missing")
-    refused(folder_of(tmp_path, good, {"medusa_num_layers": 1}), "expected heads of medusa_num_layers 1 by config.json, got tensors of 2")
+        refused(
+            folder_of(tmp_path, good, {"medusa_num_heads": count}),
+            f"expected config.json's medusa_num_heads {count!r}, got tensors of 3; some are missing",
+        )
+    refused(
+        folder_of(tmp_path, good, {"medusa_num_layers": 1}),
+        "expected heads of medusa_num_layers 1 by config.json, got tensors of 2",
+    )
     (tmp_path / "heads" / "config.json").write_text("{")
     refused(tmp_path / "heads", "config.json: expected JSON, got text that does not read")
     (tmp_path / "heads" / "config.json").write_text("[]")
@@ -197,9 +235,15 @@ class Touch:
 
 def test_pickles_with_code_are_refused_and_not_run(tmp_path):
     mark = tmp_path / "was_run"
-    refused(folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"), "expected a pickle of tensors alone, got one that would run code or is damaged; ask for safetensors")
+    refused(
+        folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"),
+        "expected a pickle of tensors alone, got one that would run code or is damaged; ask for safetensors",
+    )
     assert not mark.exists()
-    refused(folder_of(tmp_path, {**published(), "note": "text"}, name="medusa_lm_head.pt"), "expected a dictionary of named tensors, got dict with other things in it")
+    refused(
+        folder_of(tmp_path, {**published(), "note": "text"}, name="medusa_lm_head.pt"),
+        "expected a dictionary of named tensors, got dict with other things in it",
+    )
     refused(folder_of(tmp_path, [1], name="medusa_lm_head.pt"), "expected a dictionary of named tensors, got list")
 
 
@@ -213,8 +257,14 @@ def test_damaged_files_are_refused(tmp_path, name):
 
 
 def test_paths_that_hold_no_heads(tmp_path):
-    refused(tmp_path, "expected medusa_lm_head.safetensors, medusa_lm_head.pt or a model in safetensors with tensors 'medusa_head.0...', got none of them")
-    with pytest.raises(FileNotFoundError, match="absent: expected Medusa heads, a folder or a file, got nothing of that name"):
+    refused(
+        tmp_path,
+        "expected medusa_lm_head.safetensors, medusa_lm_head.pt or a model in safetensors with tensors "
+        "'medusa_head.0...', got none of them",
+    )
+    with pytest.raises(
+        FileNotFoundError, match="absent: expected Medusa heads, a folder or a file, got nothing of that name"
+    ):
         load(tmp_path / "absent")
     index = tmp_path / "model.safetensors.index.json"
     for name in ("../elsewhere.safetensors", "/etc/passwd", "model.bin", 3):
@@ -227,5 +277,11 @@ def test_paths_that_hold_no_heads(tmp_path):
 def test_forms_are_checked():
     with pytest.raises(ValueError, match="heads: expected an integer of at least 1, got 0"):
         MedusaHeads(heads=0, width=WIDTH, vocab_size=V)
-    with pytest.raises(ValueError, match="expected either output, the backbone's, or vocab_size for last layers of the heads' own; got both or neither"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected either output, the backbone's, or vocab_size for last layers of the heads' own; "
+            "got both or neither"
+        ),
+    ):
         MedusaHeads(heads=1, width=WIDTH)

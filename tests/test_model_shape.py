@@ -8,7 +8,15 @@ import pytest
 
 from rescore.decode.cost.model_shape import PRESETS, ModelShape
 
-LLAMA = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 500}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 500,
+}
 SHAPE = ModelShape(width=64, layers=3, heads=8, key_heads=2, hidden=96, vocab_size=500)
 
 
@@ -19,14 +27,18 @@ def config(folder, **changes):
 
 
 def test_counted_by_hand():
-    """A layer: queries and output 64 x 64 each, keys and values 64 x 16 each, three matrices of 64 x 96; the output matrix 500 x 64."""
+    """A layer: queries and output 64 x 64 each, keys and values 64 x 16 each, three matrices of 64 x 96; the output
+    matrix 500 x 64.
+    """
     assert SHAPE.read_parameters == 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96) + 500 * 64
     assert SHAPE.stored_parameters == SHAPE.read_parameters + 500 * 64
     assert SHAPE.cache_numbers == 2 * 3 * 16
     assert SHAPE.with_block_heads(4).block_parameters == 4 * (64 * 64 + 64)
 
 
-@pytest.mark.parametrize("name, billions", [("7b", 6.738), ("llama-3-8b", 8.030), ("llama-3-70b", 70.55), ("1.5b", 1.543)])
+@pytest.mark.parametrize(
+    "name, billions", [("7b", 6.738), ("llama-3-8b", 8.030), ("llama-3-70b", 70.55), ("1.5b", 1.543)]
+)
 def test_published_sizes(name, billions):
     """Parameters as the makers count them; what is missing here are norms and biases."""
     assert PRESETS[name].stored_parameters == pytest.approx(1e9 * billions, rel=1e-3)
@@ -42,7 +54,13 @@ def test_against_models_of_hugging_face(tmp_path, family, tied):
     if family == "gpt2":
         names |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
     else:
-        names |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 80, "max_position_embeddings": 16}
+        names |= {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 80,
+            "max_position_embeddings": 16,
+        }
     if family in ("llama", "qwen3"):
         names |= {"num_key_value_heads": 2, "head_dim": 16}
     built = transformers.AutoConfig.for_model(family, **names)
@@ -58,7 +76,11 @@ def test_against_one_of_ours(tmp_path):
     torch = pytest.importorskip("torch")
     from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 
-    model = BlockwiseTransformer(BlockwiseConfig(vocab_size=50, heads=3, layers=2, width=32, attention_heads=4, hidden=48, head_hidden=24, context=16))
+    model = BlockwiseTransformer(
+        BlockwiseConfig(
+            vocab_size=50, heads=3, layers=2, width=32, attention_heads=4, hidden=48, head_hidden=24, context=16
+        )
+    )
     model.save(tmp_path / "model.safetensors", dtype=torch.float32)
     shape = ModelShape.from_checkpoint(tmp_path / "model.safetensors")
     assert shape.stored_parameters == sum(one.numel() for one in model.parameters() if one.ndim == 2)
@@ -67,7 +89,18 @@ def test_against_one_of_ours(tmp_path):
 
 def test_names_of_other_families(tmp_path):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "falcon", "hidden_size": 64, "n_layer": 3, "n_head": 8, "multi_query": True, "vocab_size": 500}))
+    path.write_text(
+        json.dumps(
+            {
+                "model_type": "falcon",
+                "hidden_size": 64,
+                "n_layer": 3,
+                "n_head": 8,
+                "multi_query": True,
+                "vocab_size": 500,
+            }
+        )
+    )
     shape = ModelShape.from_config(path)
     assert (shape.key_heads, shape.hidden, shape.gated, shape.layers) == (1, 256, False, 3)
     path.write_text(json.dumps({"model_type": "some_vlm", "text_config": LLAMA}))
@@ -94,7 +127,14 @@ def test_refused_configurations(tmp_path, changes, message):
         ModelShape.from_config(config(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("text, message", [("[1]", "expected a JSON object, got list"), ("{", "expected JSON, got text that does not read"), ("[" * 100000, "does not read")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[1]", "expected a JSON object, got list"),
+        ("{", "expected JSON, got text that does not read"),
+        ("[" * 100000, "does not read"),
+    ],
+)
 def test_refused_files(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -107,7 +147,9 @@ def test_refused_checkpoints(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="expected a safetensors file"):
         ModelShape.from_checkpoint(tmp_path / "a.safetensors")
-    for number, metadata in enumerate((None, {"config": "[]"}, {"config": '{"width": 3}'}, {"config": '{"width": "a", "heads": 1, "head_hidden": 2}'})):
+    for number, metadata in enumerate(
+        (None, {"config": "[]"}, {"config": '{"width": 3}'}, {"config": '{"width": "a", "heads": 1, "head_hidden": 2}'})
+    ):
         path = tmp_path / f"{number}.safetensors"
         save_file({}, path, metadata)
         with pytest.raises(ValueError, match="expected 'config' of one of our models in the metadata"):

@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from safetensors.torch import load_file, save_file  # noqa: E402
-from tiny_mtp import checkpoint, known_to_transformers, modules_of  # noqa: E402
-from tiny_transformers import V, shared  # noqa: E402
-from transformers.cache_utils import MtpCache  # noqa: E402
+from safetensors.torch import load_file, save_file
+from tiny_mtp import checkpoint, known_to_transformers, modules_of
+from tiny_transformers import V, shared
+from transformers.cache_utils import MtpCache
 
-from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
-from rescore.decode.models.heads import Step  # noqa: E402
-from rescore.decode.models.mtp import MtpHeads  # noqa: E402
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.heads import Step
+from rescore.decode.models.mtp import MtpHeads
 
 torch.set_num_threads(1)
 
@@ -49,7 +49,9 @@ class Texts:
         draw = np.random.default_rng(0)
         self.texts = [draw.integers(3, V, 48).astype(np.int32) for _ in lengths]
         # What transformers hands to its own MTP chain.
-        self.hidden = [target.model(input_ids=as_ids(text), output_hidden_states=True).hidden_states[-1][0] for text in self.texts]
+        self.hidden = [
+            target.model(input_ids=as_ids(text), output_hidden_states=True).hidden_states[-1][0] for text in self.texts
+        ]
         self.lengths = lengths
         self.read = [0] * len(lengths)
 
@@ -124,7 +126,10 @@ def test_steps_must_tell_of_every_token(heads):
     session = heads.open(1)
     session.logits(texts.step([0]))
     texts.lengths, texts.read = [9], [6]
-    with pytest.raises(ValueError, match="request 0: expected the hidden states of the 3 tokens read since the step before, at least one, got 2"):
+    with pytest.raises(
+        ValueError,
+        match="request 0: expected the hidden states of the 3 tokens read since the step before, at least one, got 2",
+    ):
         session.logits(texts.step([0]))
 
 
@@ -151,10 +156,14 @@ def test_incomplete_modules_are_refused(tmp_path, monkeypatch):
 
 
 def test_models_without_modules_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"):
+    with pytest.raises(
+        ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+    ):
         MtpHeads.of_checkpoint(CausalLMTarget(shared("llama")))
     shared("deepseek-v3").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["num_nextn_predict_layers"] == 3, "the configuration promises them"
+    assert json.loads((tmp_path / "config.json").read_text())["num_nextn_predict_layers"] == 3, (
+        "the configuration promises them"
+    )
     opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto")
     with pytest.raises(ValueError, match="expected a folder whose safetensors hold the modules"):
         MtpHeads.of_checkpoint(CausalLMTarget(opened))

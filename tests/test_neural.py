@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import CONFIG, END, V, text, trained, untrained  # noqa: E402
+from tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
-from rescore.decode.drafters.lattice import PathDrafter, Slots  # noqa: E402
-from rescore.decode.drafters.neural_drafter import NeuralDrafter  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.loop.stopping import Stopping  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
-from rescore.lattice.tree import TokenTree  # noqa: E402
+from rescore.decode.drafters.lattice import PathDrafter, Slots
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
@@ -79,12 +79,18 @@ def lattices(draw, slots: int = 3, width: int = 3):
     return Sausage.batch(parts), histories
 
 
-alphas = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 3.0]).map(lambda a: [a] * 3), st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=3, max_size=3))
+alphas = st.one_of(
+    st.sampled_from([0.0, 0.5, 1.0, 3.0]).map(lambda a: [a] * 3),
+    st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0]), min_size=3, max_size=3),
+)
 
 
 def padded_to(sausages: Sausage, slots: int) -> Sausage:
     missing = ((0, 0), (0, slots - sausages.slots), (0, 0))
-    return Sausage(ids=np.pad(sausages.ids, missing, constant_values=-1), cost=np.pad(sausages.cost, missing, constant_values=np.inf))
+    return Sausage(
+        ids=np.pad(sausages.ids, missing, constant_values=-1),
+        cost=np.pad(sausages.cost, missing, constant_values=np.inf),
+    )
 
 
 @settings(max_examples=30)
@@ -165,7 +171,10 @@ def test_ties_between_prefixes_of_different_costs_are_broken_by_rank(paths):
     rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=V, alpha=0.0, paths=paths)
     history = [np.array([1, 2], np.int32)]
     drafts = rescorer.drafts(rescorer.open(history, 3), sausages, history)
-    ranks = sorted(itertools.product(range(2), repeat=3), key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path))
+    ranks = sorted(
+        itertools.product(range(2), repeat=3),
+        key=lambda path: (sum(costs[t][rank] for t, rank in enumerate(path)), path),
+    )
     expected = [[int(sausages.ids[0, t, rank]) for t, rank in enumerate(path)] for path in ranks]
     # A beam of 5 has dropped none of the 5 best prefixes here, one of 2 goes on from the two best.
     assert drafts.tokens[0].tolist() == (expected[:paths] if paths > 2 else [[3, 7, 5], [1, 7, 5]])
@@ -194,7 +203,9 @@ def test_in_the_loop_the_text_is_the_targets_and_without_weight_the_drafts_are_t
     plain = generate(target, PROMPTS, None, OPTIONS)
     base = generate(target, PROMPTS, PathDrafter(slots), OPTIONS)
     for alpha, paths in ((0.0, 1), (0.6, 1), (0.6, 4)):
-        drafter = NeuralDrafter(slots, NeuralRescorer(BlockwiseTarget(trained()), vocab_size=V, alpha=alpha, paths=paths))
+        drafter = NeuralDrafter(
+            slots, NeuralRescorer(BlockwiseTarget(trained()), vocab_size=V, alpha=alpha, paths=paths)
+        )
         got = generate(target, PROMPTS, drafter, OPTIONS)
         assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in plain]
         if alpha == 0:

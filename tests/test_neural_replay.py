@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import CONFIG, untrained  # noqa: E402
+from tiny_blockwise import CONFIG, untrained
 
-from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.replay.drafters.neural_trees import NeuralReplay  # noqa: E402
-from rescore.decode.replay.worth import visited_rows  # noqa: E402
-from rescore.decode.rescoring.neural_rescorer import NeuralRescorer  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.lattice.dump import Dump
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1, vocab_size=dumps.V))

@@ -102,9 +102,14 @@ def test_batches_are_their_sequences(worked):
 def test_build_is_count_katz_prune():
     text = random_text(4, 9, 500)
     model = build(
-        [text], order=3, vocab_size=9, eot=0,
-        min_counts=(1, 1, 2), shorten=PruneOptions(max_ngrams=40), metadata={"tokenizer": "abc"},
-    )  # fmt: skip
+        [text],
+        order=3,
+        vocab_size=9,
+        eot=0,
+        min_counts=(1, 1, 2),
+        shorten=PruneOptions(max_ngrams=40),
+        metadata={"tokenizer": "abc"},
+    )
     assert model.core.num_arcs <= 40
     assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == "abc"
     assert model.metadata["estimation"]["options"]["min_counts"] == [1, 1, 2]
@@ -139,7 +144,9 @@ def test_of_order_of_a_pruned_model_is_a_distribution():
 
 def test_what_is_made_of_a_quantised_model_is_not_quantised():
     model = NGram.from_tables(random_tables(5, 3)).quantised()
-    assert model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
+    assert (
+        model.metadata["quantised"] == 256 and "quantised" not in prune_model(model, PruneOptions(theta=0.01)).metadata
+    )
 
 
 def test_a_model_with_another_tokenizer_is_refused(worked):

@@ -7,15 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import V, text, trained  # noqa: E402
+from tiny_blockwise import V, text, trained
 
-from rescore.decode.drafters.ngram import NGramDrafter  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.models.heads import Step  # noqa: E402
-from rescore.decode.rescoring.rescorer import propose_trees  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
+from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.heads import Step
+from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.verify.shaping import Shaping
+from rescore.lm.build import build
 
 torch.set_num_threads(1)
 WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=0)

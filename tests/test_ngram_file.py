@@ -144,14 +144,20 @@ def section_data(name, value):
         (lambda data: data[:63], "got 63 bytes"),
         (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
         (put(8, b"\x04"), "expected format version 3, got 4; a newer rescore may read it"),
-        (put(8, b"\x02"), "expected format version 3, got 2; build the model again, or convert it to ARPA with the rescore that"),
+        (
+            put(8, b"\x02"),
+            "expected format version 3, got 2; build the model again, or convert it to ARPA with the rescore that",
+        ),
         (lambda data: data[:-64], "bytes as its header says, got [0-9]+; the file is cut or grown"),
         (lambda data: data + b"x", "the file is cut or grown"),
         (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
         (put(24, struct.pack("<I", (1 << 24) + 1)), "vocabulary size: expected 1..16777216, got 16777217"),
         (put(24, struct.pack("<I", 0)), "vocabulary size: expected"),
         (put(28, struct.pack("<I", 8)), "order of the n-gram model: expected 1..7, got 8"),
-        (put(32, struct.pack("<Q", 1 << 60)), r"sizes: expected 1152921504606846976 states by the header, got \[1, 3, 1\]"),
+        (
+            put(32, struct.pack("<Q", 1 << 60)),
+            r"sizes: expected 1152921504606846976 states by the header, got \[1, 3, 1\]",
+        ),
         (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs by the header, got \[6, 3, 1\]"),
         (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
         (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
@@ -172,10 +178,16 @@ def section_data(name, value):
         (section_data("root_cost", struct.pack("<f", float("nan"))), r"root_cost\[0\]: expected a finite cost"),
         (section_data("arcs", struct.pack("<f", float("nan"))), r"arcs\[6\]: expected a finite cost"),
         (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
-        (section_data("contexts", struct.pack("<I", 1)), r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other"),
-        (section_data("arc_token", struct.pack("<H", 6)), r"arc_token\[6\]: expected tokens that ascend in state 1 below 6"),
+        (
+            section_data("contexts", struct.pack("<I", 1)),
+            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other",
+        ),
+        (
+            section_data("arc_token", struct.pack("<H", 6)),
+            r"arc_token\[6\]: expected tokens that ascend in state 1 below 6",
+        ),
     ],
-)  # fmt: skip
+)
 def test_damage_is_named(path, change, message):
     path.write_bytes(sealed(change(path.read_bytes())))
     with pytest.raises(ValueError, match="model.ngram: .*" + message):

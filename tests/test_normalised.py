@@ -28,7 +28,9 @@ def test_equals_enumeration(problem, temperature, local):
     rows, logq = lattice.rows(drafts), lattice.logq(drafts)
     for b, (sausage, history) in enumerate(zip(batch, histories)):
         slow = Enumerated(sausage, lms, alphas, history, temperature, local=local)
-        wanted = {prefix: slow.row(prefix) for t in range(len(sausage)) for prefix in {string[:t] for string in every[b]}}
+        wanted = {
+            prefix: slow.row(prefix) for t in range(len(sausage)) for prefix in {string[:t] for string in every[b]}
+        }
         for i, string in enumerate(every[b]):
             assert abs(logq[b, i] - slow.logq[string]) <= slow.rounding
             for t in range(len(sausage)):
@@ -52,7 +54,11 @@ def test_a_uniform_draws_the_candidate_in_whose_interval_it_lies(problem, temper
         uniforms, wide = np.zeros(drafts.shape), np.zeros(drafts.shape[:2], bool)
         for b, sausage in enumerate(batch):
             slow = Enumerated(sausage, lms, alphas, histories[b], temperature, local=local)
-            borders = {prefix: np.cumsum([0.0, *slow.row(prefix)]) for t in range(len(sausage)) for prefix in {s[:t] for s in every[b]}}
+            borders = {
+                prefix: np.cumsum([0.0, *slow.row(prefix)])
+                for t in range(len(sausage))
+                for prefix in {s[:t] for s in every[b]}
+            }
             for i, string in enumerate(every[b]):
                 sides = [borders[string[:t]][[rank, rank + 1]] for t, rank in enumerate(string)]
                 wide[b, i] = all(high - low > 1e-4 for low, high in sides)
@@ -70,7 +76,9 @@ def test_samples_are_distributed_as_q(worked, local):
     lm, sausage = worked
     lattice = Rescorer(lm).normalise(sausage, example.HISTORY, local=local)
     draws = 100_000
-    found, counts = np.unique(lattice.sample(np.random.default_rng(3).random((draws, 3))).tokens, axis=0, return_counts=True)
+    found, counts = np.unique(
+        lattice.sample(np.random.default_rng(3).random((draws, 3))).tokens, axis=0, return_counts=True
+    )
     expected = draws * np.exp(lattice.logq(found))
     assert len(found) == 8 and expected.sum() == pytest.approx(draws)
     assert ((counts - expected) ** 2 / expected).sum() < 40.5
@@ -97,7 +105,17 @@ def test_worked_example(worked):
     local = Rescorer(lm).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
     assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
     page = (ROOT / "docs" / "normalised-lattice.md").read_text(encoding="utf-8")
-    for figure in (mass, after_lionel, after_cristiano, rows[0, 0], rows[1, 1], rows[2, 0], local[0, 0], local[1, 1], rows[[0, 1, 2], [0, 1, 0]].prod()):
+    for figure in (
+        mass,
+        after_lionel,
+        after_cristiano,
+        rows[0, 0],
+        rows[1, 1],
+        rows[2, 0],
+        local[0, 0],
+        local[1, 1],
+        rows[[0, 1, 2], [0, 1, 0]].prod(),
+    ):
         assert f"{figure:.4f}" in page
 
 
@@ -108,7 +126,13 @@ def test_agrees_with_the_searches(problem):
     lms, batch, alphas, histories, _ = problem
     ids, cost = padded(batch)
     automata = [lm.automaton() for lm in lms]
-    call = automata, padded_histories(histories), ids, cost, np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    call = (
+        automata,
+        padded_histories(histories),
+        ids,
+        cost,
+        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
+    )
     pushed, local = _core.Normalised(*call), _core.Normalised(*call, local=True)
     tokens, path_cost, count = _core.best_paths(*call, paths=256)
     logq = pushed.logq(tokens)
@@ -131,7 +155,11 @@ def test_without_a_model_global_and_local_are_the_heads(problem):
     lms, batch, _, histories, _ = problem
     _, drafts = strings(batch)
     silent = [[0.0] * drafts.shape[2]]
-    rows = [normalise(*call, local=local).rows(drafts) for local in (False, True) for call in ((lms, batch, silent, histories), ([], batch, [], histories))]
+    rows = [
+        normalise(*call, local=local).rows(drafts)
+        for local in (False, True)
+        for call in ((lms, batch, silent, histories), ([], batch, [], histories))
+    ]
     for other in rows[1:]:
         assert np.abs(rows[0] - other).max(initial=0) <= 1e-12
 
@@ -147,7 +175,11 @@ def test_batch_equals_single_calls(worked):
     for local in (False, True):
         together = rescorer.normalise(batch, histories, temperature=0.7, local=local)
         drafts = together.sample(uniforms)
-        assert drafts.tokens.shape == (12, 5, 4) and drafts.q.shape == (12, 5, 4, 3) and drafts.logq.shape == drafts.lengths.shape == (12, 5)
+        assert (
+            drafts.tokens.shape == (12, 5, 4)
+            and drafts.q.shape == (12, 5, 4, 3)
+            and drafts.logq.shape == drafts.lengths.shape == (12, 5)
+        )
         for b in range(12):
             one = rescorer.normalise(batch[b], histories[b], temperature=0.7, local=local)
             single = one.sample(uniforms[b])

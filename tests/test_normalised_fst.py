@@ -13,11 +13,21 @@ pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (p
 
 
 @settings(max_examples=60)
-@given(models(VOCAB), sausages(VOCAB, most_slots=3).filter(bool), st.sampled_from([0.0, 0.5, 1.0]), st.lists(st.integers(0, VOCAB - 1), max_size=3))
+@given(
+    models(VOCAB),
+    sausages(VOCAB, most_slots=3).filter(bool),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.integers(0, VOCAB - 1), max_size=3),
+)
 def test_equals_openfst(lm, sausage, alpha, history):
-    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and pushes it in the log semiring."""
+    """OpenFst composes the sausage with the model, every token an arc of every state, weights rounded as ours, and
+    pushes it in the log semiring.
+    """
     pushed = pywrapfst.push(
-        pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)), push_weights=True, remove_total_weight=True, delta=1e-15
+        pywrapfst.compose(log_sausage(sausage), log_model(lm, alpha, history)),
+        push_weights=True,
+        remove_total_weight=True,
+        delta=1e-15,
     )
     every, drafts = strings([sausage])
     rows = normalise([lm], [sausage], [[alpha] * len(sausage)], [history]).rows(drafts)[0]
@@ -42,7 +52,10 @@ def log_sausage(sausage):
     fst.set_start(states[0])
     for t, slot in enumerate(sausage):
         for token, cost in slot:
-            fst.add_arc(states[t], pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight("log64", fixed(cost) / FIXED_ONE), states[t + 1]))
+            fst.add_arc(
+                states[t],
+                pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight("log64", fixed(cost) / FIXED_ONE), states[t + 1]),
+            )
     fst.set_final(states[-1])
     return fst
 

@@ -18,7 +18,9 @@ from rescore.lattice.sausage import Sausage
 def search(problem, temperature, local, nodes, **options):
     """The tree of every lattice as (logq, depth, tokens), parents checked."""
     lms, batch, alphas, histories, _ = problem
-    columns = normalise(lms, batch, alphas, histories, temperature=temperature, local=local).trees(nodes=nodes, **options)
+    columns = normalise(lms, batch, alphas, histories, temperature=temperature, local=local).trees(
+        nodes=nodes, **options
+    )
     return [prefixes(*(column[b] for column in columns)) for b in range(len(batch))]
 
 
@@ -31,7 +33,9 @@ def test_equals_enumeration(problem, temperature, local, nodes):
         sausage = batch[b]
         slow = Enumerated(sausage, lms, alphas, histories[b], temperature, local=local)
         ranks = {string[:t] for string in every[b] for t in range(1, len(string) + 1)}
-        mass = {tuple(sausage[t][rank][0] for t, rank in enumerate(prefix)): slow.log_mass_of(prefix) for prefix in ranks}
+        mass = {
+            tuple(sausage[t][rank][0] for t, rank in enumerate(prefix)): slow.log_mass_of(prefix) for prefix in ranks
+        }
         assert len(found) == min(nodes, len(mass)) and len({tokens for *_, tokens in found}) == len(found)
         rounding = slow.rounding + len(sausage) * 2.0**-32  # of the sums, and of every step to a multiple of 2^-32 nats
         for (logq, _, tokens), best in zip(found, sorted(mass.values(), reverse=True)):

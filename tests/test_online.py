@@ -9,17 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer  # noqa: E402
+from tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 
-from check_online import compare, decode_again  # noqa: E402
-from rescore.decode.cli import main  # noqa: E402
-from rescore.decode.drafters.lattice import PathDrafter, Slots  # noqa: E402
-from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from check_online import compare, decode_again
+from rescore.decode.cli import main
+from rescore.decode.drafters.lattice import PathDrafter, Slots
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 
@@ -28,8 +28,14 @@ def tiny_dump(folder, kind: str) -> Dump:
     """A dump of the tiny model, K = 6, of 12 prompts and at most 24 tokens each."""
     trained().save(folder / "model.safetensors", dtype=torch.float32)
     prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
-    words = f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 6 --max-tokens 24 --rows 4 {'--seed 3' if kind == 'sampled' else ''}"
-    assert main(["dump", "make", "--model", str(folder / "model.safetensors"), *words.split(), "-o", str(folder / "dump")]) == 0
+    words = (
+        f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 6 --max-tokens 24 --rows 4 "
+        f"{'--seed 3' if kind == 'sampled' else ''}"
+    )
+    assert (
+        main(["dump", "make", "--model", str(folder / "model.safetensors"), *words.split(), "-o", str(folder / "dump")])
+        == 0
+    )
     return Dump.open(folder / "dump")
 
 
@@ -62,6 +68,15 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
-    model, rescorer = BlockwiseTransformer.load(demo / "model.safetensors"), Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5)
-    for one in compare(model, Dump.open(demo / kind), rescorer, sequences=1, names=("base", "parallel_rescored", "tree_64", "open_text")):
+    model, rescorer = (
+        BlockwiseTransformer.load(demo / "model.safetensors"),
+        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5),
+    )
+    for one in compare(
+        model,
+        Dump.open(demo / kind),
+        rescorer,
+        sequences=1,
+        names=("base", "parallel_rescored", "tree_64", "open_text"),
+    ):
         assert one.online == one.replayed, (one.task, one.drafter)

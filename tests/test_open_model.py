@@ -12,16 +12,16 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
-from blocks import chain  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-from tiny_blockwise import CONFIG, untrained, write_tokenizer  # noqa: E402
-from tiny_mtp import checkpoint, known_to_transformers  # noqa: E402
-from tiny_transformers import V, shared  # noqa: E402
+from blocks import chain
+from safetensors.torch import load_file, save_file
+from tiny_blockwise import CONFIG, untrained, write_tokenizer
+from tiny_mtp import checkpoint, known_to_transformers
+from tiny_transformers import V, shared
 
-from rescore.decode.models.blockwise_target import BlockwiseHeads  # noqa: E402
-from rescore.decode.models.medusa import MedusaHeads  # noqa: E402
-from rescore.decode.models.mtp import MtpHeads  # noqa: E402
-from rescore.decode.models.open import open_model  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseHeads
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.mtp import MtpHeads
+from rescore.decode.models.open import open_model
 
 torch.set_num_threads(1)
 
@@ -58,7 +58,12 @@ def test_our_model_from_its_file_or_its_folder(ours):
     ids = torch.arange(1, 9)[None]
     for path in (ours, ours / "model.safetensors"):
         opened = open_model(path)
-        assert (opened.kind, opened.vocab_size, opened.tokenizer, opened.end_of_text) == ("blockwise", CONFIG.vocab_size, None, ())
+        assert (opened.kind, opened.vocab_size, opened.tokenizer, opened.end_of_text) == (
+            "blockwise",
+            CONFIG.vocab_size,
+            None,
+            (),
+        )
         assert isinstance(opened.heads, BlockwiseHeads) and opened.heads.slots == CONFIG.heads - 1
         model = untrained()
         torch.testing.assert_close(logits_of(opened, ids), model.logits(model(ids), 1), atol=3e-5, rtol=0)
@@ -71,7 +76,13 @@ def test_our_model_from_its_file_or_its_folder(ours):
 def test_a_model_of_hugging_face(llama):
     opened = open_model(llama)
     ids = torch.arange(3, 12)[None]
-    assert (opened.kind, opened.vocab_size, opened.heads, opened.tokenizer, opened.end_of_text) == ("causal-lm", V, None, None, (2,))
+    assert (opened.kind, opened.vocab_size, opened.heads, opened.tokenizer, opened.end_of_text) == (
+        "causal-lm",
+        V,
+        None,
+        None,
+        (2,),
+    )
     assert torch.equal(logits_of(opened, ids), logits_of(open_model(llama, dtype=torch.float32), ids))
     torch.testing.assert_close(logits_of(opened, ids), shared("llama")(input_ids=ids).logits, atol=1e-5, rtol=0)
     assert logits_of(open_model(llama, dtype=torch.bfloat16), ids).dtype == torch.bfloat16
@@ -101,7 +112,9 @@ def test_medusa_heads_named_or_found(llama, ours, tmp_path):
     assert next(named.heads.parameters()).dtype == torch.bfloat16, "as the model's"
     (folder / "medusa_lm_head.safetensors").rename(llama / "medusa_lm_head.safetensors")
     assert isinstance(open_model(llama).heads, MedusaHeads)
-    assert isinstance(open_model(ours, heads=medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)).heads, MedusaHeads)
+    assert isinstance(
+        open_model(ours, heads=medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)).heads, MedusaHeads
+    )
 
 
 def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
@@ -113,28 +126,46 @@ def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
 
 
 def test_heads_that_are_not_there(llama, ours, tmp_path):
-    with pytest.raises(ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"):
+    with pytest.raises(
+        ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+    ):
         open_model(llama, heads="mtp")
-    with pytest.raises(ValueError, match="expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, whose own heads need no name"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            "whose own heads need no name"
+        ),
+    ):
         open_model(ours, heads="mtp")
     with pytest.raises(FileNotFoundError, match="nowhere: expected Medusa heads"):
         open_model(llama, heads=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="were the heads made for another model"):
         open_model(llama, heads=medusa(tmp_path / "wide", 48))
     shared("t5").save_pretrained(tmp_path / "t5")
-    with pytest.raises(ValueError, match="expected a causal language model for heads 'mtp', got T5ForConditionalGeneration"):
+    with pytest.raises(
+        ValueError, match="expected a causal language model for heads 'mtp', got T5ForConditionalGeneration"
+    ):
         open_model(tmp_path / "t5", heads="mtp")
 
 
 def test_paths_without_a_model(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere: expected a model, a file model.safetensors or a folder, got nothing of that name"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="nowhere: expected a model, a file model.safetensors or a folder, got nothing of that name",
+    ):
         open_model(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither",
+    ):
         open_model(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": []}')
     with pytest.raises(ValueError, match="config.json: expected 'model_type', got none; it is no model's"):
         open_model(tmp_path)
-    with pytest.raises(ValueError, match="got none; it holds Medusa heads alone: open their backbone, and give this folder as heads"):
+    with pytest.raises(
+        ValueError, match="got none; it holds Medusa heads alone: open their backbone, and give this folder as heads"
+    ):
         open_model(medusa(tmp_path / "heads"))
 
 
@@ -147,7 +178,11 @@ def test_incomplete_or_foreign_weights_are_refused(llama):
     tensors = load_file(llama / "model.safetensors")
     left = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
     save_file(left, llama / "model.safetensors", {"format": "pt"})
-    refused(llama, "expected weights for all of LlamaForCausalLM, got 3 missing keys, model.layers.1.mlp.down_proj.weight first; the folder is damaged")
+    refused(
+        llama,
+        "expected weights for all of LlamaForCausalLM, got 3 missing keys, model.layers.1.mlp.down_proj.weight first; "
+        "the folder is damaged",
+    )
     save_file({**tensors, "model.norm.weight": torch.zeros(7)}, llama / "model.safetensors", {"format": "pt"})
     refused(llama, "got 1 mismatched keys, .*model.norm.weight")
     (llama / "model.safetensors").write_bytes(b"text")
@@ -168,6 +203,9 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
 
 
 def test_without_the_package_the_message_names_it(llama):
-    code = f"import sys; sys.modules['transformers'] = None; from rescore.decode.models.open import open_model; open_model({str(llama)!r})"
+    code = (
+        "import sys; sys.modules['transformers'] = None; from rescore.decode.models.open import open_model; "
+        f"open_model({str(llama)!r})"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "models of Hugging Face need the package transformers: pip install rescore[transformers]" in ended.stderr

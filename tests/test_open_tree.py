@@ -39,9 +39,14 @@ def steps(problem, prefix):
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
     if strength:
         p = Text(history, strength).distribution(tuple(prefix), p)
-    rest = math.log(max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS))
+    rest = math.log(
+        max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
+    )
     others = -head[t] * rest - floor[t]
-    weight = {w: -head[t] * np.float32(c) + prior[t] * min(lm.arcs[()][w], RAREST) + alpha[t] * math.log(p[w]) for w, c in slot.items()}
+    weight = {
+        w: -head[t] * np.float32(c) + prior[t] * min(lm.arcs[()][w], RAREST) + alpha[t] * math.log(p[w])
+        for w, c in slot.items()
+    }
     left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
     total = np.logaddexp.reduce([*weight.values(), left])
     if opened:
@@ -54,7 +59,9 @@ def enumerated(problem):
     lm, sausage, weights, *_, opened = problem
     out, frontier = {}, {(): 0.0}
     for _ in range(max(1, len(sausage)) if opened else len(sausage)):
-        frontier = {(*prefix, w): cost + step for prefix, cost in frontier.items() for w, step in steps(problem, prefix).items()}
+        frontier = {
+            (*prefix, w): cost + step for prefix, cost in frontier.items() for w, step in steps(problem, prefix).items()
+        }
         out |= {prefix: -cost for prefix, cost in frontier.items()}
     return out
 
@@ -66,8 +73,19 @@ def search(problem, nodes, threads=1, copies=1):
     histories = padded_histories([history] * copies)
     text = _core.ContextModel(order=len(strength or [1]))
     text.extend(np.array(history, np.int32))
-    return _core.open_tree(automaton, histories, ids, cost, np.array([alpha]), np.array([head, prior, floor]), open=opened,
-                           texts=[text] * copies if strength else [], strength=np.array(strength or [1.0]), nodes=nodes, threads=threads)
+    return _core.open_tree(
+        automaton,
+        histories,
+        ids,
+        cost,
+        np.array([alpha]),
+        np.array([head, prior, floor]),
+        open=opened,
+        texts=[text] * copies if strength else [],
+        strength=np.array(strength or [1.0]),
+        nodes=nodes,
+        threads=threads,
+    )
 
 
 @settings(max_examples=600, deadline=None)
@@ -90,7 +108,11 @@ def test_trees_are_nested_and_batches_alike(problem, nodes):
     small, large = search(problem, nodes), search(problem, nodes + 1, threads=2, copies=3)
     n = int(small[4][0])
     for mine, other in zip(small[:4], large[:4]):
-        assert np.array_equal(mine[0, :n], other[0, :n]) and np.array_equal(other[0], other[1]) and np.array_equal(other[0], other[2])
+        assert (
+            np.array_equal(mine[0, :n], other[0, :n])
+            and np.array_equal(other[0], other[1])
+            and np.array_equal(other[0], other[2])
+        )
 
 
 def test_q_sums_to_one_over_the_vocabulary():
@@ -106,16 +128,33 @@ def test_q_sums_to_one_over_the_vocabulary():
 def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
     """The text has token 4, a candidate too: its cost in the model, which stands for no count, must not make its q."""
     seen = [-math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
-    problem = (unigrams([*seen, unseen_cost]), [[(2, 0.5), (4, 3.0)]], ([0.5], [0.75], [0.2], [-3.5]), [1, 4, 2], [28.0, 9.0], False)
+    problem = (
+        unigrams([*seen, unseen_cost]),
+        [[(2, 0.5), (4, 3.0)]],
+        ([0.5], [0.75], [0.2], [-3.5]),
+        [1, 4, 2],
+        [28.0, 9.0],
+        False,
+    )
     tokens, *_, logq, _ = search(problem, 2)
-    assert {(token,): pytest.approx(q, abs=1e-5) for token, q in zip(tokens[0].tolist(), logq[0].tolist())} == enumerated(problem)
+    assert {
+        (token,): pytest.approx(q, abs=1e-5) for token, q in zip(tokens[0].tolist(), logq[0].tolist())
+    } == enumerated(problem)
     assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)
 
 
 def test_a_text_does_not_grow_while_it_is_searched():
     text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
-    rows = {"histories": np.zeros((64, 0), np.int32), "ids": np.zeros((64, 8, 1), np.int32), "cost": np.ones((64, 8, 1), np.float32)}
-    search = threading.Thread(target=lambda: [call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)])
+    rows = {
+        "histories": np.zeros((64, 0), np.int32),
+        "ids": np.zeros((64, 8, 1), np.int32),
+        "cost": np.ones((64, 8, 1), np.float32),
+    }
+    search = threading.Thread(
+        target=lambda: [
+            call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)
+        ]
+    )
     search.start()
     refused = ""
     while search.is_alive() and not refused:
@@ -124,7 +163,10 @@ def test_a_text_does_not_grow_while_it_is_searched():
         except RuntimeError as error:
             refused = str(error)
     search.join()
-    assert refused == "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees"
+    assert (
+        refused
+        == "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees"
+    )
     text.extend(np.zeros(1, np.int32))
     assert text.size == VOCAB + 1
 
@@ -135,7 +177,19 @@ def test_model_alone_equals_enumeration(lm, history, slots, nodes):
     automaton = lm.automaton()
     ids, cost = np.full((2, slots, 1), -1, np.int32), np.full((2, slots, 1), np.inf, np.float32)
     none = np.zeros((3, slots))
-    out = _core.open_tree(automaton, padded_histories([history] * 2), ids, cost, none[:1], none, open=True, texts=[], strength=none[0, :0], nodes=nodes, threads=2)
+    out = _core.open_tree(
+        automaton,
+        padded_histories([history] * 2),
+        ids,
+        cost,
+        none[:1],
+        none,
+        open=True,
+        texts=[],
+        strength=none[0, :0],
+        nodes=nodes,
+        threads=2,
+    )
     wanted = model_prefixes(lm, tuple(history), slots, nodes)
     for b in range(2):
         found = prefixes(*(column[b] for column in out))
@@ -144,8 +198,18 @@ def test_model_alone_equals_enumeration(lm, history, slots, nodes):
 
 def call(**changes):
     lm = unigrams([1.0] * VOCAB)
-    values = {"model": lm.automaton(), "histories": np.zeros((1, 0), np.int32), "ids": np.zeros((1, 2, 1), np.int32), "cost": np.ones((1, 2, 1), np.float32),
-              "alpha": np.ones((1, 2)), "weights": np.ones((3, 2)), "open": True, "texts": [], "strength": np.ones(2), "nodes": 4} | changes  # fmt: skip
+    values = {
+        "model": lm.automaton(),
+        "histories": np.zeros((1, 0), np.int32),
+        "ids": np.zeros((1, 2, 1), np.int32),
+        "cost": np.ones((1, 2, 1), np.float32),
+        "alpha": np.ones((1, 2)),
+        "weights": np.ones((3, 2)),
+        "open": True,
+        "texts": [],
+        "strength": np.ones(2),
+        "nodes": 4,
+    } | changes
     first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
     return _core.open_tree(*first, **values)
 
@@ -160,14 +224,30 @@ def text_of(*tokens):
     "changes, error, message",
     [
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
-        ({"histories": np.zeros((2, 0), np.int32)}, ValueError, "histories, one of every lattice: expected 1 entries, got 2"),
-        ({"ids": np.full((1, 2, 1), VOCAB, np.int32)}, IndexError, "expected a token id below the model's vocabulary size 5, got 5"),
+        (
+            {"histories": np.zeros((2, 0), np.int32)},
+            ValueError,
+            "histories, one of every lattice: expected 1 entries, got 2",
+        ),
+        (
+            {"ids": np.full((1, 2, 1), VOCAB, np.int32)},
+            IndexError,
+            "expected a token id below the model's vocabulary size 5, got 5",
+        ),
         ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
         ({"weights": np.ones((3, 3))}, ValueError, "weights, of every slot: expected 2 entries, got 3"),
         ({"texts": [text_of(1)] * 2}, ValueError, "texts: expected 1 entries, got 2"),
         ({"texts": [None]}, TypeError, None),
-        ({"texts": [text_of(1, VOCAB)]}, IndexError, "texts: expected token ids below the model's vocabulary size 5, got 5"),
-        ({"texts": [text_of(1)], "strength": np.ones(3)}, ValueError, "strength, of every order: expected 2 entries, got 3"),
+        (
+            {"texts": [text_of(1, VOCAB)]},
+            IndexError,
+            "texts: expected token ids below the model's vocabulary size 5, got 5",
+        ),
+        (
+            {"texts": [text_of(1)], "strength": np.ones(3)},
+            ValueError,
+            "strength, of every order: expected 2 entries, got 3",
+        ),
     ],
 )
 def test_misuse(changes, error, message):

@@ -1,6 +1,7 @@
 """p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
 
-What counts as the same answer is said by `disagreement` in decode/bench/openfst/search.py: costs to 1e-4, strings but for ties.
+What counts as the same answer is said by `disagreement` in decode/bench/openfst/search.py: costs to 1e-4, strings but
+for ties.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray
     return model, sausage, histories
 
 
-def assert_failure_semantics(model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path) -> None:
+def assert_failure_semantics(
+    model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path
+) -> None:
     write_const(folder / "model.fst", model, alpha=alpha)
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths)
@@ -76,7 +79,9 @@ def assert_failure_semantics(model: NGram, alpha: float, sausage: Sausage, histo
         assert not disagreement(strings_of(drafts, lattice), answer)
 
 
-def assert_epsilon_semantics(model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, folder: Path) -> None:
+def assert_epsilon_semantics(
+    model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, folder: Path
+) -> None:
     rescorer = Rescorer(model, alpha=alpha)
     drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
     write_const(folder / "model.fst", model, alpha=alpha)
@@ -92,10 +97,18 @@ def assert_epsilon_semantics(model: NGram, alpha: float, sausage: Sausage, histo
 def problems(draw, lattices: int = 4):
     model = draw(models(VOCAB))
     batch = draw(st.lists(sausages(VOCAB).filter(bool), min_size=1, max_size=lattices))
-    histories = draw(st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=3), min_size=len(batch), max_size=len(batch)))
+    histories = draw(
+        st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=3), min_size=len(batch), max_size=len(batch))
+    )
     rows = np.array([[-1] * (3 - len(history)) + history for history in histories], np.int32)
     ids, cost = padded(batch)
-    return model.ngram(), draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])), Sausage(ids=ids, cost=cost), rows, draw(st.sampled_from([1, 3, PATHS]))
+    return (
+        model.ngram(),
+        draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])),
+        Sausage(ids=ids, cost=cost),
+        rows,
+        draw(st.sampled_from([1, 3, PATHS])),
+    )
 
 
 @settings(max_examples=100)
@@ -142,7 +155,10 @@ def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
     read = pywrapfst.Fst.read(str(path))
     assert read.fst_type() == "const" and read.verify() and pywrapfst.equal(read, built)
     write_const(path, own, alpha=0.3)
-    weights = [[np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)] for fst in (pywrapfst.Fst.read(str(path)), built)]
+    weights = [
+        [np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)]
+        for fst in (pywrapfst.Fst.read(str(path)), built)
+    ]
     assert weights[0] == [weight * np.float32(0.3) for weight in weights[1]]
 
 

@@ -31,7 +31,12 @@ def test_import_is_light():
 
 
 def test_api_needs_no_torch():
-    assert not modules_after("from rescore import NGram, Rescorer, Sausage, Dump, TokenTree") & {"torch", "transformers", "tokenizers", "pyarrow"}
+    assert not modules_after("from rescore import NGram, Rescorer, Sausage, Dump, TokenTree") & {
+        "torch",
+        "transformers",
+        "tokenizers",
+        "pyarrow",
+    }
 
 
 def test_every_public_name_is_there():
@@ -55,15 +60,25 @@ def test_layers_point_one_way(layer, above):
             elif isinstance(node, ast.ImportFrom):
                 names = ["." * node.level + (node.module or "")]
             for name in names:
-                assert not any(f"rescore.{other}" in name or name.startswith(f"..{other}") for other in above), f"{file}: {name}"
+                assert not any(f"rescore.{other}" in name or name.startswith(f"..{other}") for other in above), (
+                    f"{file}: {name}"
+                )
 
 
 def test_stub_names_everything():
     """Every function and method of the core is in _core.pyi, and the other way round."""
     tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    classes = {node.name: {m.name for m in node.body if isinstance(m, ast.FunctionDef)} for node in tree.body if isinstance(node, ast.ClassDef)}
-    assert functions == {name for name, value in vars(_core).items() if callable(value) and not inspect.isclass(value) and not name.startswith("_")}
+    classes = {
+        node.name: {m.name for m in node.body if isinstance(m, ast.FunctionDef)}
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert functions == {
+        name
+        for name, value in vars(_core).items()
+        if callable(value) and not inspect.isclass(value) and not name.startswith("_")
+    }
     for name, methods in classes.items():
         assert methods == {m for m in vars(getattr(_core, name)) if not m.startswith("_") or m == "__init__"}
 
@@ -77,5 +92,12 @@ def test_typed_and_documented(part):
 
 
 def test_core_modules_import():
-    for module in ("lattice.sausage", "lm.ngram", "decode.rescoring.rescorer", "decode.replay.worth", "decode.replay.run", "decode.cli"):
+    for module in (
+        "lattice.sausage",
+        "lm.ngram",
+        "decode.rescoring.rescorer",
+        "decode.replay.worth",
+        "decode.replay.run",
+        "decode.cli",
+    ):
         importlib.import_module(f"rescore.{module}")

@@ -20,7 +20,9 @@ def test_the_rows_are_complete():
 
 
 def test_a_cell_by_hand():
-    """Neural at 512: keys and values of 512 + 9 tokens, 18 x 12288 and 12 x 1536 numbers of 2 bytes each, for 1.724 tokens."""
+    """Neural at 512: keys and values of 512 + 9 tokens, 18 x 12288 and 12 x 1536 numbers of 2 bytes each, for 1.724
+    tokens.
+    """
     neural = TABLE_11[3]
     assert neural.cache_gb(512) == pytest.approx((18 * 12288 + 12 * 1536) * 2 * 2 * 521 / 1.724 / 1e9, rel=1e-12)
     assert neural.parameter_gb == pytest.approx((3.0 + 0.122) / 1.724, rel=1e-12)

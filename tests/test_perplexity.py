@@ -15,7 +15,11 @@ from rescore.lm.perplexity import Perplexity, perplexity
 
 def hit(slow, history, token) -> int:
     """The order of the longest n-gram that ends in the token."""
-    return max(n for n in range(1, slow.order + 1) if n <= len(history) + 1 and (*history[len(history) - n + 1 :], token) in slow.cost)
+    return max(
+        n
+        for n in range(1, slow.order + 1)
+        if n <= len(history) + 1 and (*history[len(history) - n + 1 :], token) in slow.cost
+    )
 
 
 @settings(max_examples=40)
@@ -34,7 +38,9 @@ def test_orders_are_those_of_the_longest_ngrams(seed, order, eot, part):
     np.testing.assert_array_equal(found.hits, hits)
     np.testing.assert_allclose(found.nats, nats, rtol=1e-5, atol=1e-5)
     report = found.to_json()
-    assert report["tokens"] == len(text) and report["perplexity"] == pytest.approx(math.exp(nats.sum() / len(text)), rel=1e-5)
+    assert report["tokens"] == len(text) and report["perplexity"] == pytest.approx(
+        math.exp(nats.sum() / len(text)), rel=1e-5
+    )
     assert sum(own["share"] for own in report["by_order"]) == pytest.approx(1)
 
 
@@ -61,7 +67,14 @@ def test_walks_are_steps():
 
 def test_nothing_and_beyond_any_number():
     nothing = Perplexity.nothing(2)
-    assert nothing.to_json()["by_order"][1] == {"order": 2, "tokens": 0, "nats": 0.0, "nats_per_token": None, "perplexity": None, "share": None}
+    assert nothing.to_json()["by_order"][1] == {
+        "order": 2,
+        "tokens": 0,
+        "nats": 0.0,
+        "nats_per_token": None,
+        "perplexity": None,
+        "share": None,
+    }
     never = nothing + Perplexity(hits=np.array([2, 1]), nats=np.array([2000.0, 1.0]))
     assert never.overall() == {"tokens": 3, "nats": 2001.0, "nats_per_token": 667.0, "perplexity": math.exp(667)}
     assert never.to_json()["by_order"][0]["perplexity"] is None

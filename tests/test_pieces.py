@@ -27,12 +27,24 @@ def test_the_plan_of_several_files(tmp_path, monkeypatch):
     found = plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object())
     name = {str(path): path.name for path in tmp_path.iterdir()}
     assert [(name[piece.path], piece.form, piece.begin, piece.end, piece.is_text) for piece in found] == [
-        ("a.npy", "npy", 0, 40, False), ("a.npy", "npy", 40, 80, False), ("a.npy", "npy", 80, 100, False),
-        ("b.bin", "bin", 0, 40, False), ("b.bin", "bin", 40, 50, False),
-        ("c.jsonl", "jsonl", 0, 10, True), ("c.jsonl", "jsonl", 10, 20, True), ("c.jsonl", "jsonl", 20, 25, True),
-        ("d.json.gz", "jsonl", 0, None, True), ("e.txt", "txt", 0, None, True), ("f.jsonl", "jsonl", 0, 0, True),
-    ]  # fmt: skip
-    assert [(piece.field, piece.dtype) for piece in found[2:6]] == [(None, None), (None, "uint32"), (None, "uint32"), ("text", None)]
+        ("a.npy", "npy", 0, 40, False),
+        ("a.npy", "npy", 40, 80, False),
+        ("a.npy", "npy", 80, 100, False),
+        ("b.bin", "bin", 0, 40, False),
+        ("b.bin", "bin", 40, 50, False),
+        ("c.jsonl", "jsonl", 0, 10, True),
+        ("c.jsonl", "jsonl", 10, 20, True),
+        ("c.jsonl", "jsonl", 20, 25, True),
+        ("d.json.gz", "jsonl", 0, None, True),
+        ("e.txt", "txt", 0, None, True),
+        ("f.jsonl", "jsonl", 0, 0, True),
+    ]
+    assert [(piece.field, piece.dtype) for piece in found[2:6]] == [
+        (None, None),
+        (None, "uint32"),
+        (None, "uint32"),
+        ("text", None),
+    ]
     assert plan([tmp_path / "*"], vocab_size=100_000, tokenizer=object()) == found
     assert all(Piece(**json.loads(json.dumps(piece.to_json()))) == piece for piece in found)
     assert plan([tmp_path / "b.bin"], vocab_size=100_000, options=ReadOptions(dtype="uint16")) != found[3:5]
@@ -66,7 +78,9 @@ def test_dumps_of_another_tokenizer(tmp_path):
 
     tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))
     cli.make_dump(tmp_path / "dump")
-    with pytest.raises(ValueError, match=f"dump: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got e3b0"):
+    with pytest.raises(
+        ValueError, match=f"dump: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got e3b0"
+    ):
         plan([tmp_path / "dump"], vocab_size=50, tokenizer=tokenizer)
     same = dataclasses.replace(tokenizer, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
     assert plan([tmp_path / "dump"], vocab_size=50, tokenizer=same)

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from tokenizers import Tokenizer  # noqa: E402
+from tokenizers import Tokenizer
 
-import prepare_demo  # noqa: E402
+import prepare_demo
 
 SYLLABLES = ("ba", "do", "ki", "lu", "me", "na", "ro", "si")
 
@@ -32,7 +32,11 @@ def data(tmp_path):
             rows = []
             for i in range(60 if task == "gsm8k" else 3):
                 name = f"{task}-{split}-{i}"
-                body = {"question": words(name, 8), "answer": words(name + "a", 5)} if task == "gsm8k" else {"text": words(name, 400), "source": "go" if i == 2 else "x"}
+                body = (
+                    {"question": words(name, 8), "answer": words(name + "a", 5)}
+                    if task == "gsm8k"
+                    else {"text": words(name, 400), "source": "go" if i == 2 else "x"}
+                )
                 if task == "scitldr":
                     body = {"source": words(name, 30), "targets": [f" {words(name + 't', 6)} ", "other"]}
                 rows.append(json.dumps({"id": name, **body}))
@@ -61,7 +65,11 @@ def test_tokens_and_prompts_are_the_texts(data, monkeypatch):
         pieces = np.split(train[1:-1], np.flatnonzero(train[1:-1] == end))
         assert [tokenizer.decode(piece.tolist()) for piece in pieces] == texts
     rows = [json.loads(line) for line in (out / "prompts.test.jsonl").read_text().splitlines()]
-    originals = {name: (prompt, text) for task in prepare_demo.TASKS for name, prompt, text in prepare_demo.documents(data, task, "test")}
+    originals = {
+        name: (prompt, text)
+        for task in prepare_demo.TASKS
+        for name, prompt, text in prepare_demo.documents(data, task, "test")
+    }
     assert {row["task"] for row in rows} == set(prepare_demo.TASKS)
     for row in rows:
         name = row["id"].split("@")[0]
@@ -76,12 +84,16 @@ def test_tokens_and_prompts_are_the_texts(data, monkeypatch):
 
 
 def test_valid_questions_are_held_out_of_training(data):
-    train, valid = ({name for name, _, _ in prepare_demo.documents(data, "gsm8k", split)} for split in ("train", "valid"))
+    train, valid = (
+        {name for name, _, _ in prepare_demo.documents(data, "gsm8k", split)} for split in ("train", "valid")
+    )
     assert valid and not train & valid and len(train | valid) == 60
 
 
 def test_text_that_may_not_be_shipped_is_not_in_the_test_split(data):
-    found = {split: [name for name, _, _ in prepare_demo.documents(data, "techdocs", split)] for split in ("train", "test")}
+    found = {
+        split: [name for name, _, _ in prepare_demo.documents(data, "techdocs", split)] for split in ("train", "test")
+    }
     assert found == {"train": [f"techdocs-train-{i}" for i in range(3)], "test": ["techdocs-test-0", "techdocs-test-1"]}
 
 
@@ -94,11 +106,16 @@ def test_the_same_again(data, monkeypatch):
 def test_errors(data, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         prepare(data, monkeypatch, more="--vocab-size 70000")
-    assert "--vocab-size: expected 257..65536 (bytes and end-of-text; ids are stored in 16 bits), got 70000" in capsys.readouterr().err
+    assert (
+        "--vocab-size: expected 257..65536 (bytes and end-of-text; ids are stored in 16 bits), got 70000"
+        in capsys.readouterr().err
+    )
     (data / "gsm8k" / "test.jsonl.gz").unlink()
     with pytest.raises(SystemExit, match="test.jsonl.gz: no such file; expected DATA to hold the folders text_fiction"):
         prepare(data, monkeypatch)
     short = gzip.compress(json.dumps({"id": "1", "text": "ba do", "source": "x"}).encode())
     (data / "text_fiction" / "train.jsonl.gz").write_bytes(short)
-    with pytest.raises(SystemExit, match="fiction: expected a document of more than 160 tokens to cut prompts from, got none"):
+    with pytest.raises(
+        SystemExit, match="fiction: expected a document of more than 160 tokens to cut prompts from, got none"
+    ):
         prepare(data, monkeypatch)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import CONFIG, V, untrained  # noqa: E402
+from tiny_blockwise import CONFIG, V, untrained
 
-from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from rescore.decode.models.reader import Reader  # noqa: E402
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.reader import Reader
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
@@ -56,7 +56,9 @@ def array(tokens) -> np.ndarray:
 @settings(max_examples=40)
 @given(st.data())
 def test_reading_along_equals_reading_from_the_beginning(data):
-    """Drafts of any length, of which any part is accepted and anything follows; requests come to an end or change places."""
+    """Drafts of any length, of which any part is accepted and anything follows; requests come to an end or change
+    places.
+    """
     copies, ahead = data.draw(st.integers(1, 3)), 3
     texts = [data.draw(ids) for _ in range(data.draw(st.integers(1, 3)))]
     reader = Reader(BlockwiseTarget(MODEL), [array(text) for text in texts], ahead=ahead, copies=copies)
@@ -89,7 +91,13 @@ def test_what_was_accepted_is_not_read_again():
     reader.extend(torch.tensor([8, 9]))
     reader.extend(torch.tensor([10, 11]))
     reader.sync([array([1, 2, 3, 6, 8, 10, 12]), array([4, 5, 7, 3])])
-    assert [block.ids.tolist() for block in model.blocks] == [[[1, 2, 3], [4, 5, 0]], [[6], [7]], [[8], [9]], [[10], [11]], [[12], [3]]]
+    assert [block.ids.tolist() for block in model.blocks] == [
+        [[1, 2, 3], [4, 5, 0]],
+        [[6], [7]],
+        [[8], [9]],
+        [[10], [11]],
+        [[12], [3]],
+    ]
 
 
 def test_the_copy_that_was_right_serves_the_others():
@@ -149,7 +157,9 @@ def test_a_padded_vocabulary_is_cut_and_a_shorter_one_filled_up(vocab_size):
 
 def test_messages():
     model = BlockwiseTarget(MODEL)
-    with pytest.raises(ValueError, match="expected a small model of the target's 5000 ids, got one of 24; they must share a tokenizer"):
+    with pytest.raises(
+        ValueError, match="expected a small model of the target's 5000 ids, got one of 24; they must share a tokenizer"
+    ):
         Reader(model, [array([1])], ahead=1, vocab_size=5000)
     with pytest.raises(ValueError, match="ahead: expected 0..95, less than the small model's context, got 96"):
         Reader(model, [array([1])], ahead=96)
@@ -158,9 +168,14 @@ def test_messages():
         reader.sync([array([1, 2])])
     with pytest.raises(ValueError, match=r"histories\[1\]: expected ids of shape \[n\], n >= 1, got shape \[0\]"):
         reader.sync([array([1, 2]), array([])])
-    with pytest.raises(ValueError, match=r"histories\[0\]: expected it to begin with the 2 tokens that the small model read first, got \[1, 3\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"histories\[0\]: expected it to begin with the 2 tokens that the small model read first, got \[1, 3\]",
+    ):
         reader.sync([array([1, 3, 4]), array([3])])
-    with pytest.raises(ValueError, match=r"histories\[1\]: expected ids in \[0, 24\), got 3..24; do both models have one tokenizer"):
+    with pytest.raises(
+        ValueError, match=r"histories\[1\]: expected ids in \[0, 24\), got 3..24; do both models have one tokenizer"
+    ):
         reader.sync([array([1, 2]), array([3, 24])])
     reader.sync([array([1, 2]), array([3])])
     reader.extend(torch.tensor([1, 1]))

@@ -44,7 +44,9 @@ def test_decoding_page(demo, monkeypatch):
 
 def test_page_on_the_normalised_lattice(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/normalised-lattice.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/normalised-lattice.md").read_text(encoding="utf-8"), re.S
+    )
     names: dict = {}
     exec(code, names)
     assert names["dense"].shape == (4, names["sausage"].slots, 8192)
@@ -65,9 +67,18 @@ def test_page_on_tuning():
         parser().parse_args(shlex.split(line))
     calibration = Calibration()
     settings = Settings(
-        models=(), tokenizer_sha256=None, vocab_size=1, slots=1, top_k=1, p=1, paths=PathWeights(head=(), alpha=()), scalar_alpha={},
-        trees={kind: TreeWeights(overall=calibration) for kind in KINDS}, split=Split(dump_sha256="", tune={}), values={},
-    )  # fmt: skip
+        models=(),
+        tokenizer_sha256=None,
+        vocab_size=1,
+        slots=1,
+        top_k=1,
+        p=1,
+        paths=PathWeights(head=(), alpha=()),
+        scalar_alpha={},
+        trees={kind: TreeWeights(overall=calibration) for kind in KINDS},
+        split=Split(dump_sha256="", tune={}),
+        values={},
+    )
     keys = [key for row in re.findall(r"^\| (`.*?) \|", page, re.M) for key in re.findall(r"`(\w+)`", row)]
     assert sorted(keys) == sorted(settings.to_json(ROOT))
     assert all(f"`{name}`" in page for name in calibration.to_json())
@@ -105,4 +116,6 @@ def test_page_on_the_report(demo, monkeypatch):
     names: dict = {}
     exec(code, names)
     assert names["html"].startswith("<!DOCTYPE html>") and "gsm8k" in names["html"]
-    assert [section.title for section in names["measured"].sections] == [title for title in re.findall(r"^\| ([A-Z][a-z ]+?) \|", text, re.M) if title not in OPTIONAL]
+    assert [section.title for section in names["measured"].sections] == [
+        title for title in re.findall(r"^\| ([A-Z][a-z ]+?) \|", text, re.M) if title not in OPTIONAL
+    ]

@@ -85,7 +85,9 @@ def test_without_models(dump):
 
 def test_parts_add_up(dump, models):
     split, rescorer = Split.of_dump(dump), Rescorer(models, alpha=ALPHA)
-    whole, tune, rest = (recall(dump, rescorer, split=part) for part in (None, split.part("tune"), split.part("heldout")))
+    whole, tune, rest = (
+        recall(dump, rescorer, split=part) for part in (None, split.part("tune"), split.part("heldout"))
+    )
     for a, b, c in zip(whole, tune, rest):
         np.testing.assert_array_equal(a.rescored.hits, b.rescored.hits + c.rescored.hits)
         np.testing.assert_array_equal(a.heads.total, b.heads.total + c.heads.total)

@@ -62,7 +62,9 @@ def drafters(rescorer: Rescorer):
         out[f"tree_base_{n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
         out[f"tree_{n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
     for n in (16, 64):
-        out[f"lm_alone_{n}"] = lambda s, h, t, n=n: propose_trees(rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n)[0].accepted(t)
+        out[f"lm_alone_{n}"] = lambda s, h, t, n=n: propose_trees(
+            rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n
+        )[0].accepted(t)
     return out
 
 
@@ -117,9 +119,16 @@ def tallies(dump, blocks, rescorer):
     for block in blocks:
         for drafter in standard_drafters(dump, rescorer, ReplayOptions(paths=4, top_k=3)):
             for name, one in drafter.worth(block).items():
-                parts.setdefault(name, []).append(Tally.of_replay(one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets))
+                parts.setdefault(name, []).append(
+                    Tally.of_replay(
+                        one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets
+                    )
+                )
     joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
-    return {name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")] for name, tally in joined.items()}
+    return {
+        name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")]
+        for name, tally in joined.items()
+    }
 
 
 def test_names_are_told_apart(dump):
@@ -145,7 +154,9 @@ def test_visited_rows_by_hand():
 
 
 def test_tally_by_hand():
-    tally = Tally.of_replay(np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6]))
+    tally = Tally.of_replay(
+        np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6])
+    )
     assert tally.tokens.tolist() == [5, 1]
     assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
     assert (tally.accepted, tally.verified, tally.steps) == (2, 16, 2)
@@ -158,7 +169,10 @@ def test_tally_by_hand():
 def test_headroom():
     assert headroom_recovered(1.5, 1.0, 2.0) == 0.5
     assert headroom_recovered(1.0, 1.0, 1.0) is None
-    tasks = [{"b": {"base": 1.0, "oracle": 2.0, "rescored": None}}, {"b": {"base": 3.0, "oracle": 4.0, "rescored": 0.5}}]
+    tasks = [
+        {"b": {"base": 1.0, "oracle": 2.0, "rescored": None}},
+        {"b": {"base": 3.0, "oracle": 4.0, "rescored": 0.5}},
+    ]
     assert mean_over_tasks(tasks, "b") == {"base": 2.0, "rescored": 0.5, "oracle": 3.0}
 
 
@@ -173,7 +187,9 @@ def test_repetition_by_hand():
 
 def test_duel_by_hand():
     duel = Duel()
-    duel.add(np.array([0, 1, 2]), np.array([1, 1, 0]), np.array([[1, 1], [1, 2], [1, 2]]), np.array([[1, 2], [1, 2], [3, 3]]))
+    duel.add(
+        np.array([0, 1, 2]), np.array([1, 1, 0]), np.array([[1, 1], [1, 2], [1, 2]]), np.array([[1, 2], [1, 2], [3, 3]])
+    )
     assert (duel.wins, duel.ties, duel.losses, duel.repairs, duel.regressions) == (1, 1, 1, 1, 1)
 
 

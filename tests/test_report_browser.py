@@ -22,7 +22,13 @@ def test_passes_replay_the_tree(made):
     """Passes follow one another as their accepted lengths say, and end where the text does."""
     sequences, dump, rescorer = made
     shown = browser(dump, rescorer, BrowserOptions(sequences=3, nodes=4), tasks=dump.tasks)
-    assert [(one["task"], one["number"]) for one in shown["sequences"]] == [("first", 0), ("first", 1), ("first", 2), ("second", 0), ("second", 1)]
+    assert [(one["task"], one["number"]) for one in shown["sequences"]] == [
+        ("first", 0),
+        ("first", 1),
+        ("first", 2),
+        ("second", 0),
+        ("second", 1),
+    ]
     for one in shown["sequences"]:
         (source,) = [s for s in by_task(sequences, one["task"])[one["number"] : one["number"] + 1]]
         assert one["tokens"] == source["tokens"].tolist() and one["prompt"] == source["prompt"].tolist()
@@ -30,7 +36,12 @@ def test_passes_replay_the_tree(made):
         for step in one["passes"]:
             assert step["row"] == row
             assert step["ids"] == source["topk_ids"][row, 1:].tolist()
-            for key, drafts in (("base", [step["base"]]), ("best", [step["best"]]), ("tree", tree_paths(step["tree"])), ("open", tree_paths(step["open"]))):
+            for key, drafts in (
+                ("base", [step["base"]]),
+                ("best", [step["best"]]),
+                ("tree", tree_paths(step["tree"])),
+                ("open", tree_paths(step["open"])),
+            ):
                 truth = one["tokens"][row + 1 :]
                 assert step["accepted"][key] == max((common(draft, truth) for draft in drafts), default=0)
             row += step["accepted"]["tree"] + 1
@@ -57,7 +68,9 @@ def test_words_are_those_shown(made):
     _, dump, rescorer = made
     words = [f" w{i}\n" for i in range(cli.dumps.V)]
     shown = browser(dump, rescorer, BrowserOptions(sequences=1, nodes=4), tasks=["second"], words=words)
-    used = set(shown["sequences"][0]["tokens"]) | {token for step in shown["sequences"][0]["passes"] for slot in step["ids"] for token in slot}
+    used = set(shown["sequences"][0]["tokens"]) | {
+        token for step in shown["sequences"][0]["passes"] for slot in step["ids"] for token in slot
+    }
     assert used <= set(shown["words"])
     assert set(shown["words"].values()) <= {f"·w{i}↵" for i in range(cli.dumps.V)}
 
@@ -77,7 +90,14 @@ def test_without_models_and_sequences(made):
     assert browser(dump, Rescorer(), BrowserOptions(sequences=0), tasks=["first"])["sequences"] == []
 
 
-@pytest.mark.parametrize("changes, message", [({"sequences": -1}, "sequences: expected 0..1000, got -1"), ({"nodes": 0}, "nodes: expected 1..256, got 0"), ({"top_k": 65}, "top_k: expected 1..64, got 65")])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"sequences": -1}, "sequences: expected 0..1000, got -1"),
+        ({"nodes": 0}, "nodes: expected 1..256, got 0"),
+        ({"top_k": 65}, "top_k: expected 1..64, got 65"),
+    ],
+)
 def test_options(changes, message):
     with pytest.raises(ValueError, match=message):
         BrowserOptions(**changes)

@@ -18,11 +18,17 @@ def browser():
 def path(tmp_path_factory):
     """The page of a small dump whose words and tasks are hostile."""
     folder = tmp_path_factory.mktemp("report")
-    made = [{**one, "task": HOSTILE_TASK if one["task"] == "first" else one["task"]} for one in cli.make_dump(folder / "plain")]
+    made = [
+        {**one, "task": HOSTILE_TASK if one["task"] == "first" else one["task"]}
+        for one in cli.make_dump(folder / "plain")
+    ]
     cli.dumps.write(folder / "dump", "forced", made)
     words = (*cli.WORDS[:1], *(f" {HOSTILE}{i}" for i in range(1, cli.dumps.V)))
     cli.make_model(folder / "lm.ngram", made, words=words)
-    assert cli.main(["report", str(folder / "dump"), "--lm", str(folder / "lm.ngram"), "-o", str(folder / "report.html")]) == 0
+    assert (
+        cli.main(["report", str(folder / "dump"), "--lm", str(folder / "lm.ngram"), "-o", str(folder / "report.html")])
+        == 0
+    )
     return folder / "report.html"
 
 
@@ -132,18 +138,25 @@ def test_print(browser, path):
     with chromium.Visit(browser, path, dark=True) as visit:
         visit.page.emulate_media(media="print")
         assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert not visit.page.locator("header").is_visible() and not visit.page.locator(".browser .controls").is_visible()
-        visit.page.wait_for_function("[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)")
+        assert (
+            not visit.page.locator("header").is_visible() and not visit.page.locator(".browser .controls").is_visible()
+        )
+        visit.page.wait_for_function(
+            "[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)"
+        )
+
+
+def colour(visit, name):
+    return visit.page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")
 
 
 def test_contrast(browser, path):
     """Every text colour of both themes on its background, after WCAG 2.1: at least 4.5."""
     for dark in (False, True):
         with chromium.Visit(browser, path, dark=dark) as visit:
-            colour = lambda name: visit.page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")  # noqa: B023, E731
             for ground in ("page", "surface"):
                 for ink in ("text", "muted", "true", "link"):
-                    assert contrast(colour(ink), colour(ground)) >= 4.5, (dark, ink, ground)
+                    assert contrast(colour(visit, ink), colour(visit, ground)) >= 4.5, (dark, ink, ground)
 
 
 def contrast(one: str, other: str) -> float:

@@ -20,12 +20,33 @@ HOSTILE = "</script><!--<b>|`x`\u202e\n&"
 @pytest.fixture(scope="module")
 def report():
     """A report whose every text is hostile."""
-    table = Table(title=HOSTILE, headers=(HOSTILE, "b"), rows=[(Cell(HOSTILE), Cell("1", 1.0, HOSTILE)), (Cell("x"), Cell("–"))], strong=frozenset({0}))
-    plot = Plot(title=HOSTILE, alt=HOSTILE, views=[View(name=HOSTILE, traces=[curve(HOSTILE, [1], [2], texts=[HOSTILE])])], layout=axes(HOSTILE, "y"))
-    section = Section(key="one", title=HOSTILE, prose=[HOSTILE], cites=HOSTILE, parts=[table, plot, Facts(title=HOSTILE, rows=[(HOSTILE, HOSTILE)])])
+    table = Table(
+        title=HOSTILE,
+        headers=(HOSTILE, "b"),
+        rows=[(Cell(HOSTILE), Cell("1", 1.0, HOSTILE)), (Cell("x"), Cell("–"))],
+        strong=frozenset({0}),
+    )
+    plot = Plot(
+        title=HOSTILE,
+        alt=HOSTILE,
+        views=[View(name=HOSTILE, traces=[curve(HOSTILE, [1], [2], texts=[HOSTILE])])],
+        layout=axes(HOSTILE, "y"),
+    )
+    section = Section(
+        key="one",
+        title=HOSTILE,
+        prose=[HOSTILE],
+        cites=HOSTILE,
+        parts=[table, plot, Facts(title=HOSTILE, rows=[(HOSTILE, HOSTILE)])],
+    )
     shown = {"words": {"1": HOSTILE}, "sequences": []}
     lattices = Section(key="two", title="two", prose=[], browser=shown)
-    return Report(title=HOSTILE, subtitle=HOSTILE, tiles=[Tile(name=HOSTILE, figure=HOSTILE, beside=HOSTILE)], sections=[section, lattices])
+    return Report(
+        title=HOSTILE,
+        subtitle=HOSTILE,
+        tiles=[Tile(name=HOSTILE, figure=HOSTILE, beside=HOSTILE)],
+        sections=[section, lattices],
+    )
 
 
 class Outline(HTMLParser):
@@ -53,7 +74,9 @@ def test_hostile_texts_make_no_elements(report):
     assert tags.count("script") == 3 and tags.count("b") == 1  # the tile's own
     known = {"data-plot", "data-value", "http-equiv"}
     attributes = {name for _, own in outline.elements for name in own}
-    assert not {name for name in attributes if name.startswith("on")} and {name for name in attributes if "-" in name} - known <= {"aria-label", "aria-labelledby", "aria-pressed"}
+    assert not {name for name in attributes if name.startswith("on")} and {
+        name for name in attributes if "-" in name
+    } - known <= {"aria-label", "aria-labelledby", "aria-pressed"}
 
 
 def test_data_survives_its_element(report):

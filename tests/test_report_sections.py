@@ -1,4 +1,6 @@
-"""The sections of a report: their tables hold what the analyses give, counted here row by row, and the sentences what is true."""
+"""The sections of a report: their tables hold what the analyses give, counted here row by row, and the sentences what
+is true.
+"""
 
 import cli
 import numpy as np
@@ -38,7 +40,17 @@ def made(tmp_path_factory):
     model = cli.make_model(folder / "lm.ngram", sequences)
     dump, done = Dump.open(folder / "dump"), []
     split = Split.of_dump(dump)
-    measured = measure(dump, Rescorer(model, alpha=0.5), ReplayOptions(paths=4), split, trees=TreeCalibrations(), part=split.part("all"), tasks=dump.tasks, seed=1, advance=done.append)
+    measured = measure(
+        dump,
+        Rescorer(model, alpha=0.5),
+        ReplayOptions(paths=4),
+        split,
+        trees=TreeCalibrations(),
+        part=split.part("all"),
+        tasks=dump.tasks,
+        seed=1,
+        advance=done.append,
+    )
     return sequences, dump, measured, sum(done)
 
 
@@ -87,7 +99,9 @@ def test_differences(made):
 
 
 def test_oracle_and_base_agree_with_the_rows(made):
-    """The oracle of k = 1 is the base draft, that of all candidates the table's oracle; both by jumping over the rows."""
+    """The oracle of k = 1 is the base draft, that of all candidates the table's oracle; both by jumping
+    over the rows.
+    """
     sequences, _, measured, _ = made
     rows = table(oracle.section(measured.oracle, 0), "Oracle block efficiency of all")
     for k, name in ((1, "base"), (cli.dumps.K, "oracle")):
@@ -103,7 +117,11 @@ def block_efficiency(sequences, k: int) -> float:
         tokens, passes = tokens + len(text), passes + 1
         while row < len(text) - 1:
             accepted = 0
-            while accepted < cli.dumps.H - 1 and row + accepted + 1 < len(text) and text[row + accepted + 1] in one["topk_ids"][row, accepted + 1, :k]:
+            while (
+                accepted < cli.dumps.H - 1
+                and row + accepted + 1 < len(text)
+                and text[row + accepted + 1] in one["topk_ids"][row, accepted + 1, :k]
+            ):
                 accepted += 1
             row, passes = row + accepted + 1, passes + 1
     return tokens / passes
@@ -113,7 +131,11 @@ def test_recall_of_all_positions(made):
     sequences, _, measured, _ = made
     rows = table(recall.section(measured.recall), "Recall@k")
     for head in range(1, cli.dumps.H + 1):
-        asked = [(one["tokens"][row + head - 1], one["topk_ids"][row, head - 1]) for one in sequences for row in range(len(one["tokens"]) - head + 1)]
+        asked = [
+            (one["tokens"][row + head - 1], one["topk_ids"][row, head - 1])
+            for one in sequences
+            for row in range(len(one["tokens"]) - head + 1)
+        ]
         for place, k in enumerate((1, 2, 4, cli.dumps.K)):
             assert rows[str(head)][place] == pytest.approx(np.mean([token in ids[:k] for token, ids in asked]))
     assert rows["1"][4] == "–"  # the certain token has no path
@@ -145,7 +167,9 @@ def test_weights_and_parallel_and_repetition(made):
     _, _, measured, _ = made
     assert set(table(weights.section(measured.weights, TreeCalibrations()), "The weight chosen")) == {"first", "second"}
     (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
-    assert [(row[0].text, row[1].text) for row in found.rows] == [(name, str(p)) for name in ("with LM", "heads alone") for p in (1, 2, 4, 8, 16, 32)]
+    assert [(row[0].text, row[1].text) for row in found.rows] == [
+        (name, str(p)) for name in ("with LM", "heads alone") for p in (1, 2, 4, 8, 16, 32)
+    ]
     duels = table(repetition.section(measured.figures), "Steps at which")
     for task in measured.figures.tasks:
         assert duels[task["task"]][:3] == [task["rescored_against_base"][key] for key in ("wins", "ties", "losses")]
@@ -166,7 +190,13 @@ def figures(**changes) -> Figures:
         {"drafter": "tree_16", "against": "lm_alone_16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
     ]
     headroom = {"tree_base_16": 0.5, "tree_16": 0.75, "lm_alone_16": 0.625}
-    overall = {"block_efficiency": values, "headroom_recovered": headroom, "interval": {"block_efficiency": {}}, "differences": differences, **changes}
+    overall = {
+        "block_efficiency": values,
+        "headroom_recovered": headroom,
+        "interval": {"block_efficiency": {}},
+        "differences": differences,
+        **changes,
+    }
     task = {"task": "one", "loop_share": 0.9, "block_efficiency": values}
     return Figures(overall=overall, tasks=(task,), seed=0, resamples=100, level=0.95)
 
@@ -174,33 +204,57 @@ def figures(**changes) -> Figures:
 def test_sentences_say_what_is_so():
     text = " ".join(summary.section(figures()).prose)
     assert "the heads' own draft yields 1.20 tokens a pass" in text.lower() and "a headroom of 0.40" in text
-    assert "recovers 75% of the headroom, without it 50%: the language model adds 0.100 tokens a pass (p < 0.001)" in text
+    assert (
+        "recovers 75% of the headroom, without it 50%: the language model adds 0.100 tokens a pass (p < 0.001)" in text
+    )
     assert "at 16 nodes heads and language model together do not differ from it (p = 0.090)" in text
     assert "loops in 90% of one" in text
     assert "these heads add nothing" not in text
 
 
 def test_sentences_of_a_loss():
-    lost_to = [{"drafter": "tree_16", "against": "lm_alone_16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}]
+    lost_to = [
+        {"drafter": "tree_16", "against": "lm_alone_16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
+    ]
     text = " ".join(summary.section(figures(differences=lost_to)).prose)
-    assert "it beats heads and language model together by 0.20 (p = 0.001)" in text and "these heads add nothing" in text
+    assert (
+        "it beats heads and language model together by 0.20 (p = 0.001)" in text and "these heads add nothing" in text
+    )
     assert "the language model makes no significant difference" in text
 
 
 def test_sentence_of_a_neural_rescorer():
-    differences = [{"drafter": "neural", "against": "rescored", "value": 0.04, "low": 0.02, "high": 0.06, "p_value": 0.002}]
+    differences = [
+        {"drafter": "neural", "against": "rescored", "value": 0.04, "low": 0.02, "high": 0.06, "p_value": 0.002}
+    ]
     values = {"base": 1.2, "rescored": 1.26, "neural": 1.3, "oracle": 1.6}
     interval = {"block_efficiency": {"neural": [1.28, 1.32]}}
     text = " ".join(summary.section(figures(differences=differences, block_efficiency=values, interval=interval)).prose)
-    assert "with the neural model the draft yields 1.30 tokens a pass (1.28–1.32), 0.04 more than the best string with the language model (p = 0.002)" in text
+    assert (
+        "with the neural model the draft yields 1.30 tokens a pass (1.28–1.32), "
+        "0.04 more than the best string with the language model (p = 0.002)" in text
+    )
     assert "neural" not in " ".join(summary.section(figures()).prose)
 
 
-@pytest.mark.parametrize("name, label", [("base", "base"), ("tree_16", "tree 16"), ("parallel_base_8", "parallel base 8"), ("lm_alone_64", "LM alone 64"), ("neural_beam", "neural beam"), ("my_way_3", "my way 3")])
+@pytest.mark.parametrize(
+    "name, label",
+    [
+        ("base", "base"),
+        ("tree_16", "tree 16"),
+        ("parallel_base_8", "parallel base 8"),
+        ("lm_alone_64", "LM alone 64"),
+        ("neural_beam", "neural beam"),
+        ("my_way_3", "my way 3"),
+    ],
+)
 def test_labels(name, label):
     assert families.label(name) == label
 
 
 def test_unknown_drafters_have_a_curve_of_their_own():
     found = families.curves(["tree_8", "my_way_3", "tree_16", "my_way_5"])
-    assert [(family.title, names) for family, names in found] == [("tree, with LM", ["tree_8", "tree_16"]), ("my way", ["my_way_3", "my_way_5"])]
+    assert [(family.title, names) for family, names in found] == [
+        ("tree, with LM", ["tree_8", "tree_16"]),
+        ("my way", ["my_way_3", "my_way_5"]),
+    ]

@@ -126,7 +126,9 @@ def test_torch_equals_numpy_on_trees(siblings, seed):
     rng = np.random.default_rng(seed)
     p, q, u = probs(rng, 5, 4), None if siblings == "fixed" else probs(rng, 5, 4), rng.random(5)
     verdict = recursive.verify(p, FORK, u, siblings=siblings, q=q)
-    other = recursive.verify(torch.from_numpy(p), FORK, u, siblings=siblings, q=None if q is None else torch.from_numpy(q))
+    other = recursive.verify(
+        torch.from_numpy(p), FORK, u, siblings=siblings, q=None if q is None else torch.from_numpy(q)
+    )
     assert other == verdict
     assert matching.verify(torch.from_numpy(p), FORK, u[:3]) == matching.verify(p, FORK, u[:3])
 
@@ -175,7 +177,9 @@ def test_float32_is_cast_up_and_made_exact(rule):
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_edges_of_chains(rule):
     some = np.array([[0.25, 0.75]])
-    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(accepted=(), token=1)  # no draft: the target's own token
+    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(
+        accepted=(), token=1
+    )  # no draft: the target's own token
     one = np.ones((3, 1))
     assert rule.verify(one, one[:2], [0, 0], [0.9, 0.9, 0.9]) == Verdict(accepted=(0, 1), token=0)  # V = 1
     same = np.array([[0.3, 0.7, 0.0]] * 3)
@@ -313,15 +317,35 @@ def bad(array: np.ndarray, place, value) -> np.ndarray:
         ((P[:2], Q, [0, 1], [0] * 3), ValueError, "p: expected shape [3, V], got [2, 2]"),
         ((P[:, :0], Q, [0, 1], [0] * 3), ValueError, "p: expected shape [3, V], got [3, 0]"),
         ((P, Q[:, :1], [0, 1], [0] * 3), ValueError, "q: expected shape [2, 2], got [2, 1]"),
-        ((P, torch.from_numpy(Q), [0, 1], [0] * 3), TypeError, "q: expected an array on numpy like the target's, got one on torch cpu"),
-        ((bad(P, (1, 0), np.nan), Q, [0, 1], [0] * 3), ValueError, "p[1]: expected probabilities of sum 1 within 1e-06, got NaN; give the distribution after temperature"),
-        ((P, bad(Q, (1, 0), 0.4), [0, 1], [0] * 3), ValueError, "q[1]: expected probabilities of sum 1 within 1e-06, got a sum of 0.9;"),
+        (
+            (P, torch.from_numpy(Q), [0, 1], [0] * 3),
+            TypeError,
+            "q: expected an array on numpy like the target's, got one on torch cpu",
+        ),
+        (
+            (bad(P, (1, 0), np.nan), Q, [0, 1], [0] * 3),
+            ValueError,
+            "p[1]: expected probabilities of sum 1 within 1e-06, got NaN; give the distribution after temperature",
+        ),
+        (
+            (P, bad(Q, (1, 0), 0.4), [0, 1], [0] * 3),
+            ValueError,
+            "q[1]: expected probabilities of sum 1 within 1e-06, got a sum of 0.9;",
+        ),
         ((bad(P, 2, [-0.5, 1.5]), Q, [0, 1], [0] * 3), ValueError, "p[2, 0]: expected a probability, got -0.5;"),
-        ((P, bad(Q, 1, [1.0, 0.0]), [0, 1], [0] * 3), ValueError, "q[1, 1] = 0 for draft[1] = 1: expected a token that the drafter could have drawn; give"),
+        (
+            (P, bad(Q, 1, [1.0, 0.0]), [0, 1], [0] * 3),
+            ValueError,
+            "q[1, 1] = 0 for draft[1] = 1: expected a token that the drafter could have drawn; give",
+        ),
         ((P, Q, [0, 2], [0] * 3), ValueError, "draft[1]: expected a token id in [0, 2), got 2"),
         ((P, Q, [0, -1], [0] * 3), ValueError, "draft[1]: expected a token id in [0, 2), got -1"),
         ((P, Q, [0, 1.0], [0] * 3), TypeError, "draft[1]: expected a token id, an integer, got 1.0"),
-        ((P, Q, [0, 1], [0] * 2), ValueError, "uniforms: expected 3 numbers, one per drafted token and one for the next token, got 2"),
+        (
+            (P, Q, [0, 1], [0] * 2),
+            ValueError,
+            "uniforms: expected 3 numbers, one per drafted token and one for the next token, got 2",
+        ),
         ((P, Q, [0, 1], [0, 1.0, 0]), ValueError, "uniforms[1]: expected a number in [0, 1), got 1.0"),
         ((P, Q, [0, 1], [0, np.nan, 0]), ValueError, "uniforms[1]: expected a number in [0, 1), got nan"),
     ],
@@ -334,7 +358,9 @@ def test_messages_of_chains(rule, arguments, error, message):
 
 def test_a_softmax_in_16_bits_is_refused():
     logits = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1000)))
-    with pytest.raises(ValueError, match=r"p\[0\]: expected probabilities of sum 1 .* its softmax taken in float32 or float64"):
+    with pytest.raises(
+        ValueError, match=r"p\[0\]: expected probabilities of sum 1 .* its softmax taken in float32 or float64"
+    ):
         token.verify(torch.softmax(logits.bfloat16(), -1), torch.empty(0, 1000), [], [0.5])
 
 
@@ -349,9 +375,19 @@ TREE_P = np.full((5, 4), 0.25)
         ({"siblings": "fixed", "q": TREE_P}, "q: expected none for fixed siblings, got one"),
         ({"siblings": "fixed", "draws": [0, 1, 3]}, "draws: expected every node at least once, got none of node 2"),
         ({"siblings": "fixed", "draws": [0, 1, 2, 4]}, "draws[3]: expected a node in [0, 4), got 4"),
-        ({"siblings": "independent", "q": bad(TREE_P, 0, [0, 0, 1, 0])}, "child 0 of node -1: expected a token that the drafter could have drawn there, got q = 0"),
-        ({"siblings": "distinct", "q": bad(TREE_P, 0, [1, 0, 0, 0])}, "child 1 of node -1: expected a token that the drafter could have drawn there, got q = 0 once its earlier siblings are taken out"),
-        ({"siblings": "independent", "q": bad(TREE_P, 0, 0.5)}, "q[0]: expected probabilities of sum 1 within 1e-06, got a sum of 2;"),
+        (
+            {"siblings": "independent", "q": bad(TREE_P, 0, [0, 0, 1, 0])},
+            "child 0 of node -1: expected a token that the drafter could have drawn there, got q = 0",
+        ),
+        (
+            {"siblings": "distinct", "q": bad(TREE_P, 0, [1, 0, 0, 0])},
+            "child 1 of node -1: expected a token that the drafter could have drawn there, "
+            "got q = 0 once its earlier siblings are taken out",
+        ),
+        (
+            {"siblings": "independent", "q": bad(TREE_P, 0, 0.5)},
+            "q[0]: expected probabilities of sum 1 within 1e-06, got a sum of 2;",
+        ),
         ({"siblings": "independent", "q": TREE_P[:4]}, "q: expected shape [5, 4], got [4, 4]"),
     ],
 )
@@ -361,29 +397,48 @@ def test_messages_of_trees(options, message):
 
 
 def test_messages_of_matches():
-    with pytest.raises(ValueError, match=re.escape("truth: expected 1 + n = 5 ids, after the certain token and after each node, got 4")):
+    with pytest.raises(
+        ValueError, match=re.escape("truth: expected 1 + n = 5 ids, after the certain token and after each node, got 4")
+    ):
         greedy.verify([0] * 4, FORK)
     with pytest.raises(TypeError, match=re.escape("truth[0]: expected a token id, an integer, got 0.0")):
         greedy.verify(np.zeros(5), FORK)
-    with pytest.raises(ValueError, match=re.escape("expected drafts [p, T] with p >= 1 and truth [p, T + 1], got [1, 2] and [1, 2]")):
+    with pytest.raises(
+        ValueError, match=re.escape("expected drafts [p, T] with p >= 1 and truth [p, T + 1], got [1, 2] and [1, 2]")
+    ):
         greedy.verify_drafts([[0, 1]], [[0, 1]])
-    with pytest.raises(ValueError, match=re.escape("truth: expected token ids, got -1; the target has one after padding too, whatever it is")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("truth: expected token ids, got -1; the target has one after padding too, whatever it is"),
+    ):
         greedy.verify_drafts([[0, 1, -1]], [[0, 1]])
     with pytest.raises(TypeError, match="drafts: expected integers, got float64"):
         greedy.verify_drafts([[0, 1]], [[0.0]])
-    with pytest.raises(ValueError, match=re.escape("uniforms: expected 3 numbers, one per position, from the certain token to behind the deepest node, got 5")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "uniforms: expected 3 numbers, one per position, from the certain token to behind the deepest node, got 5"
+        ),
+    ):
         matching.verify(TREE_P, FORK, [0.5] * 5)
-    with pytest.raises(ValueError, match=re.escape("p[1]: expected probabilities of sum 1 within 1e-06, got a sum of 2;")):
+    with pytest.raises(
+        ValueError, match=re.escape("p[1]: expected probabilities of sum 1 within 1e-06, got a sum of 2;")
+    ):
         matching.verify(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3)
 
 
 def test_messages_of_modifications():
     with pytest.raises(ValueError, match="ratio: expected a finite number above 0, got inf"):
         Modification(ratio=np.inf, left=1, prefix=(), drafter=lambda text: P[0])
-    with pytest.raises(ValueError, match="left: expected at least 1 position, got 0; a modification that has ended is dropped"):
+    with pytest.raises(
+        ValueError, match="left: expected at least 1 position, got 0; a modification that has ended is dropped"
+    ):
         Modification(ratio=1.0, left=0, prefix=(), drafter=lambda text: P[0])
     asked = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))
-    with pytest.raises(ValueError, match=re.escape("drafter((7, 8))[0]: expected probabilities of sum 1 within 1e-06, got a sum of 0.75;")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("drafter((7, 8))[0]: expected probabilities of sum 1 within 1e-06, got a sum of 0.75;"),
+    ):
         step((asked,), P[0])
     with pytest.raises(ValueError, match=re.escape("drafter((7, 8)): expected shape [1, 3], got [1, 2]")):
         step((asked,), np.full(3, 1 / 3))

@@ -52,7 +52,9 @@ def test_blocks_upon_blocks(rule, vocab, sizes, length):
 
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_modifications_within_modifications(rule):
-    """Without zeros and with three tokens, so that two old blocks claim the same position and neither leaves it one token only."""
+    """Without zeros and with three tokens, so that two old blocks claim the same position and neither leaves it one
+    token only.
+    """
     rng = np.random.default_rng(2)
     target, *drafters = (Model(rng, 3, zeros=0) for _ in range(3))
     assert distance(emitted(rule, target, list(zip(drafters, [3, 2])), 3), target, 3) <= EXACT
@@ -90,14 +92,21 @@ def test_block_keeps_no_fewer_than_token_and_greedy_block_the_most(seed, vocab, 
     by_token, by_block, by_greedy = (expected_length(rule, target, drafter, size) for rule in CHAIN_RULES)
     assert by_token <= by_block + EXACT and by_block <= by_greedy + EXACT
     # No coupling of the two laws has a longer common prefix (the paper's lemma 8).
-    ideal = sum(min(weight, dict(drafter.texts(i)).get(text, 0.0)) for i in range(1, size + 1) for text, weight in target.texts(i))
+    ideal = sum(
+        min(weight, dict(drafter.texts(i)).get(text, 0.0))
+        for i in range(1, size + 1)
+        for text, weight in target.texts(i)
+    )
     assert by_greedy == pytest.approx(ideal, abs=EXACT)
 
 
 TREES = [(2, [2]), (3, [3]), (4, [2]), (5, [2]), (3, [2, 1]), (2, [2, 2]), (2, [1, 2, 1])]
 
 
-@pytest.mark.parametrize("siblings, vocab, widths", [(s, *tree) for s in ("independent", "distinct") for tree in TREES] + [("independent", 1, [2, 2])])
+@pytest.mark.parametrize(
+    "siblings, vocab, widths",
+    [(s, *tree) for s in ("independent", "distinct") for tree in TREES] + [("independent", 1, [2, 2])],
+)
 def test_trees_of_samples(siblings, vocab, widths):
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -110,7 +119,10 @@ def test_trees_of_samples(siblings, vocab, widths):
         assert distance(law, target, len(widths) + 1) <= EXACT
 
 
-@given(seed=st.integers(0, 2**32 - 1), draws=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple), max_size=6))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    draws=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple), max_size=6),
+)
 def test_any_fixed_tree(seed, draws):
     """Not only in the mean over trees: the law given the tree is the target's."""
     prefixes = list(dict.fromkeys(text[: i + 1] for text in draws for i in range(len(text))))
@@ -222,7 +234,9 @@ def test_drawn_trees(siblings):
     counts = Counter()
     for _ in range(ROUNDS):
         draws = [(int(x),) for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[()])]
-        draws += [(*text, int(x)) for text in draws for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[text])]
+        draws += [
+            (*text, int(x)) for text in draws for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[text])
+        ]
         tree = TokenTree.from_drafts(np.array([text + (-1,) * (2 - len(text)) for text in draws]))
         node = {text: i for i, text in enumerate(texts_of(tree))}
         p = rows_of(target, tree)

@@ -38,20 +38,36 @@ def spelled(runs, options, slices=1):
 
 
 @settings(max_examples=60)
-@given(texts, st.integers(1, 7), st.sampled_from([6, 70_000, 1 << 24]), st.lists(st.integers(0, 6), max_size=3, unique=True))
+@given(
+    texts,
+    st.integers(1, 7),
+    st.sampled_from([6, 70_000, 1 << 24]),
+    st.lists(st.integers(0, 6), max_size=3, unique=True),
+)
 def test_merged_runs_are_the_windows_of_the_definition(documents, order, vocab_size, starts):
     options, starts = CountOptions(order=order, vocab_size=vocab_size, eot=EOT), sorted(starts) if order > 1 else []
     text = np.array([token for document in documents if document for token in (*document, EOT)], np.uint32)
     expected = windows(documents, order)
-    halves = [Run.of_tokens([(text, 0, len(text) // 2)], options, starts), Run.of_tokens([(text, len(text) // 2, len(text))], options, starts)]
+    halves = [
+        Run.of_tokens([(text, 0, len(text) // 2)], options, starts),
+        Run.of_tokens([(text, len(text) // 2, len(text))], options, starts),
+    ]
     assert spelled(halves, options, len(starts) + 1) == expected
     assert sum(run.tokens for run in halves) == expected.total() == len(text)
     rows = list(expected)
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    again = Run.of_windows(offsets, np.array([t for row in rows for t in row], np.int32), np.array([expected[row] for row in rows], np.int64), options, starts)
+    again = Run.of_windows(
+        offsets,
+        np.array([t for row in rows for t in row], np.int32),
+        np.array([expected[row] for row in rows], np.int64),
+        options,
+        starts,
+    )
     assert (again.tokens, again.windows) == (len(text), len(rows))
     assert spelled([again], options, len(starts) + 1) == expected
-    assert spelled([again, *halves], options, len(starts) + 1) == Counter({row: 2 * count for row, count in expected.items()})
+    assert spelled([again, *halves], options, len(starts) + 1) == Counter(
+        {row: 2 * count for row, count in expected.items()}
+    )
 
 
 def test_files_are_read_piece_by_piece(tmp_path):
@@ -62,7 +78,9 @@ def test_files_are_read_piece_by_piece(tmp_path):
     for number in range(3):
         begin, end = run.slices[number : number + 2]
         whole = _core.RunSlices([run.source[begin:end]], order=5, vocab_size=300, eot=EOT).spell(10**6)
-        from_file = _core.RunSlices([(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, eot=EOT, buffer=1)
+        from_file = _core.RunSlices(
+            [(str(tmp_path / "run"), begin + 6, end + 6)], order=5, vocab_size=300, eot=EOT, buffer=1
+        )
         parts = []
         while not parts or parts[-1][-1]:
             parts.append(from_file.spell(7))
@@ -151,7 +169,12 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="nothing.*No such file"):
         merged([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
     with pytest.raises(ValueError, match="ends inside a window"):
-        slice_levels([Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)], 0, options, lambda parts: None)
+        slice_levels(
+            [Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)],
+            0,
+            options,
+            lambda parts: None,
+        )
 
 
 GOOD = {"order": 3, "vocab_size": 6, "eot": 0}
@@ -172,7 +195,7 @@ ids = np.array([1, 2, 0], np.uint16)
         ([(ids, 0, 3)], {"eot": 6}, "end-of-text id: expected 0..5, got 6"),
         ([(ids, 0, 3)], {"starts": [3, 3]}, "starts: expected tokens that ascend"),
     ],
-)  # fmt: skip
+)
 def test_wrong_text_is_refused(parts, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         _core.count_windows(parts, **{**GOOD, "starts": [], **options})
@@ -202,10 +225,12 @@ def test_text_of_another_type_is_refused(array):
         ([0, 2, 4], [0, 1, 0, 2], [1 << 53, 1], "counts: expected a sum of at most 2^53"),
         ([0], [], [1], "offsets: expected 2 entries, got 1"),
     ],
-)  # fmt: skip
+)
 def test_wrong_windows_are_refused(offsets, tokens, counts, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        _core.run_of_windows(np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64), **GOOD, starts=[])
+        _core.run_of_windows(
+            np.array(offsets, np.int64), np.array(tokens, np.int32), np.array(counts, np.int64), **GOOD, starts=[]
+        )
 
 
 def test_windows_of_another_type_are_refused():

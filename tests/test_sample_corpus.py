@@ -14,11 +14,11 @@ from oracle_lm import from_tables, random_tables
 
 pytest.importorskip("rich")
 
-import sample_corpus  # noqa: E402
+import sample_corpus
 
-from ngram_sampler import Sampler  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
-from rescore.lm.tables import Tables  # noqa: E402
+from ngram_sampler import Sampler
+from rescore.lm.ngram import NGram
+from rescore.lm.tables import Tables
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,14 @@ def test_tokens_that_follow_are_drawn_in_the_state_after(worked):
     drawn = Sampler(worked).sequences(worked.start([example.STOP]), (200_000, 3), np.random.default_rng(5))
     cells = np.ravel_multi_index(tuple(drawn.T), (6, 6, 6))
     slow = from_tables(worked.to_tables())
-    p = np.array([math.exp(-slow.of((), a) - slow.of((a,), b) - slow.of((a, b), c)) for a in range(6) for b in range(6) for c in range(6)])
+    p = np.array(
+        [
+            math.exp(-slow.of((), a) - slow.of((a,), b) - slow.of((a, b), c))
+            for a in range(6)
+            for b in range(6)
+            for c in range(6)
+        ]
+    )
     assert_drawn_from(np.bincount(cells, minlength=216), p)
 
 
@@ -113,15 +120,24 @@ def test_shards_of_large_vocabularies_are_of_four_bytes(monkeypatch, tmp_path):
     NGram.from_tables(tables, metadata={"eot": size - 1}).save(tmp_path / "lm.ngram")
     run(monkeypatch, tmp_path / "lm.ngram", tmp_path / "a", "--tokens", "200k")
     shard = np.load(tmp_path / "a" / "shard-00000.npy")
-    assert shard.dtype == np.uint32 and shard[-1] == size - 1 and (np.bincount(shard >> 15) > 0).all() and shard.max() < size
+    assert (
+        shard.dtype == np.uint32
+        and shard[-1] == size - 1
+        and (np.bincount(shard >> 15) > 0).all()
+        and shard.max() < size
+    )
 
 
 def test_a_folder_made_otherwise_is_refused(monkeypatch, saved, tmp_path):
     run(monkeypatch, saved, tmp_path / "a", "--tokens", "1k")
-    with pytest.raises(SystemExit, match=r"corpus.json: expected .*'seed': 2.*, got .*'seed': 1.*; give another folder"):
+    with pytest.raises(
+        SystemExit, match=r"corpus.json: expected .*'seed': 2.*, got .*'seed': 1.*; give another folder"
+    ):
         run(monkeypatch, saved, tmp_path / "a", "--tokens", "1k", "--seed", "2")
     np.save(tmp_path / "a" / "shard-00000.npy", np.zeros(5, np.uint16))
-    with pytest.raises(SystemExit, match=r"shard-00000.npy: expected 1000 tokens of uint16, got uint16 \(5,\); remove it"):
+    with pytest.raises(
+        SystemExit, match=r"shard-00000.npy: expected 1000 tokens of uint16, got uint16 \(5,\); remove it"
+    ):
         run(monkeypatch, saved, tmp_path / "a", "--tokens", "1k")
     (tmp_path / "a" / "shard-00000.npy").write_bytes(b"")
     with pytest.raises(SystemExit, match=r"shard-00000.npy: expected a shard, got a file that does not load"):

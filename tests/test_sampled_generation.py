@@ -9,20 +9,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from g_test import g_test  # noqa: E402
-from tiny_blockwise import END, V, text, trained  # noqa: E402
+from g_test import g_test
+from tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
-from rescore.decode.drafters.drawn import DrawnDrafter  # noqa: E402
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.loop.layout import BatchLayout, TreeLayout  # noqa: E402
-from rescore.decode.loop.request import Request  # noqa: E402
-from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.models.heads import Memoryless  # noqa: E402
-from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drawn import DrawnDrafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Request
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.rules import (
     BlockVerification,
     GreedyBlockVerification,
@@ -30,11 +30,11 @@ from rescore.decode.verify.rules import (
     RecursiveRejection,
     TokenVerification,
 )
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping, probabilities  # noqa: E402
-from rescore.lattice.dump import Dump  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
-from rescore.lm.ngram import NGram  # noqa: E402
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping, probabilities
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 WORDS = 4
@@ -80,14 +80,20 @@ def draft_model(seed: int = 12) -> DraftModelDrafter:
     return DraftModelDrafter(Markov(seed), gamma=3, vocab_size=WORDS, drawn=True)
 
 
-BIGRAMS = Rescorer(build([np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, eot=0), alpha=0.7)
+BIGRAMS = Rescorer(
+    build([np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, eot=0),
+    alpha=0.7,
+)
 SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
 RULES = {
     "matching": (Matching(), PathDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
     "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, nodes=6)),
     "token": (TokenVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
     "block": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, local=True)),
-    "block, q of temperature 0.8": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8)),
+    "block, q of temperature 0.8": (
+        BlockVerification(),
+        DrawnDrafter(Slots(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8),
+    ),
     "greedy block": (GreedyBlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
     "independent siblings": (RecursiveRejection(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
     "token, draft model": (TokenVerification(), draft_model()),
@@ -105,7 +111,11 @@ def test_the_text_has_the_targets_law(name):
     requests = [Request(prompt=[1], sequence=i) for i in range(count)]
     options = Options(max_tokens=length, shaping=SHAPING, rule=rule)
     # Small batches: a draft model that is asked what it did not draft looks at its whole batch.
-    out = [one for first in range(0, count, 100) for one in generate(target, requests[first : first + 100], drafter, options)]
+    out = [
+        one
+        for first in range(0, count, 100)
+        for one in generate(target, requests[first : first + 100], drafter, options)
+    ]
     step = probabilities(target.table, SHAPING.sampling).numpy()
     expected, observed = {}, {}
     for words in itertools.product(range(WORDS), repeat=length):
@@ -154,7 +164,9 @@ def test_the_words_of_a_trained_model_have_its_distribution(name):
     rule, drafter, layout = TRAINED[name]
     shaping = Shaping(sampling=Sampling(temperature=1.0, top_p=0.97, seed=5))
     prompts = [text(4, seed=i).astype(np.int64) for i in range(60)]
-    out = generate(BlockwiseTarget(trained()), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule, layout=layout))
+    out = generate(
+        BlockwiseTarget(trained()), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule, layout=layout)
+    )
     observed, expected = np.zeros(V), np.zeros(V)
     for prompt, one in zip(prompts, out):
         ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
@@ -168,8 +180,13 @@ def test_the_words_of_a_trained_model_have_its_distribution(name):
 
 @pytest.mark.parametrize("name", ["matching", "block", "independent siblings"])
 def test_the_demo_writes_what_its_checkpoint_says(name, demo):
-    """Where each token lies in the cumulative distribution of its position is uniform on [0, 1): a G-test on 16 bins."""
-    model, rescorer = BlockwiseTransformer.load(demo / "model.safetensors"), Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
+    """Where each token lies in the cumulative distribution of its position is uniform on [0, 1): a G-test
+    on 16 bins.
+    """
+    model, rescorer = (
+        BlockwiseTransformer.load(demo / "model.safetensors"),
+        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3),
+    )
     slots = Slots(heads=BlockwiseHeads(model), top_k=12)
     rule, drafter = {
         "matching": (Matching(), TreeDrafter(slots, rescorer, nodes=16)),
@@ -195,15 +212,38 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
 
 def test_drawn_drafts_and_their_rules_belong_together():
     drawn, fixed = DrawnDrafter(Slots(heads=Guesses(), top_k=3)), PathDrafter(Slots(heads=Guesses(), top_k=3))
-    with pytest.raises(ValueError, match="drafter: expected drafts that are drawn from q, which BlockVerification verifies, got PathDrafter, whose drafts are deterministic"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "drafter: expected drafts that are drawn from q, which BlockVerification verifies, got PathDrafter, "
+            "whose drafts are deterministic"
+        ),
+    ):
         generate(Markov(), [[1]], fixed, Options(shaping=SHAPING, rule=BlockVerification()))
-    with pytest.raises(ValueError, match="drafter: expected drafts that are deterministic, which Matching verifies, got DrawnDrafter, whose drafts are drawn"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "drafter: expected drafts that are deterministic, which Matching verifies, got DrawnDrafter, "
+            "whose drafts are drawn"
+        ),
+    ):
         generate(Markov(), [[1]], drawn, Options(shaping=SHAPING, rule=Matching()))
-    with pytest.raises(ValueError, match="draft: expected one chain, which token and block verification test, got a tree with branches"):
-        generate(Markov(), [[1]], DrawnDrafter(Slots(heads=Guesses(), top_k=3), paths=9), Options(shaping=SHAPING, rule=BlockVerification()))
+    with pytest.raises(
+        ValueError, match="draft: expected one chain, which token and block verification test, got a tree with branches"
+    ):
+        generate(
+            Markov(),
+            [[1]],
+            DrawnDrafter(Slots(heads=Guesses(), top_k=3), paths=9),
+            Options(shaping=SHAPING, rule=BlockVerification()),
+        )
 
 
 def test_the_default_rule_goes_with_the_drafter():
     slots, options = Slots(heads=Guesses(), top_k=3), Options(shaping=SHAPING)
-    for drafter, rule in ((PathDrafter(slots), Matching), (DrawnDrafter(slots), BlockVerification), (DrawnDrafter(slots, paths=2), RecursiveRejection)):
+    for drafter, rule in (
+        (PathDrafter(slots), Matching),
+        (DrawnDrafter(slots), BlockVerification),
+        (DrawnDrafter(slots, paths=2), RecursiveRejection),
+    ):
         assert isinstance(options.rule_for(drafter), rule)

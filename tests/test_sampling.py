@@ -111,7 +111,9 @@ def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
     np.testing.assert_allclose(probabilities(logits, sampling).numpy(), sampling.distribution(logits), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("temperature", "expected"), [(5e-324, [0, 1, 0]), (1e-300, [0, 1, 0]), (1e308, [0.5, 0.5, 0])])
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(5e-324, [0, 1, 0]), (1e-300, [0, 1, 0]), (1e308, [0.5, 0.5, 0])]
+)
 def test_temperatures_near_the_ends_of_float64(temperature, expected):
     assert Sampling(temperature=temperature).distribution(np.array([1.0, 3.0, -np.inf])).tolist() == expected
 
@@ -119,7 +121,10 @@ def test_temperatures_near_the_ends_of_float64(temperature, expected):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0.0}, "temperature: expected a finite number above 0, got 0.0; for temperature 0 decode greedily"),
+        (
+            {"temperature": 0.0},
+            "temperature: expected a finite number above 0, got 0.0; for temperature 0 decode greedily",
+        ),
         ({"temperature": math.nan}, "temperature: expected a finite number above 0, got nan"),
         ({"temperature": "1"}, "temperature: expected a finite number above 0, got '1'"),
         ({"top_k": -1}, r"top_k: expected an integer of at least 0 \(0 keeps all tokens\), got -1"),

@@ -74,7 +74,9 @@ def test_minus_infinity_outside_the_top():
     sausage = Sausage.from_logits(logits, 2)
     assert sausage.ids.tolist() == [[2, 4]]
     np.testing.assert_allclose(np.exp(-sausage.cost).sum(), 1.0, rtol=1e-6)
-    with message("logits[0, 0] is -inf and would be among the top 3: only 2 tokens of that slot are finite; ask for k <= 2"):
+    with message(
+        "logits[0, 0] is -inf and would be among the top 3: only 2 tokens of that slot are finite; ask for k <= 2"
+    ):
         Sausage.from_logits(logits, 3)
 
 
@@ -125,7 +127,12 @@ BAD = {
     "-inf": ([[1, 2]], [[-1.0, -np.inf]], ValueError, "mark a missing candidate with id -1"),
     "huge": ([[1, 2]], [[-1.0, -2e6]], ValueError, "logp[0, 1] = -2000000.0 is beyond 1e+06 nats"),
     "twice": ([[1, 2, 1]], [[-1.0, -2.0, -3.0]], ValueError, "ids[0, 2] = 1 occurs twice in its slot"),
-    "gap": ([[1], [-1], [2]], [[-1.0], [-1.0], [-1.0]], ValueError, "ids[1] is an empty slot before one with candidates"),
+    "gap": (
+        [[1], [-1], [2]],
+        [[-1.0], [-1.0], [-1.0]],
+        ValueError,
+        "ids[1] is an empty slot before one with candidates",
+    ),
     "long": ([[1]] * 33, [[-1.0]] * 33, ValueError, "slots T: expected 1..32, got 33"),
     "empty": (np.zeros((1, 0), int), np.zeros((1, 0)), ValueError, "candidates K: expected 1..64, got 0"),
 }
@@ -193,7 +200,10 @@ def test_importing_needs_no_torch():
     import subprocess
     import sys
 
-    code = "import sys, rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw; "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -13,15 +13,28 @@ from rescore.decode.report.sections import latency
 CELLS = list({**TABLE_12_MS, **TABLE_13_MS})
 GOOD = {
     "machine": {"cpu": "a processor", "cores": 2, "load": 0.5, "g++": "12"},
-    "settings": {"dump": "a dump", "lm": "a model", "ngrams": [10, 20], "alpha": 0.3, "lattices": 7, "rounds": 2, "left_out": None},
+    "settings": {
+        "dump": "a dump",
+        "lm": "a model",
+        "ngrams": [10, 20],
+        "alpha": 0.3,
+        "lattices": 7,
+        "rounds": 2,
+        "left_out": None,
+    },
     "results": [
-        {"group": TABLES, "run": 1, "case": {"slots": s, "candidates": k, "paths": p}, "engines": {
-            "ours": {"median_us": 10.0 * place + 1, "p99_us": 10.0 * place + 2, "mean_us": 1.0},
-            "<b>OpenFst": {"median_us": 1000.0 * place + 500, "p99_us": 1e6, "mean_us": 1.0, "times_ours": 3.25},
-        }}
+        {
+            "group": TABLES,
+            "run": 1,
+            "case": {"slots": s, "candidates": k, "paths": p},
+            "engines": {
+                "ours": {"median_us": 10.0 * place + 1, "p99_us": 10.0 * place + 2, "mean_us": 1.0},
+                "<b>OpenFst": {"median_us": 1000.0 * place + 500, "p99_us": 1e6, "mean_us": 1.0, "times_ours": 3.25},
+            },
+        }
         for place, (s, k, p) in enumerate(CELLS)
     ],
-}  # fmt: skip
+}
 
 
 def written(path, report):
@@ -31,7 +44,9 @@ def written(path, report):
 
 def test_other_groups_and_runs_are_passed_over(tmp_path):
     more = [{**GOOD["results"][0], "group": "trees"}, {**GOOD["results"][0], "run": 2}]
-    assert read_search(written(tmp_path / "s.json", {**GOOD, "results": GOOD["results"] + more})) == read_search(written(tmp_path / "s.json", GOOD))
+    assert read_search(written(tmp_path / "s.json", {**GOOD, "results": GOOD["results"] + more})) == read_search(
+        written(tmp_path / "s.json", GOOD)
+    )
 
 
 def test_tables_hold_ours_theirs_and_the_paper_s(tmp_path):
@@ -80,19 +95,31 @@ HOSTILE = {
     "settings of text": (changed("settings", value="x"), "expected a report of `rescore bench search"),
     "results of numbers": (changed("results", value=7), "expected a report of `rescore bench search"),
     "a cell less": (changed("results", 3, value=None), "expected all of tables 12 and 13, got no 8 x 16, p = 8"),
-    "a cell more": (changed("results", 0, "case", "paths", value=3), "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 besides"),
+    "a cell more": (
+        changed("results", 0, "case", "paths", value=3),
+        "expected each cell of tables 12 and 13 once, got 8 x 16, p = 3 besides",
+    ),
     "a cell twice": (changed("results", 1, "case", "paths", value=1), "got 8 x 16, p = 1 twice"),
     "a size of text": (changed("results", 0, "case", "slots", value="8"), "slots: expected a whole number, got '8'"),
     "a truth": (changed("results", 0, "case", "slots", value=True), "slots: expected a whole number, got True"),
     "n-grams": (changed("settings", "ngrams", value=[-1]), "ngrams: expected a whole number, got -1"),
-    "no time": (changed(*OURS, "median_us", value=0.0), "median_us of 8 x 16, p = 1: expected a positive number below 1e+12, got 0.0"),
+    "no time": (
+        changed(*OURS, "median_us", value=0.0),
+        "median_us of 8 x 16, p = 1: expected a positive number below 1e+12, got 0.0",
+    ),
     "NaN": (changed(*OURS, "p99_us", value=float("nan")), "p99_us of 8 x 16, p = 1"),
     "a huge number": (changed(*OURS, "p99_us", value=10**400), "p99_us of 8 x 16, p = 1"),
     "a time of text": (changed(*OURS, "median_us", value="1"), "got '1'"),
     "a ratio": (changed(*OURS, "times_ours", value=-1), "times_ours of 8 x 16, p = 1"),
     "an engine less": (changed(*OURS, value=None), "expected the same 1 to 16 engines in each"),
-    "no engines": ({**GOOD, "results": [{**row, "engines": {}} for row in GOOD["results"]]}, "expected the same 1 to 16 engines in each, got [0]"),
-    "a long name": (changed("results", 0, "engines", "x" * 81, value=GOOD["results"][0]["engines"]["ours"]), "names of 1 to 80 characters"),
+    "no engines": (
+        {**GOOD, "results": [{**row, "engines": {}} for row in GOOD["results"]]},
+        "expected the same 1 to 16 engines in each, got [0]",
+    ),
+    "a long name": (
+        changed("results", 0, "engines", "x" * 81, value=GOOD["results"][0]["engines"]["ours"]),
+        "names of 1 to 80 characters",
+    ),
 }
 
 
@@ -110,7 +137,14 @@ def test_in_the_page(capsys, tmp_path):
     path = written(tmp_path / "s.json", GOOD)
     assert cli.call(capsys, "report", tmp_path / "dump", "--latency", path, "-o", tmp_path / "r.html") == (0, "", "")
     page = (tmp_path / "r.html").read_text()
-    assert 'id="latency"' in page and "&lt;b&gt;OpenFst" in page and "<b>OpenFst" not in page and f"--latency {path}" in page
+    assert (
+        'id="latency"' in page
+        and "&lt;b&gt;OpenFst" in page
+        and "<b>OpenFst" not in page
+        and f"--latency {path}" in page
+    )
     assert '<span class="cites">table 11</span>' in page and "tables 11" not in page
     path.write_text("{")
-    assert "expected JSON" in cli.refusal(capsys, "report", tmp_path / "dump", "--latency", path, "-o", tmp_path / "x.html")
+    assert "expected JSON" in cli.refusal(
+        capsys, "report", tmp_path / "dump", "--latency", path, "-o", tmp_path / "x.html"
+    )

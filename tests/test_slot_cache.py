@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from blocks import chain, path_tokens, tree_block  # noqa: E402
-from tiny_blockwise import V, untrained  # noqa: E402
+from blocks import chain, path_tokens, tree_block
+from tiny_blockwise import V, untrained
 
-from rescore.decode.models.slot_cache import SlotCache  # noqa: E402
-from rescore.lattice.tree import TokenTree  # noqa: E402
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
 
 torch.set_num_threads(1)
 
@@ -84,7 +84,9 @@ def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(model):
         cache = SlotCache(2, 12)
         model.read(chain(text, [0, 0]), cache)
         ids = torch.cat((torch.tensor([9]), draft))
-        block = tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids.expand(2, -1), [6, 5])
+        block = (
+            tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids.expand(2, -1), [6, 5])
+        )
         read.append(model.read(block, cache))
     assert torch.equal(*read)
 
@@ -127,9 +129,18 @@ def test_copies_touch_their_own_slots_alone(seed):
 
 def test_a_window_hides_what_lies_further_back():
     block = chain([[1, 2, 3]], [4])
-    assert block.seen(window=3)[0, 0].int().tolist() == [[0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]
+    assert block.seen(window=3)[0, 0].int().tolist() == [
+        [0, 0, 1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 1, 1, 0],
+        [0, 0, 0, 0, 1, 1, 1],
+    ]
     tree = tree_block(TokenTree.from_drafts(np.array([[3, 4], [5, -1]])), 9, [4])
-    assert tree.seen(window=2)[0, 0].int().tolist() == [[0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 0, 0, 1]]
+    assert tree.seen(window=2)[0, 0].int().tolist() == [
+        [0, 0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 1, 0, 0, 1],
+    ]
 
 
 def test_messages():

@@ -1,4 +1,6 @@
-"""Small models of transformers beside a target of transformers: causal pairs of other sizes and vocabularies, T5 pairs."""
+"""Small models of transformers beside a target of transformers: causal pairs of other sizes and
+vocabularies, T5 pairs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from transformers import (  # noqa: E402
+from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -17,14 +19,14 @@ from transformers import (  # noqa: E402
     T5ForConditionalGeneration,
 )
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
-from rescore.decode.models.encoder_decoder import EncoderDecoderTarget  # noqa: E402
-from rescore.decode.models.reader import Reader  # noqa: E402
-from rescore.decode.verify.rules import TokenVerification  # noqa: E402
-from rescore.decode.verify.sampling import Sampling  # noqa: E402
-from rescore.decode.verify.shaping import Shaping  # noqa: E402
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.reader import Reader
+from rescore.decode.verify.rules import TokenVerification
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
 
 torch.set_num_threads(1)
 V = 40
@@ -34,15 +36,30 @@ PROMPTS = [np.arange(3, 3 + n) * 7 % V for n in (4, 9, 6)]
 def gpt2(vocab_size: int = V, context: int = 64, seed: int = 0) -> CausalLMTarget:
     """Learned positions: reading beyond the context is an error of the model's own."""
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=vocab_size, n_positions=context, n_embd=32, n_layer=2, n_head=2, initializer_range=0.5, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=vocab_size,
+        n_positions=context,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        initializer_range=0.5,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return CausalLMTarget(GPT2LMHeadModel(config).double().eval())
 
 
 def llama(vocab_size: int = V, seed: int = 1) -> CausalLMTarget:
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=vocab_size, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=64, initializer_range=0.5,
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.5,
     )
     return CausalLMTarget(LlamaForCausalLM(config).double().eval())
 
@@ -50,8 +67,16 @@ def llama(vocab_size: int = V, seed: int = 1) -> CausalLMTarget:
 def t5(layers: int, seed: int) -> EncoderDecoderTarget:
     torch.manual_seed(seed)
     config = T5Config(
-        vocab_size=V, d_model=32, d_kv=8, d_ff=48, num_layers=layers, num_heads=2, decoder_start_token_id=0, relative_attention_num_buckets=8,
-        relative_attention_max_distance=10, initializer_factor=3.0,
+        vocab_size=V,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=layers,
+        num_heads=2,
+        decoder_start_token_id=0,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=10,
+        initializer_factor=3.0,
     )
     return EncoderDecoderTarget(T5ForConditionalGeneration(config).double().eval())
 
@@ -77,7 +102,9 @@ def test_the_text_is_the_targets(name):
     target, small = PAIRS[name]()
     options = Options(max_tokens=20, shaping=Shaping(processors=(no_padding,)))
     plain = generate(target, PROMPTS, None, options)
-    drafted = generate(target, PROMPTS, DraftModelDrafter(small, gamma=3, vocab_size=target.vocab_size, drawn=False), options)
+    drafted = generate(
+        target, PROMPTS, DraftModelDrafter(small, gamma=3, vocab_size=target.vocab_size, drawn=False), options
+    )
     assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
     if name.startswith("same"):
         assert all(one.statistics.accepted == [3, 3, 3, 3, 3] for one in drafted)
@@ -87,7 +114,11 @@ def test_the_text_is_the_targets(name):
 def test_drafts_may_be_drawn(name):
     target, small = PAIRS[name]()
     drafter = DraftModelDrafter(small, gamma=3, vocab_size=target.vocab_size, drawn=True)
-    options = Options(max_tokens=20, shaping=Shaping(sampling=Sampling(temperature=3.0, seed=1), processors=(no_padding,)), rule=TokenVerification())
+    options = Options(
+        max_tokens=20,
+        shaping=Shaping(sampling=Sampling(temperature=3.0, seed=1), processors=(no_padding,)),
+        rule=TokenVerification(),
+    )
     drafted = generate(target, PROMPTS, drafter, options)
     assert all(len(one.tokens) == 20 and one.tokens.max() < V for one in drafted)
     accepted = [sum(one.statistics.accepted) for one in drafted]
@@ -116,11 +147,27 @@ def test_reading_along_equals_the_models_own_forward_pass(name, copies):
         after = [got, reader.extend(torch.from_numpy(drafts[:, 0])), reader.extend(torch.from_numpy(drafts[:, 1]))]
         for i, logits in enumerate(after):
             for row in range(3 * copies):
-                torch.testing.assert_close(logits[row], own(row // copies, [*texts[row // copies], *drafts[row, :i].tolist()]), atol=1e-9, rtol=1e-9)
+                torch.testing.assert_close(
+                    logits[row],
+                    own(row // copies, [*texts[row // copies], *drafts[row, :i].tolist()]),
+                    atol=1e-9,
+                    rtol=1e-9,
+                )
         for request, one in enumerate(texts):
             one += [*drafts[request * copies + copies - 1, : random.integers(0, 3)].tolist(), int(random.integers(V))]
 
 
 def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
-    with pytest.raises(ValueError, match=r"histories\[0\]: expected it to begin with the 1 tokens that the small model read first, got \[21\]; a small model and its target are both causal"):
-        generate(llama(), PROMPTS, DraftModelDrafter(t5(1, seed=3), gamma=3, vocab_size=V, drawn=False), Options(max_tokens=20))
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"histories\[0\]: expected it to begin with the 1 tokens that the small model read first, got \[21\]; "
+            r"a small model and its target are both causal"
+        ),
+    ):
+        generate(
+            llama(),
+            PROMPTS,
+            DraftModelDrafter(t5(1, seed=3), gamma=3, vocab_size=V, drawn=False),
+            Options(max_tokens=20),
+        )

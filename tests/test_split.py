@@ -22,7 +22,9 @@ def test_parts_are_the_sequences(dump):
     drafters = [OracleReplay(widths={"oracle": None})]
     split = Split.of_dump(dump)
     assert split.tune == {"first": 3, "second": 1}
-    whole, tune, heldout, both = (replay_dump(dump, drafters, split=part) for part in (None, *map(split.part, ("tune", "heldout", "all"))))
+    whole, tune, heldout, both = (
+        replay_dump(dump, drafters, split=part) for part in (None, *map(split.part, ("tune", "heldout", "all")))
+    )
     for i, task in enumerate(whole.tasks):
         n = split.tune[task.task]
         for part, expected in ((tune, slice(n)), (heldout, slice(n, None)), (both, slice(None))):
@@ -50,12 +52,16 @@ def test_json_and_digest(dump, tmp_path):
     assert Split.from_json(split.to_json()) == split
     dumps.write(tmp_path / "other", made=dumps.sequences(count=9, seed=1))
     other = Dump.open(tmp_path / "other")
-    with pytest.raises(ValueError, match="split: made of another dump than .*other, so its held-out part is not known here"):
+    with pytest.raises(
+        ValueError, match="split: made of another dump than .*other, so its held-out part is not known here"
+    ):
         replay_dump(other, [OracleReplay(widths={"oracle": None})], split=split.part("heldout"))
 
 
 def test_errors(dump):
-    with pytest.raises(ValueError, match="2 sequences to tune on leave none of task 'second' to report on: .* has 2 of it"):
+    with pytest.raises(
+        ValueError, match="2 sequences to tune on leave none of task 'second' to report on: .* has 2 of it"
+    ):
         Split.of_dump(dump, 2)
     with pytest.raises(ValueError, match="expected at least 0 sequences to tune on, got -1"):
         Split.of_dump(dump, -1)
@@ -64,7 +70,9 @@ def test_errors(dump):
     with pytest.raises(ValueError, match="the part 'tune' is empty"):
         replay_dump(dump, [OracleReplay(widths={"oracle": None})], split=Split.of_dump(dump, 0).part("tune"))
     for tune in ({"first": 3}, {"first": 3, "second": 3}):
-        with pytest.raises(ValueError, match="split: task 'second': expected 0 to 2 sequences to tune on, got (None|3)"):
+        with pytest.raises(
+            ValueError, match="split: task 'second': expected 0 to 2 sequences to tune on, got (None|3)"
+        ):
             Split.from_json({**Split.of_dump(dump).to_json(), "tune": tune}).check(dump)
     good = Split.of_dump(dump).to_json()
     for value, message in (

@@ -24,7 +24,9 @@ CUT = PruneOptions(theta=0.002)
 
 @pytest.fixture(autouse=True, scope="module")
 def unsynced():
-    """Files are not waited for until they are on the disk: no test here cuts the power, and waiting takes nearly all the time."""
+    """Files are not waited for until they are on the disk: no test here cuts the power, and waiting takes nearly all
+    the time.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atomic.os, "fsync", lambda descriptor: None)
         yield
@@ -32,10 +34,18 @@ def unsynced():
 
 @settings(max_examples=25)
 @given(
-    seed=st.integers(0, 10**6), order=st.integers(1, 7), run_tokens=st.sampled_from([1, 7, 40, 10**6]), threads=st.sampled_from([1, 3]),
-    wide=st.booleans(), least=st.sampled_from([(), (1, 1, 2), (1, 2)]), cut=st.sampled_from([None, CUT, 0.6]), most_runs=st.sampled_from([3, 200]),
-)  # fmt: skip
-def test_stages_make_the_model_of_memory(tmp_path_factory, seed, order, run_tokens, threads, wide, least, cut, most_runs):
+    seed=st.integers(0, 10**6),
+    order=st.integers(1, 7),
+    run_tokens=st.sampled_from([1, 7, 40, 10**6]),
+    threads=st.sampled_from([1, 3]),
+    wide=st.booleans(),
+    least=st.sampled_from([(), (1, 1, 2), (1, 2)]),
+    cut=st.sampled_from([None, CUT, 0.6]),
+    most_runs=st.sampled_from([3, 200]),
+)
+def test_stages_make_the_model_of_memory(
+    tmp_path_factory, seed, order, run_tokens, threads, wide, least, cut, most_runs
+):
     spread = 7_300 if wide else 1  # 9 ids, or such of 17 bits: keys of two words from order 4
     options = CountOptions(order=order, vocab_size=9 * spread, eot=EOT, min_counts=least[:order])
     pieces = text_pieces(seed, 9, 150, spread=spread)
@@ -43,7 +53,9 @@ def test_stages_make_the_model_of_memory(tmp_path_factory, seed, order, run_toke
         cut = PruneOptions(max_ngrams=options.vocab_size + 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "MOST_RUNS", most_runs)
-        made = build(tmp_path_factory.mktemp("work") / "w", ListSource(pieces), options, cut, tight(run_tokens, threads))
+        made = build(
+            tmp_path_factory.mktemp("work") / "w", ListSource(pieces), options, cut, tight(run_tokens, threads)
+        )
     assert_equal(made, in_memory(pieces, options, cut))
 
 
@@ -67,7 +79,10 @@ def test_windows_make_the_model_of_their_text(tmp_path, monkeypatch, run_tokens,
     """Windows counted by several machines, and text beside them."""
     monkeypatch.setattr(counting, "MOST_RUNS", most_runs)
     pieces = text_pieces(5, 11, 300)
-    counted = [[windows_of(pieces[0], OPTIONS), windows_of(pieces[1][:5], OPTIONS)], [windows_of(pieces[1][5:], OPTIONS), *pieces[2]]]
+    counted = [
+        [windows_of(pieces[0], OPTIONS), windows_of(pieces[1][:5], OPTIONS)],
+        [windows_of(pieces[1][5:], OPTIONS), *pieces[2]],
+    ]
     made = build(tmp_path / "w", ListSource(counted), OPTIONS, None, tight(run_tokens, 2))
     assert_equal(made, in_memory(pieces, OPTIONS))
 
@@ -89,7 +104,12 @@ class Mortal:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.left, self.calls = -1, 0
-        for owner, name in ((atomic.os, "replace"), (columns.Folder, "_finish"), (merging.Target, "append"), (merging, "_copy")):  # `replace`: runs, manifest, model
+        for owner, name in (
+            (atomic.os, "replace"),
+            (columns.Folder, "_finish"),
+            (merging.Target, "append"),
+            (merging, "_copy"),
+        ):  # `replace`: runs, manifest, model
             patch.setattr(owner, name, self.dying(getattr(owner, name)))
 
     def dying(self, body):
@@ -119,7 +139,10 @@ def test_any_interruption_is_made_good(tmp_path, monkeypatch, threads):
     mortal = Mortal(monkeypatch)
     build(tmp_path / "whole", ListSource(pieces), options, CUT, resources, out=out)
     whole, calls = out.read_bytes(), mortal.calls
-    assert len(json.loads((tmp_path / "whole" / "manifest.json").read_bytes())["stages"]["count"]["runs"]) == 3 and calls > 40
+    assert (
+        len(json.loads((tmp_path / "whole" / "manifest.json").read_bytes())["stages"]["count"]["runs"]) == 3
+        and calls > 40
+    )
     for after in range(1, calls + 1, 1 if threads == 1 else 7):
         out.unlink()
         mortal.arm(after)
@@ -140,7 +163,14 @@ def test_a_build_that_dies_again_and_again(tmp_path, monkeypatch):
     while not out.exists():
         mortal.arm(draw.randint(2, 40))
         try:
-            build(tmp_path / "w", ListSource(pieces), OPTIONS, CUT, tight(draw.choice([10, 30, 100]), draw.choice([1, 2])), out=out)
+            build(
+                tmp_path / "w",
+                ListSource(pieces),
+                OPTIONS,
+                CUT,
+                tight(draw.choice([10, 30, 100]), draw.choice([1, 2])),
+                out=out,
+            )
         except Death:
             deaths += 1
     assert deaths > 3
@@ -174,7 +204,10 @@ def test_what_is_done_is_not_done_again(tmp_path):
     made = build(tmp_path / "w", again, OPTIONS, CUT, tight(9, 3))
     assert first.reads > 0 and again.reads == 0
     assert_equal(made, in_memory(pieces, OPTIONS, CUT))
-    assert_equal(build(tmp_path / "w", again, OPTIONS, PruneOptions(max_ngrams=40)), in_memory(pieces, OPTIONS, PruneOptions(max_ngrams=40)))
+    assert_equal(
+        build(tmp_path / "w", again, OPTIONS, PruneOptions(max_ngrams=40)),
+        in_memory(pieces, OPTIONS, PruneOptions(max_ngrams=40)),
+    )
     assert_equal(build(tmp_path / "w", again, OPTIONS), in_memory(pieces, OPTIONS))
     assert again.reads == 0
 
@@ -202,7 +235,12 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
         (dict(key="other"), {}, 'source: "text" there, "other" now'),
         ({}, dict(order=2), "options.order: 3 there, 2 now"),
         ({}, dict(min_counts=(1, 1, 2)), "options.min_counts: [] there, [1, 1, 2] now"),
-        (dict(key="other"), dict(order=2, vocab_size=12, eot=1), "options.eot: 0 there, 1 now; options.order: 3 there, 2 now; options.vocab_size: 11 there, 12 now; and 1 more"),
+        (
+            dict(key="other"),
+            dict(order=2, vocab_size=12, eot=1),
+            "options.eot: 0 there, 1 now; options.order: 3 there, 2 now; options.vocab_size: 11 there, 12 now; "
+            "and 1 more",
+        ),
     ],
 )
 def test_counts_of_something_else_are_refused(tmp_path, source, options, message):
@@ -211,7 +249,10 @@ def test_counts_of_something_else_are_refused(tmp_path, source, options, message
     other = CountOptions(**{"order": 3, "vocab_size": 11, "eot": EOT, **options})
     with pytest.raises(ValueError) as refused:
         build(tmp_path / "w", ListSource(pieces, **source), other)
-    assert f"w: holds the counts of other inputs or options ({message}); name another folder, or remove this one" in str(refused.value)
+    assert (
+        f"w: holds the counts of other inputs or options ({message}); name another folder, or remove this one"
+        in str(refused.value)
+    )
 
 
 def test_too_little_disk(tmp_path):
@@ -224,16 +265,30 @@ def test_too_little_disk(tmp_path):
             made = build(tmp_path / "w", ListSource(pieces), options, CUT, tight(100, 2), disk_bytes=bound)
             break
         except ValueError as error:
-            assert "w: expected at most " in str(error) and "GB in the work folder (--disk), got " in str(error) and "goes on from there" in str(error)
+            assert (
+                "w: expected at most " in str(error)
+                and "GB in the work folder (--disk), got " in str(error)
+                and "goes on from there" in str(error)
+            )
             refused += 1
     assert refused > 3
     assert_equal(made, in_memory(pieces, options, CUT))
 
 
 def test_too_little_memory(tmp_path):
-    with pytest.raises(ValueError, match=r"memory: expected at least \d+ MB for 2 threads, got 1 MB; allow more, or use fewer threads"):
-        build(tmp_path / "w", ListSource(text_pieces(1, 11, 50)), OPTIONS, None, Resources(memory_bytes=1 << 20, threads=2))
-    assert Resources(memory_bytes=8 << 30, threads=2).run_tokens(OPTIONS) > 10 * Resources(memory_bytes=8 << 30, threads=63).run_tokens(OPTIONS)
+    with pytest.raises(
+        ValueError, match=r"memory: expected at least \d+ MB for 2 threads, got 1 MB; allow more, or use fewer threads"
+    ):
+        build(
+            tmp_path / "w",
+            ListSource(text_pieces(1, 11, 50)),
+            OPTIONS,
+            None,
+            Resources(memory_bytes=1 << 20, threads=2),
+        )
+    assert Resources(memory_bytes=8 << 30, threads=2).run_tokens(OPTIONS) > 10 * Resources(
+        memory_bytes=8 << 30, threads=63
+    ).run_tokens(OPTIONS)
 
 
 def test_no_text(tmp_path):
@@ -246,7 +301,9 @@ def test_no_text(tmp_path):
 
 def test_too_many_contexts(tmp_path, monkeypatch):
     monkeypatch.setattr(merging, "NO_CONTEXT", 40)
-    with pytest.raises(ValueError, match=r"expected fewer than 2\^32 - 1 contexts of 2 tokens; cut off rare n-grams with --min-count"):
+    with pytest.raises(
+        ValueError, match=r"expected fewer than 2\^32 - 1 contexts of 2 tokens; cut off rare n-grams with --min-count"
+    ):
         build(tmp_path / "w", ListSource(text_pieces(14, 11, 300)), OPTIONS)
 
 
@@ -259,7 +316,11 @@ def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
     pieces = text_pieces(15, 11, 400)
 
     def state():
-        return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in (tmp_path / "w").rglob("*") if path.is_file()}
+        return {
+            path: (path.stat().st_size, path.stat().st_mtime_ns)
+            for path in (tmp_path / "w").rglob("*")
+            if path.is_file()
+        }
 
     import time
 
@@ -325,7 +386,9 @@ def test_damaged_files_are_errors(tmp_path, stage):
         path.write_bytes(data)
         try:
             build(tmp_path / "w", ListSource(pieces), OPTIONS, None)
-            assert number % 3 or path.name.endswith("begin")  # that is made of another column, and anew if it does not fit
+            assert number % 3 or path.name.endswith(
+                "begin"
+            )  # that is made of another column, and anew if it does not fit
             outcomes["model"] += 1
         except ValueError as error:
             assert number % 3 or (str(path) in str(error) and "as the manifest says" in str(error)), error

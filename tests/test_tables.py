@@ -27,7 +27,9 @@ def test_tables_come_back_from_the_automaton(seed, order, vocab_size):
     tables = random_tables(seed, order, tokens=80)
     if vocab_size > tables.vocab_size:  # the same n-grams over 32-bit tokens
         rows = [tables.spell(n) * 7000 for n in range(1, order + 1)]
-        tables = Tables.from_rows(rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0)
+        tables = Tables.from_rows(
+            rows, tables.cost, list(map(np.nan_to_num, tables.gram_backoffs())), vocab_size=vocab_size, unseen_cost=20.0
+        )
     arrays = compile_tables(tables)
     assert arrays.arc_token.dtype == (np.uint16 if vocab_size <= 65536 else np.uint32)
     assert_same_tables(decompile(arrays, order), tables)
@@ -76,7 +78,12 @@ def test_rows_that_fit_no_model_are_named():
 
 
 def test_find_in_an_order_without_rows_and_with_a_lost_context():
-    none = Grams(context_token=np.zeros(0, np.uint32), context_parent=np.zeros(0, np.uint32), begin=np.zeros(1, np.uint64), token=np.zeros(0, np.uint32))
+    none = Grams(
+        context_token=np.zeros(0, np.uint32),
+        context_parent=np.zeros(0, np.uint32),
+        begin=np.zeros(1, np.uint64),
+        token=np.zeros(0, np.uint32),
+    )
     assert none.find(np.array([0]), np.array([1])).tolist() == [-1]
     assert none.find_context(np.array([0]), np.array([1])).tolist() == [-1]
     two = Grams.unigrams(2)
@@ -84,7 +91,15 @@ def test_find_in_an_order_without_rows_and_with_a_lost_context():
 
 
 def test_backoffs_of_n_grams_without_continuation_and_of_their_suffixes_stay():
-    ngrams = {(0,): (0.5, 1.0), (1,): (0.4, 1.0), (2,): (0.1, 1.0), (0, 1): (0.2, 0.5), (2, 0): (0.3, 1.0), (2, 0, 2): (0.2, 1.0), (0, 2): (0.1, 1.0)}
+    ngrams = {
+        (0,): (0.5, 1.0),
+        (1,): (0.4, 1.0),
+        (2,): (0.1, 1.0),
+        (0, 1): (0.2, 0.5),
+        (2, 0): (0.3, 1.0),
+        (2, 0, 2): (0.2, 1.0),
+        (0, 2): (0.1, 1.0),
+    }
     tables = Tables.from_ngrams(ngrams, vocab_size=3)
     model = from_tables(tables)
     assert model.backoff[(0, 1)] == pytest.approx(-np.log(0.5))  # though nothing follows it, nor (1)

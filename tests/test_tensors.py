@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lattice.sausage import Sausage  # noqa: E402
-from rescore.lattice.tensors import TensorSausage  # noqa: E402
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
 
 CPU = torch.device("cpu")
 HISTORY = np.array([example.HISTORY], np.int32)
@@ -58,7 +58,10 @@ def test_distributions(worked, batch, local):
     assert np.array_equal(found.rows(drawn.tokens).numpy(), wanted.rows(drawn.tokens.numpy()))
     assert np.array_equal(found.logq(drawn.tokens).numpy(), wanted.logq(drawn.tokens.numpy()))
     equal(found.trees(5), wanted.trees(5), ("tokens", "parents", "depths", "logq", "count"))
-    assert found.exact.all() and (found.log_mass.isnan() if local else found.log_mass == torch.from_numpy(wanted.log_mass)).all()
+    assert (
+        found.exact.all()
+        and (found.log_mass.isnan() if local else found.log_mass == torch.from_numpy(wanted.log_mass)).all()
+    )
 
 
 def test_a_single_sausage(worked):
@@ -66,7 +69,9 @@ def test_a_single_sausage(worked):
     rescorer, single = Rescorer(model), TensorSausage.of(sausage, CPU)
     assert rescorer.paths(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (2, 3)
     assert rescorer.trees(single, torch.from_numpy(HISTORY[0]), 2).tokens.shape == (1, 2)
-    assert rescorer.normalise(single, torch.from_numpy(HISTORY[0])).sample(torch.zeros(1, 2, 3, dtype=torch.float64)).tokens.shape == (1, 2, 3)
+    assert rescorer.normalise(single, torch.from_numpy(HISTORY[0])).sample(
+        torch.zeros(1, 2, 3, dtype=torch.float64)
+    ).tokens.shape == (1, 2, 3)
 
 
 def test_the_candidates_of_logits():
@@ -76,12 +81,21 @@ def test_the_candidates_of_logits():
 
 
 def test_a_device_without_kernels_is_refused(worked):
-    with pytest.raises(ValueError, match=r"rescoring on meta: expected a CUDA device and the package triton \(pip install rescore\[gpu\]\); move the tensors to the CPU"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"rescoring on meta: expected a CUDA device and the package triton \(pip install rescore\[gpu\]\); "
+            r"move the tensors to the CPU"
+        ),
+    ):
         Rescorer(worked[0]).on(torch.device("meta"))
 
 
 def test_one_tree_is_one_of_arrays(worked):
-    with pytest.raises(TypeError, match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose answer stays on the device"):
+    with pytest.raises(
+        TypeError,
+        match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose answer stays on the device",
+    ):
         Rescorer(worked[0]).tree(TensorSausage.of(worked[1], CPU), HISTORY[0])
 
 
@@ -96,5 +110,9 @@ def test_the_page_s_example(demo, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names: dict = {}
     exec(re.findall(r"```python\n(.*?)```", page, re.S)[0], names)
-    assert names["trees"].tokens.shape == (2, 64) and names["mask"].shape == (2, 64, 64) and names["positions"].shape == (2, 64)
+    assert (
+        names["trees"].tokens.shape == (2, 64)
+        and names["mask"].shape == (2, 64, 64)
+        and names["positions"].shape == (2, 64)
+    )
     assert names["drafts"].tokens.shape == (2, 16, 8) and names["drawn"].q.shape == (2, 4, 8, 16)

@@ -43,7 +43,10 @@ def test_bytes_that_are_no_text_all_come_in_the_end(ids):
 
 
 @pytest.mark.parametrize("decode, between", [(decode_words, " "), (decode_pieces, "")])
-@given(ids=st.lists(st.integers(0, 60), min_size=1, max_size=30), prompt=st.lists(st.integers(0, 60), min_size=1, max_size=5))
+@given(
+    ids=st.lists(st.integers(0, 60), min_size=1, max_size=30),
+    prompt=st.lists(st.integers(0, 60), min_size=1, max_size=5),
+)
 def test_blanks_stand_where_they_stand_in_the_whole(decode, between, ids, prompt):
     assert "".join(spoken(decode, ids)) == decode(ids)
     assert "".join(spoken(decode, ids, prompt)) == decode(prompt + ids)[len(decode(prompt)) :]

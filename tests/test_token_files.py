@@ -47,7 +47,9 @@ def test_npy(tmp_path, stream, dtype):
     assert flat(read(tmp_path / "a.npy", eot=None)) == stream
 
 
-@pytest.mark.parametrize("dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)])
+@pytest.mark.parametrize(
+    "dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)]
+)
 def test_bin(tmp_path, dtype, vocab_size):
     stored = dtype or ("uint16" if vocab_size <= 65536 else "uint32")
     for stream in STREAMS:
@@ -85,7 +87,10 @@ def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
     (array,) = read(tmp_path / "a.npy")
     assert len(array) == 4001
     monkeypatch.setattr(token_files, "MAX_TOKENS", 1000)
-    with pytest.raises(ValueError, match="a.npy: a document of more than 1000 tokens; is 0 the end of text. give --eot, or split the document"):
+    with pytest.raises(
+        ValueError,
+        match="a.npy: a document of more than 1000 tokens; is 0 the end of text. give --eot, or split the document",
+    ):
         read(tmp_path / "a.npy")
 
 
@@ -114,14 +119,19 @@ def test_arrays_refused(tmp_path):
     with pytest.raises(ValueError, match="a.npy: expected a flat array of integers, got an archive"):
         read(tmp_path / "a.npy")
     (tmp_path / "a.bin").write_bytes(b"abc")
-    with pytest.raises(ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: cut off, or of another --dtype"):
+    with pytest.raises(
+        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: cut off, or of another --dtype"
+    ):
         read(tmp_path / "a.bin")
 
 
 def test_ids_from_a_pipe(tmp_path, monkeypatch):
     monkeypatch.setattr(token_files, "CHUNK", 3)
     os.mkfifo(tmp_path / "a.bin")
-    for content, result in ((np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]), (b"abc", None)):
+    for content, result in (
+        (np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]),
+        (b"abc", None),
+    ):
         writer = threading.Thread(target=(tmp_path / "a.bin").write_bytes, args=(content,))
         writer.start()
         if result:
@@ -138,7 +148,9 @@ def windows(path, compressed: bool = False, **changes) -> list[list[int]]:
     stop = rng.integers(0, 9, 30).astype(np.int32)
     tokens = rng.integers(0, V, (30, 8)).astype(np.uint16)
     arrays = {"tokens": tokens, "start": stop // 2, "stop": stop, **changes}
-    (np.savez_compressed if compressed else np.savez)(path, **{name: array for name, array in arrays.items() if array is not None})
+    (np.savez_compressed if compressed else np.savez)(
+        path, **{name: array for name, array in arrays.items() if array is not None}
+    )
     return [row[:end].tolist() for row, end in zip(tokens, stop)]
 
 
@@ -154,19 +166,24 @@ def test_windows(tmp_path, monkeypatch, compressed):
         read(tmp_path / "a.npz", eot=None)
 
 
-@pytest.mark.parametrize("changes, got", [
-    ({"stop": None}, "There is no item named 'stop.npy'"),
-    ({"tokens": np.zeros(30, np.uint16)}, r"tokens uint16 \[30\], not integers in 2 dimensions"),
-    ({"tokens": np.zeros((30, 8))}, r"tokens float64 \[30, 8\], not integers"),
-    ({"tokens": np.zeros((2, 30), int).T.astype(int, order="F")}, r"tokens int64 \[30, 2\], not integers"),
-    ({"stop": np.full(30, 9)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
-    ({"stop": np.full(30, -1)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
-    ({"stop": np.zeros(29, int)}, "windows from 0 on"),
-    ({"tokens": np.array([{}]), "stop": np.zeros(1, int)}, r"tokens object \[1\], not integers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, got",
+    [
+        ({"stop": None}, "There is no item named 'stop.npy'"),
+        ({"tokens": np.zeros(30, np.uint16)}, r"tokens uint16 \[30\], not integers in 2 dimensions"),
+        ({"tokens": np.zeros((30, 8))}, r"tokens float64 \[30, 8\], not integers"),
+        ({"tokens": np.zeros((2, 30), int).T.astype(int, order="F")}, r"tokens int64 \[30, 2\], not integers"),
+        ({"stop": np.full(30, 9)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
+        ({"stop": np.full(30, -1)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
+        ({"stop": np.zeros(29, int)}, "windows from 0 on"),
+        ({"tokens": np.array([{}]), "stop": np.zeros(1, int)}, r"tokens object \[1\], not integers"),
+    ],
+)
 def test_windows_refused(tmp_path, changes, got):
     windows(tmp_path / "a.npz", **changes)
-    with pytest.raises(ValueError, match=f"a.npz: expected arrays tokens and stop, as tools/sample_text.py writes, got: .*{got}"):
+    with pytest.raises(
+        ValueError, match=f"a.npz: expected arrays tokens and stop, as tools/sample_text.py writes, got: .*{got}"
+    ):
         read(tmp_path / "a.npz")
 
 

@@ -22,8 +22,11 @@ def tokenizer(tmp_path_factory) -> TextTokenizer:
 
 def read(path, tokenizer, vocab_size=None, skipped=None, eot=None) -> list[np.ndarray]:
     vocab_size, eot = vocab_size or tokenizer.vocab_size, tokenizer.eot if eot is None else eot
-    return [array for piece in plan([path], vocab_size=vocab_size, tokenizer=tokenizer)
-            for array in tokens_of(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)]  # fmt: skip
+    return [
+        array
+        for piece in plan([path], vocab_size=vocab_size, tokenizer=tokenizer)
+        for array in tokens_of(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)
+    ]
 
 
 def write(path, texts) -> None:
@@ -52,12 +55,16 @@ def test_ids_beyond_16_bits(tmp_path):
 
 
 def test_texts_that_hold_the_end_of_text(tmp_path, tokenizer):
-    """This tokenizer has no other ids for the words <|endoftext|>; where others have, they are used (test_tokenizer.py)."""
+    """This tokenizer has no other ids for the words <|endoftext|>; where others have, they are used
+    (test_tokenizer.py).
+    """
     write(tmp_path / "a.jsonl", ["w1", "w2 <|endoftext|> w3", "w4"])
     skipped = Skipped()
     (array,) = read(tmp_path / "a.jsonl", tokenizer, skipped=skipped)
     assert array.tolist() == [1, 0, 4, 0] and skipped.reasons == {"holds the end of text": 1}
-    with pytest.raises(ValueError, match="a.jsonl, line 2: its tokens hold the end of text, 0, which would cut it in two"):
+    with pytest.raises(
+        ValueError, match="a.jsonl, line 2: its tokens hold the end of text, 0, which would cut it in two"
+    ):
         read(tmp_path / "a.jsonl", tokenizer)
     (array,) = read(tmp_path / "a.jsonl", tokenizer, eot=9)
     assert array.tolist() == [1, 9, 2, 0, 3, 9, 4, 9]
@@ -69,7 +76,9 @@ def test_tokenizers_that_fail(tmp_path):
     made = Tokenizer(models.WordLevel({"</s>": 0, "a": 1}, unk_token="missing"))
     made.save(str(tmp_path / "t.json"))
     write(tmp_path / "a.jsonl", ["a", "", "b"])
-    with pytest.raises(ValueError, match="a.jsonl, line 1 or one of the 2 documents from there: the tokenizer cannot encode this text"):
+    with pytest.raises(
+        ValueError, match="a.jsonl, line 1 or one of the 2 documents from there: the tokenizer cannot encode this text"
+    ):
         read(tmp_path / "a.jsonl", TextTokenizer.open(tmp_path / "t.json"), skipped=Skipped())
 
 
@@ -86,7 +95,9 @@ def test_refused(tmp_path, tokenizer):
     (piece,) = plan([tmp_path / "a.jsonl"], vocab_size=50, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="a.jsonl: text needs a tokenizer and an end-of-text id: give --tokenizer"):
         list(tokens_of(piece, vocab_size=50, eot=0))
-    with pytest.raises(ValueError, match="a.jsonl: expected a vocabulary of at least the tokenizer's 50 tokens, got 49"):
+    with pytest.raises(
+        ValueError, match="a.jsonl: expected a vocabulary of at least the tokenizer's 50 tokens, got 49"
+    ):
         list(tokens_of(piece, vocab_size=49, eot=0, tokenizer=tokenizer))
 
 

@@ -33,7 +33,9 @@ def test_vocabularies_with_holes(tmp_path):
 def byte_level(path, **changes):
     """A byte-level BPE without merges: byte b of ASCII is some id above 0, and 0 the end of text."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"<|endoftext|>": 0, **{c: i for i, c in enumerate(alphabet, 1)}}, []))
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({"<|endoftext|>": 0, **{c: i for i, c in enumerate(alphabet, 1)}}, [])
+    )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|endoftext|>"])
@@ -50,7 +52,14 @@ def test_special_tokens_spelled_out_are_text(tmp_path):
 
 def test_nothing_is_cut_or_padded(tmp_path):
     truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
-    padding = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}
+    padding = {
+        "strategy": {"Fixed": 8},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<|endoftext|>",
+    }
     tokenizer = byte_level(tmp_path / "t.json", truncation=truncation, padding=padding)
     assert [len(ids) for ids in tokenizer.encode(["a" * 20, "b"])] == [20, 1]
 
@@ -69,7 +78,9 @@ def test_gpt2_samples(shared, tmp_path):
 
 def test_tokenizers_refused(tmp_path):
     path = cli.make_tokenizer(tmp_path / "t.json")
-    with pytest.raises(ValueError, match="t.json: expected an end-of-text token named <nope>; name yours with --end-of-text"):
+    with pytest.raises(
+        ValueError, match="t.json: expected an end-of-text token named <nope>; name yours with --end-of-text"
+    ):
         TextTokenizer.open(path, "<nope>")
     assert TextTokenizer.open(path, "w4").eot == 4
     for content in (b"", b"{}", b"\xff\x00junk", b"[" * 100_000, path.read_bytes()[:-30]):

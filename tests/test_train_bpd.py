@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import CONFIG, END, V, text, trained, untrained, write_prompts, write_tokenizer  # noqa: E402
-from training_runs import curve, run, run_in_two_parts  # noqa: E402
+from tiny_blockwise import CONFIG, END, V, text, trained, untrained, write_prompts, write_tokenizer
+from training_runs import curve, run, run_in_two_parts
 
-import sample_text  # noqa: E402
-import tied_loss  # noqa: E402
-import train_bpd  # noqa: E402
-import training_loop  # noqa: E402
-from rescore.decode.models.blockwise import BlockwiseTransformer  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseTarget  # noqa: E402
-from token_files import TokenFile, TokenFiles  # noqa: E402
+import sample_text
+import tied_loss
+import train_bpd
+import training_loop
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from token_files import TokenFile, TokenFiles
 
 torch.set_num_threads(1)
 LENGTH = 24
@@ -43,7 +43,10 @@ def train(folder, monkeypatch, out: str, more: str = "") -> None:
 
 
 def sample(folder, monkeypatch, out: str, more: str = "") -> dict[str, np.ndarray]:
-    line = f"{folder}/model.safetensors --tokenizer {folder}/tokenizer.json --prompts {folder}/prompts.jsonl -o {folder / out}"
+    line = (
+        f"{folder}/model.safetensors --tokenizer {folder}/tokenizer.json --prompts {folder}/prompts.jsonl -o "
+        f"{folder / out}"
+    )
     run(sample_text, monkeypatch, f"{line} --length {LENGTH} --new-tokens 14 --rows 16 {more}")
     return dict(np.load(folder / out))
 
@@ -69,7 +72,9 @@ def test_later_heads_predict_the_token_j_ahead():
     model, ids = untrained(), torch.from_numpy(text(40, 3).astype(np.int64)).view(2, 20)
     with torch.no_grad():
         hidden = model(ids)
-        losses = tied_loss.later_losses(model.heads[1:], [model.embedding.weight] * 3, hidden, ids, torch.tensor([0, 3, 16, 17, 25, 39]))
+        losses = tied_loss.later_losses(
+            model.heads[1:], [model.embedding.weight] * 3, hidden, ids, torch.tensor([0, 3, 16, 17, 25, 39])
+        )
         logits = model.all_logits(hidden).log_softmax(-1)
     for j, loss in zip(range(2, CONFIG.heads + 1), losses):
         places = [(row, i) for row, i in ((0, 0), (0, 3), (0, 16), (0, 17), (1, 5), (1, 19)) if i + j < 20]
@@ -99,7 +104,15 @@ def test_distillation_gradients_are_those_of_the_definition(monkeypatch):
     hidden = model(ids).detach()
     positions, reach = tied_loss.own_positions(start, stop, 18)
     tables = [model.embedding.weight.detach()] * 3
-    losses = tied_loss.distill(model.heads[1:], tables, lambda x: torch.softmax(model.logits(x, 1).detach() / 0.7, -1), hidden, positions, reach, measure=True)
+    losses = tied_loss.distill(
+        model.heads[1:],
+        tables,
+        lambda x: torch.softmax(model.logits(x, 1).detach() / 0.7, -1),
+        hidden,
+        positions,
+        reach,
+        measure=True,
+    )
     got = {name: p.grad for name, p in model.named_parameters()}
     twin = untrained()
     logits, total = twin.all_logits(hidden), 0.0
@@ -154,7 +167,10 @@ def test_the_curve_forgets_steps_that_are_run_again(tmp_path):
 def test_distillation_changes_the_later_heads_alone_and_lowers_their_loss(folder, monkeypatch, arithmetic):
     sample(folder, monkeypatch, "own.npz", "--limit 60")
     files = f"--train own={folder}/own.npz --valid own={folder}/own.npz text={folder}/b.npy"
-    line = f"{folder}/out --distill {folder}/model.safetensors {files} --length {LENGTH} --rows 8 --steps 30 --every 10 --log-every 10"
+    line = (
+        f"{folder}/out --distill {folder}/model.safetensors {files} --length {LENGTH} --rows 8 --steps 30 --every 10 "
+        "--log-every 10"
+    )
     run(train_bpd, monkeypatch, f"{line} {arithmetic}")
     before, after = weights(folder / "model.safetensors"), weights(folder / "out" / "model.safetensors")
     for name in before:
@@ -198,7 +214,10 @@ def test_sampled_tokens_have_the_models_distribution(folder):
         ("a.npy", "expected NAME=FILE or NAME=FILE\\*WEIGHT with a weight above 0, got 'a.npy'"),
         ("a={folder}/a.npy*zero", "expected NAME=FILE or NAME=FILE\\*WEIGHT"),
         ("a={folder}/a.npy*-1", "with a weight above 0"),
-        ("a={folder}/none.npy", "none.npy: expected an .npy of tokens or an .npz of sample_text.py, got a file that does not load"),
+        (
+            "a={folder}/none.npy",
+            "none.npy: expected an .npy of tokens or an .npz of sample_text.py, got a file that does not load",
+        ),
         ("a={folder}/short.npy", r"short.npy: expected a flat array of more than 24 tokens, got shape \(24,\)"),
         ("a={folder}/few.npz", "few.npz: expected arrays tokens, start and stop, got none named start, stop"),
         ("a={folder}/wide.npz", r"wide.npz: expected windows of --length 24 tokens, got shape \(2, 30\)"),

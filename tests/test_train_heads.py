@@ -1,4 +1,6 @@
-"""The trainer of Medusa heads on tiny data: its losses against definitions, the frozen model, the checkpoint's public form."""
+"""The trainer of Medusa heads on tiny data: its losses against definitions, the frozen model, the checkpoint's public
+form.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from safetensors.torch import load_file  # noqa: E402
-from tiny_blockwise import END, V, text  # noqa: E402
-from tiny_causal import LENGTH, write_inputs  # noqa: E402
-from torch import nn  # noqa: E402
-from training_runs import curve, run, run_in_two_parts  # noqa: E402
+from safetensors.torch import load_file
+from tiny_blockwise import END, V, text
+from tiny_causal import LENGTH, write_inputs
+from torch import nn
+from training_runs import curve, run, run_in_two_parts
 
-import sample_text  # noqa: E402
-import tied_loss  # noqa: E402
-import train_heads  # noqa: E402
-import train_lm  # noqa: E402
-from rescore.decode.models.causal_lm import CausalLMTarget  # noqa: E402
+import sample_text
+import tied_loss
+import train_heads
+import train_lm
+from rescore.decode.models.causal_lm import CausalLMTarget
 
 torch.set_num_threads(1)
 COUNT, WIDTH = 3, 32
@@ -33,7 +35,10 @@ def folder(tmp_path_factory):
     """Token files, a causal language model trained on them, and windows that it sampled itself."""
     folder = write_inputs(tmp_path_factory.mktemp("heads"))
     with pytest.MonkeyPatch.context() as patch:
-        files = f"--train a={folder}/a.npy --valid b={folder}/b.npy --tokenizer {folder}/tokenizer.json --config {folder}/shape.json"
+        files = (
+            f"--train a={folder}/a.npy --valid b={folder}/b.npy --tokenizer {folder}/tokenizer.json --config "
+            f"{folder}/shape.json"
+        )
         run(train_lm, patch, f"{folder}/lm {files} --length {LENGTH} --rows 16 --steps 81 --every 40")
         sample(folder, patch, "own.npz")
     return folder
@@ -70,10 +75,17 @@ def test_heads_learn_and_the_model_stays(folder, tmp_path, monkeypatch, kind, ar
     weights = base(folder).to(torch.bfloat16 if arithmetic == "--bf16" else torch.float32).state_dict()
     opened = train_heads.open_model
     monkeypatch.setattr(train_heads, "open_model", lambda *given: seen.append(opened(*given)) or seen[-1])
-    train(folder, monkeypatch, tmp_path / "out", f"{kind.format(folder=folder)} {arithmetic} --steps 61 --every 60 --log-every 20 --rows 16")
+    train(
+        folder,
+        monkeypatch,
+        tmp_path / "out",
+        f"{kind.format(folder=folder)} {arithmetic} --steps 61 --every 60 --log-every 20 --rows 16",
+    )
     assert digests(folder / "lm") == before
     after = seen[0].state_dict()
-    assert all(torch.equal(after[name], weights[name]) for name in weights) and not any(p.grad is not None for p in seen[0].parameters())
+    assert all(torch.equal(after[name], weights[name]) for name in weights) and not any(
+        p.grad is not None for p in seen[0].parameters()
+    )
     rows = curve(tmp_path / "out")
     name = "own" if kind == OWN else "text"
     assert len(rows[-1]["loss"]) == COUNT
@@ -122,7 +134,9 @@ def test_the_checkpoint_has_the_public_form(folder, tmp_path, monkeypatch, untie
     config = json.loads((out / "config.json").read_text())
     assert config == {"medusa_num_heads": COUNT, "medusa_num_layers": 2, "base_model_name_or_path": str(folder / "lm")}
     model = base(folder)
-    heads = nn.ModuleList(nn.Sequential(Block(), Block(), *[nn.Linear(WIDTH, V, bias=False)] * untied) for _ in range(COUNT))
+    heads = nn.ModuleList(
+        nn.Sequential(Block(), Block(), *[nn.Linear(WIDTH, V, bias=False)] * untied) for _ in range(COUNT)
+    )
     heads.load_state_dict(load_file(out / "medusa_lm_head.safetensors"), strict=True)
     tokens = np.load(folder / "b.npy")
     starts = np.linspace(0, len(tokens) - LENGTH, 16).astype(int)
@@ -181,7 +195,13 @@ def test_tokens_sampled_from_a_causal_model_have_its_distribution(folder):
     np.testing.assert_allclose(np.bincount(after, minlength=V) / len(after), second, atol=0.04)
 
 
-@pytest.mark.parametrize(("kind", "more"), [(OWN.replace("--own", ""), "flat tokens without it, got windows"), (TEXT + " --own", "with --own, flat tokens without it, got flat")])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (OWN.replace("--own", ""), "flat tokens without it, got windows"),
+        (TEXT + " --own", "with --own, flat tokens without it, got flat"),
+    ],
+)
 def test_the_kind_of_text_is_checked(folder, tmp_path, monkeypatch, kind, more):
     with pytest.raises(SystemExit, match=re.escape("expected windows (.npz of sample_text.py)") + ".*" + more):
         train(folder, monkeypatch, tmp_path / "out", kind.format(folder=folder))

@@ -1,4 +1,6 @@
-"""The trainer of causal language models on tiny data: its loss against Hugging Face's own, resuming, the folder it writes."""
+"""The trainer of causal language models on tiny data: its loss against Hugging Face's own, resuming, the folder it
+writes.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tiny_blockwise import END, V  # noqa: E402
-from tiny_causal import CONFIG, LENGTH, write_inputs  # noqa: E402
-from training_runs import curve, run, run_in_two_parts  # noqa: E402
+from tiny_blockwise import END, V
+from tiny_causal import CONFIG, LENGTH, write_inputs
+from training_runs import curve, run, run_in_two_parts
 
-import causal_lm  # noqa: E402
-import train_lm  # noqa: E402
-import training_loop  # noqa: E402
+import causal_lm
+import train_lm
+import training_loop
 
 torch.set_num_threads(1)
 
@@ -27,8 +29,15 @@ def folder(tmp_path):
 
 
 def train(folder, monkeypatch, out: str, more: str = "", shape: str = "") -> None:
-    files = f"--train a={folder}/a.npy*2 --valid b={folder}/b.npy --tokenizer {folder}/tokenizer.json {shape or f'--config {folder}/shape.json'}"
-    run(train_lm, monkeypatch, f"{folder / out} {files} --length {LENGTH} --rows 4 --steps 9 --every 4 --log-every 2 {more}")
+    files = (
+        f"--train a={folder}/a.npy*2 --valid b={folder}/b.npy --tokenizer {folder}/tokenizer.json "
+        f"{shape or f'--config {folder}/shape.json'}"
+    )
+    run(
+        train_lm,
+        monkeypatch,
+        f"{folder / out} {files} --length {LENGTH} --rows 4 --steps 9 --every 4 --log-every 2 {more}",
+    )
 
 
 def test_the_folder_opens_and_its_loss_is_that_of_the_curve(folder, monkeypatch):
@@ -53,16 +62,24 @@ def test_a_stopped_run_ends_as_an_uninterrupted_one(folder, monkeypatch, arithme
     train(folder, monkeypatch, "whole", arithmetic)
     assert run_in_two_parts(lambda: train(folder, monkeypatch, "parts", arithmetic), monkeypatch, stop=5) == [1, 5, 9]
     assert curve(folder / "whole") == curve(folder / "parts")
-    models = [transformers.AutoModelForCausalLM.from_pretrained(folder / name).state_dict() for name in ("whole", "parts")]
-    assert models[0].keys() == models[1].keys() and all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    models = [
+        transformers.AutoModelForCausalLM.from_pretrained(folder / name).state_dict() for name in ("whole", "parts")
+    ]
+    assert models[0].keys() == models[1].keys() and all(
+        torch.equal(models[0][name], models[1][name]) for name in models[0]
+    )
 
 
-@pytest.mark.parametrize(("name", "layers", "width", "hidden"), [("32M", 2, 384, 1536), ("61M", 12, 384, 1536), ("94M", 6, 768, 3072)])
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "hidden"), [("32M", 2, 384, 1536), ("61M", 12, 384, 1536), ("94M", 6, 768, 3072)]
+)
 def test_presets_are_those_of_the_paper(name, layers, width, hidden):
     config = causal_lm.preset(name, vocab_size=100, context=64)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    per_layer = 4 * width * width + 4 * width + 2 * width * hidden + width + hidden + 4 * width  # attention, feed-forward, two norms
+    per_layer = (
+        4 * width * width + 4 * width + 2 * width * hidden + width + hidden + 4 * width
+    )  # attention, feed-forward, two norms
     assert model.num_parameters() == layers * per_layer + (100 + 64) * width + 2 * width
     assert model.config.num_attention_heads == 12 and len(model.transformer.h) == layers
     assert not [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p]
@@ -88,11 +105,21 @@ def test_tables_of_tokens_are_left_to_adam(folder):
     [
         ({"vocab_size": V + 1}, f"shape.json: expected vocab_size {V}, that of .*tokenizer.json, got {V + 1}"),
         ({"max_position_embeddings": 20}, "shape.json: expected positions for --length 24 tokens, got 20"),
-        ({"model_type": "none"}, "shape.json: expected the JSON of a Hugging Face configuration with its model_type, got one that does not load"),
-        ({"model_type": "granite", "logits_scaling": 4.0}, "GraniteForCausalLM: expected logits that are the last hidden states times"),
-        ({"model_type": "gemma2", "head_dim": 16, "final_logit_softcapping": 30.0}, "Gemma2ForCausalLM: expected logits that are the last hidden states times"),
+        (
+            {"model_type": "none"},
+            "shape.json: expected the JSON of a Hugging Face configuration with its model_type, "
+            "got one that does not load",
+        ),
+        (
+            {"model_type": "granite", "logits_scaling": 4.0},
+            "GraniteForCausalLM: expected logits that are the last hidden states times",
+        ),
+        (
+            {"model_type": "gemma2", "head_dim": 16, "final_logit_softcapping": 30.0},
+            "Gemma2ForCausalLM: expected logits that are the last hidden states times",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_configurations_are_named(tmp_path, monkeypatch, shape, message):
     write_inputs(tmp_path, CONFIG | shape)
     with pytest.raises(SystemExit, match=message):

@@ -74,7 +74,12 @@ def test_accepted_by_size_of_a_batch():
 
 def test_an_empty_tree():
     tree = TokenTree.from_drafts(np.full((2, 3), -1))
-    assert (tree.size, tree.accepted(np.array([1])), tree.paths().shape, tree.ancestor_mask().shape) == (0, 0, (0, 0), (0, 0))
+    assert (tree.size, tree.accepted(np.array([1])), tree.paths().shape, tree.ancestor_mask().shape) == (
+        0,
+        0,
+        (0, 0),
+        (0, 0),
+    )
 
 
 def arrays(**changes):
@@ -104,7 +109,9 @@ def test_wrong_arguments_are_refused():
         TokenTree(**(arrays() | {"logq": np.zeros(2)}))
     with pytest.raises(ValueError, match=re.escape("drafts: expected integers [p, T], got float64 [1, 1]")):
         TokenTree.from_drafts(np.array([[1.0]]))
-    with pytest.raises(ValueError, match=re.escape("drafts[0]: expected token ids, then padding -1 to the end, got [1, -1, 2]")):
+    with pytest.raises(
+        ValueError, match=re.escape("drafts[0]: expected token ids, then padding -1 to the end, got [1, -1, 2]")
+    ):
         TokenTree.from_drafts(np.array([[1, -1, 2]]))
     with pytest.raises(ValueError, match="head: expected n >= 0"):
         TokenTree(**arrays()).head(-1)

@@ -1,4 +1,6 @@
-"""Tuning: nothing of the held-out part is read, what is chosen is the best of what was tried, settings are kept as they are."""
+"""Tuning: nothing of the held-out part is read, what is chosen is the best of what was tried, settings are kept as they
+are.
+"""
 
 import json
 import math
@@ -36,7 +38,9 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tuned(world):
     trials = []
-    found = tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, advance=trials.append)
+    found = tune(
+        Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, advance=trials.append
+    )
     assert trials and all(isinstance(one, str) for one in trials)
     return found
 
@@ -64,9 +68,13 @@ def change_sequence(dump, task: str, sequence: int, array: str) -> None:
 
     def view(name: str) -> np.ndarray:
         facts = header[name]
-        dtype = {"U16": np.uint16, "I32": np.int32, "I64": np.int64, "F16": np.float16, "F32": np.float32}[facts["dtype"]]
+        dtype = {"U16": np.uint16, "I32": np.int32, "I64": np.int64, "F16": np.float16, "F32": np.float32}[
+            facts["dtype"]
+        ]
         begin, end = facts["data_offsets"]
-        return np.frombuffer(data, dtype, (end - begin) // np.dtype(dtype).itemsize, 8 + size + begin).reshape(facts["shape"])
+        return np.frombuffer(data, dtype, (end - begin) // np.dtype(dtype).itemsize, 8 + size + begin).reshape(
+            facts["shape"]
+        )
 
     offsets = view("offsets")
     rows = slice(int(offsets[sequence]), int(offsets[sequence + 1]))
@@ -78,8 +86,15 @@ def change_sequence(dump, task: str, sequence: int, array: str) -> None:
 def written(world, dump, name: str) -> bytes:
     """The settings file of tuning on this dump."""
     found = tune(Dump.open(dump), NGram.open(world / "a.ngram"), paths=4)
-    settings = Settings.of(found, Dump.open(dump), (ModelFile.of(world / "a.ngram"),), p=4,
-                           values=tuned_values(evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)))
+    settings = Settings.of(
+        found,
+        Dump.open(dump),
+        (ModelFile.of(world / "a.ngram"),),
+        p=4,
+        values=tuned_values(
+            evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)
+        ),
+    )
     settings.save(world / name)
     return (world / name).read_bytes()
 
@@ -107,13 +122,25 @@ def test_the_best_of_what_was_tried(world, tuned):
     dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
 
     def log_efficiency(drafter, names) -> float:
-        return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in replay_dump(dump, [drafter], split=part).tasks for name in names]))
+        return float(
+            np.mean(
+                [
+                    math.log(task.tallies[name].block_efficiency)
+                    for task in replay_dump(dump, [drafter], split=part).tasks
+                    for name in names
+                ]
+            )
+        )
 
     from rescore.decode.replay.drafters.paths import PathReplay
 
     chosen = log_efficiency(PathReplay(rescorer=tuned.paths.weights.rescorer([model]), budgets={"p": 4}), ["p"])
     for alpha in scalar.efficiency:
-        assert chosen >= log_efficiency(PathReplay(rescorer=scalar_weights(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"]) - 1e-12
+        assert (
+            chosen
+            >= log_efficiency(PathReplay(rescorer=scalar_weights(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"])
+            - 1e-12
+        )
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
     for kind in ("closed", "open", "alone"):
         values, calibration = tuned.trees.scales[kind], getattr(tuned.trees, kind).overall
@@ -127,7 +154,9 @@ def test_the_best_of_what_was_tried(world, tuned):
 def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
     dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
     text = tuned.trees.open.overall.text
-    assert tuned.trees.open.overall == fit_calibration([b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text)
+    assert tuned.trees.open.overall == fit_calibration(
+        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text
+    )
     assert set(tuned.trees.closed.by_task) == set(dump.tasks) and set(tuned.trees.alone.by_task) == set(dump.tasks)
     for task, own in tuned.trees.closed.by_task.items():
         assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, open=False)
@@ -143,7 +172,9 @@ def test_several_models(world):
     settings.save(world / "two.json")
     loaded = Settings.load(world / "two.json")
     assert [drafter.names for drafter in tuned_drafters(loaded, dump)] == [("parallel_tuned",)]
-    with pytest.raises(ValueError, match="a calibration weighs one model, these have 2: make one of them with rescore lm merge"):
+    with pytest.raises(
+        ValueError, match="a calibration weighs one model, these have 2: make one of them with rescore lm merge"
+    ):
         loaded.calibrated("open")
 
 
@@ -153,11 +184,18 @@ def test_settings_are_kept(world, tuned, tmp_path):
     loaded = Settings.load(world / "sub" / "s.json")
     assert json.loads((world / "sub" / "s.json").read_text())["models"][0]["path"] == "../a.ngram"
     assert loaded.to_json(tmp_path) == settings.to_json(tmp_path)
-    assert (loaded.paths, loaded.trees, loaded.split, loaded.seed) == (settings.paths, settings.trees, settings.split, 7)
+    assert (loaded.paths, loaded.trees, loaded.split, loaded.seed) == (
+        settings.paths,
+        settings.trees,
+        settings.split,
+        7,
+    )
     assert is_tuned_on(loaded, Dump.open(world / "dump"))
     dump = Dump.open(world / "dump")
     block = next(dump.blocks("first"))
-    mine = CalibratedRescorer(NGram.open(world / "a.ngram"), tuned.trees.open.overall).tree(block.sausages()[0], block.history(0, 50), 8)
+    mine = CalibratedRescorer(NGram.open(world / "a.ngram"), tuned.trees.open.overall).tree(
+        block.sausages()[0], block.history(0, 50), 8
+    )
     theirs = loaded.calibrated("open").tree(block.sausages()[0], block.history(0, 50), 8)
     assert mine.tokens.tolist() == theirs.tokens.tolist() and mine.logq.tolist() == theirs.logq.tolist()
     assert loaded.calibration("closed", "first") == tuned.trees.closed.by_task["first"]
@@ -171,12 +209,17 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
     model, part = NGram.open(world / "a.ngram"), tuned.split.part("heldout")
     result = evaluate(dump, settings, [model], "heldout", alpha=0.3)
     for task in result.tasks:
-        own = CalibratedReplay(rescorer=CalibratedRescorer(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16})
+        own = CalibratedReplay(
+            rescorer=CalibratedRescorer(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16}
+        )
         (alone,) = replay_dump(dump, [own], tasks=[task.task], split=part).tasks
         assert task.passes["open_task_16"].tolist() == alone.passes["x"].tolist()
     report = heldout_json(result, 3)
     assert report["drafters"]["open_task_16"]["difference"]["against"] == "open_16"
-    assert report["drafters"]["tuned_64"]["difference"]["against"] == "tree_64" and "difference" not in report["drafters"]["tree_64"]
+    assert (
+        report["drafters"]["tuned_64"]["difference"]["against"] == "tree_64"
+        and "difference" not in report["drafters"]["tree_64"]
+    )
     assert report["bootstrap"]["seed"] == 3
 
 
@@ -184,12 +227,21 @@ def test_refusals(world, tmp_path):
     dump, model = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
     with pytest.raises(ValueError, match="tune: expected at least one language model, got none"):
         tune(dump, [])
-    with pytest.raises(ValueError, match="tune: expected at least one sequence to tune on, got none .*: a task needs two, one of which is reported on"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "tune: expected at least one sequence to tune on, got none .*: a task needs two, "
+            "one of which is reported on"
+        ),
+    ):
         tune(dump, model, split=Split.of_dump(dump, 0))
     cli.make_dump(tmp_path / "other")
     with pytest.raises(ValueError, match="split: made of another dump than"):
         tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump))
-    with pytest.raises(ValueError, match="x.arpa: expected an .ngram file, whose checksum settings can keep: make one with rescore lm convert"):
+    with pytest.raises(
+        ValueError,
+        match="x.arpa: expected an .ngram file, whose checksum settings can keep: make one with rescore lm convert",
+    ):
         ModelFile.of("x.arpa")
 
 
@@ -198,7 +250,13 @@ def test_another_model_is_refused(world, tuned, tmp_path):
     file = ModelFile.of(tmp_path / "a.ngram")
     assert (file.bytes, file.crc32) == (ModelFile.of(world / "a.ngram").bytes, ModelFile.of(world / "a.ngram").crc32)
     (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
-    with pytest.raises(ValueError, match=r"a.ngram: expected the model that the settings were tuned with \(\d+ bytes, checksum [0-9a-f]{8}\), got another .*: tune again"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"a.ngram: expected the model that the settings were tuned with \(\d+ bytes, checksum [0-9a-f]{8}\), "
+            r"got another .*: tune again"
+        ),
+    ):
         file.open()
     (tmp_path / "a.ngram").write_bytes(b"junk" * 100)
     with pytest.raises(ValueError, match="a.ngram: expected an .ngram file, which begins with"):
@@ -282,7 +340,12 @@ def test_hostile_settings(good, world, path, value, message):
 
 
 def test_files_that_are_no_settings(good, world, tmp_path):
-    for text, message in (("", "expected a settings file of rescore tune, got text that does not read as JSON: Expecting value"), ("[" * 100_000, "does not read as JSON: .*recursion"), ("[]", "format: expected 'rescore settings', got \\[\\]"), (good[:-20], "Expecting")):
+    for text, message in (
+        ("", "expected a settings file of rescore tune, got text that does not read as JSON: Expecting value"),
+        ("[" * 100_000, "does not read as JSON: .*recursion"),
+        ("[]", "format: expected 'rescore settings', got \\[\\]"),
+        (good[:-20], "Expecting"),
+    ):
         (tmp_path / "s.json").write_text(text)
         with pytest.raises(ValueError, match=f"s.json: .*{message}"):
             Settings.load(tmp_path / "s.json")
@@ -297,5 +360,3 @@ def test_files_that_are_no_settings(good, world, tmp_path):
         whole = json.loads(good)
         del whole["seed"]
         Settings.from_json(whole, tmp_path)
-
-

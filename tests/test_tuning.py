@@ -19,7 +19,10 @@ V = 6
 
 
 def models(seed: int, count: int = 2) -> list[NGram]:
-    return [NGram.from_tables(random_tables(seed + 17 * j, 1 + (seed + j) % 3, vocab_size=V, tokens=50)) for j in range(count)]
+    return [
+        NGram.from_tables(random_tables(seed + 17 * j, 1 + (seed + j) % 3, vocab_size=V, tokens=50))
+        for j in range(count)
+    ]
 
 
 def dynamic_nats(made, weights, text, log_linear) -> float:
@@ -33,7 +36,9 @@ def dynamic_nats(made, weights, text, log_linear) -> float:
 
 
 def unigrams(p) -> NGram:
-    return NGram.from_tables(Tables.from_ngrams({(token,): (own, 1.0) for token, own in enumerate(p)}, vocab_size=len(p)))
+    return NGram.from_tables(
+        Tables.from_ngrams({(token,): (own, 1.0) for token, own in enumerate(p)}, vocab_size=len(p))
+    )
 
 
 def test_known_optimum_linear():
@@ -41,7 +46,9 @@ def test_known_optimum_linear():
     a, b = [0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6]
     text = np.repeat(np.arange(4), np.round(1000 * (0.3 * np.array(a) + 0.7 * np.array(b))).astype(int))
     found = tune([unigrams(a), unigrams(b)], [text])
-    assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4) and sum(found.mixture.weights) == pytest.approx(1, abs=1e-12)
+    assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4) and sum(found.mixture.weights) == pytest.approx(
+        1, abs=1e-12
+    )
     assert found.tokens == 1000 and found.nats < found.equal < min(found.alone)
 
 
@@ -78,8 +85,12 @@ def test_slope_and_curve_are_those_of_differences(seed):
     at = np.array([0.5, 0.2, 0.7])
     found = held.nats(at)
     moved = [(held.nats(at + step), held.nats(at - step)) for step in small * np.eye(3)]
-    np.testing.assert_allclose(found.slope, [(up.value - down.value) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found.curve, [(up.slope - down.slope) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found.slope, [(up.value - down.value) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        found.curve, [(up.slope - down.slope) / (2 * small) for up, down in moved], rtol=1e-4, atol=1e-4
+    )
 
 
 def test_log_linear_nats_are_those_of_the_merged_model():

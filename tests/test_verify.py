@@ -17,7 +17,17 @@ from rescore.lm.structure import Structure
 from rescore.lm.tables import Tables
 from rescore.lm.verify import verify, verify_model, verify_structure
 
-NAMES = ["entries", "states", "contexts", "order", "suffixes", "backoff states", "next states", "sums to one", "metadata"]
+NAMES = [
+    "entries",
+    "states",
+    "contexts",
+    "order",
+    "suffixes",
+    "backoff states",
+    "next states",
+    "sums to one",
+    "metadata",
+]
 
 
 def failed(arrays, order, **options) -> str:
@@ -53,9 +63,18 @@ def test_no_other_state_passes(seed, order, name, data):
 @pytest.fixture(scope="module")
 def trigrams():
     """1 2 3 and 1 2 1, in circles; (2 1) is a context that has no n-grams."""
-    rows = [np.array(own, np.uint32) for own in ([[0], [1], [2], [3]], [[1, 2], [2, 1], [2, 3], [3, 1]], [[1, 2, 1], [1, 2, 3], [2, 3, 1], [3, 1, 2]])]
+    rows = [
+        np.array(own, np.uint32)
+        for own in (
+            [[0], [1], [2], [3]],
+            [[1, 2], [2, 1], [2, 3], [3, 1]],
+            [[1, 2, 1], [1, 2, 3], [2, 3, 1], [3, 1, 2]],
+        )
+    ]
     cost = [np.full(4, np.log(4.0)), np.array([0.3, 1.2, 1.5, 0.4]), np.array([1.0, 1.1, 0.2, 0.5])]
-    return compile_tables(with_backoff(Tables.from_rows(rows, cost, [np.zeros(4), np.array([0, 1.0, 0, 0])], vocab_size=4)))
+    return compile_tables(
+        with_backoff(Tables.from_rows(rows, cost, [np.zeros(4), np.array([0, 1.0, 0, 0])], vocab_size=4))
+    )
 
 
 def changed(arrays, name, at, value):
@@ -79,12 +98,27 @@ def test_the_worked_model(trigrams):
         ("backoff_state", 4, 0, "contexts: state 4: expected one n-gram of order 1 that leads to it, got 0"),
         ("backoff_state", 7, 2, r"backoff states: context \(2 3\): expected to back off to \(3\), got \(2\)"),
         ("arc_next", 1, 0, "contexts: state 1: expected one n-gram of order 1 that leads to it, got 0"),
-        ("arc_next", 0, 5, "contexts: n-gram 0: expected to lead to a context of its own tokens, got state 5, a longer one"),
+        (
+            "arc_next",
+            0,
+            5,
+            "contexts: n-gram 0: expected to lead to a context of its own tokens, got state 5, a longer one",
+        ),
         ("arc_next", 0, 1, "contexts: state 1: expected one n-gram of order 1 that leads to it, got 2"),
-        ("arc_next", slice(1, 3), (2, 1), r"order: state 2: its context \(1\) is not after that of the state before it, \(2\)"),
+        (
+            "arc_next",
+            slice(1, 3),
+            (2, 1),
+            r"order: state 2: its context \(1\) is not after that of the state before it, \(2\)",
+        ),
         ("arc_token", 8, 0, r"suffixes: n-gram \(3 1 0\): expected one of the same token after \(1\) too, got none"),
         ("arc_next", -1, 1, r"next states: n-gram \(2 3 1\): expected to lead to \(3 1\), got \(1\)"),
-        ("arc_cost", 0, 0.1, r"sums to one: expected 1 within 0.0001 after every context; .* after \(.*\) is the farthest from it"),
+        (
+            "arc_cost",
+            0,
+            0.1,
+            r"sums to one: expected 1 within 0.0001 after every context; .* after \(.*\) is the farthest from it",
+        ),
         ("backoff_cost", 7, 9.0, r"sums to one: .* after \(2 3\) is the farthest from it"),
     ],
 )
@@ -100,7 +134,9 @@ def test_quantised_models_pass_with_their_own_tolerance():
 
 
 def test_words_are_spelled(trigrams):
-    assert "after (2 3), 'cd', is the farthest" in failed(changed(trigrams, "backoff_cost", 7, 9.0), 3, words=("a", "b", "c", "d"))
+    assert "after (2 3), 'cd', is the farthest" in failed(
+        changed(trigrams, "backoff_cost", 7, 9.0), 3, words=("a", "b", "c", "d")
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,6 +162,9 @@ def test_files(tmp_path):
     data[-100] ^= 1
     (tmp_path / "b.ngram").write_bytes(data)
     (check,) = verify(tmp_path / "b.ngram")
-    assert (check.name, check.passed) == ("file", False) and "checksum does not match; the file is damaged" in check.found
+    assert (check.name, check.passed) == (
+        "file",
+        False,
+    ) and "checksum does not match; the file is damaged" in check.found
     with pytest.raises(FileNotFoundError):
         verify(tmp_path / "c.ngram")

@@ -9,16 +9,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_blockwise import CONFIG, END, V, text, trained  # noqa: E402
+from tiny_blockwise import CONFIG, END, V, text, trained
 
-from rescore.decode.cost.pass_costs import PassCosts  # noqa: E402
-from rescore.decode.drafters import width  # noqa: E402
-from rescore.decode.drafters.lattice import Slots, TreeDrafter  # noqa: E402
-from rescore.decode.drafters.width import AutoWidth, WidthSession, best_size, measure_passes  # noqa: E402
-from rescore.decode.loop.generate import Options, generate  # noqa: E402
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget  # noqa: E402
-from rescore.decode.rescoring.rescorer import Rescorer  # noqa: E402
-from rescore.lm.build import build  # noqa: E402
+from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.drafters import width
+from rescore.decode.drafters.lattice import Slots, TreeDrafter
+from rescore.decode.drafters.width import AutoWidth, WidthSession, best_size, measure_passes
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lm.build import build
 
 torch.set_num_threads(1)
 
@@ -28,10 +28,14 @@ LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05]], np.float32))
 
 
 def test_a_worked_example():
-    """Nodes 0..5 bring 1, 1.6, 1.9, 2.1, 2.2 and 2.25 tokens in 10, 10, 11, 12, 14 and 16 ms: 100, 160, 173, 175, 157, 141 a second."""
+    """Nodes 0..5 bring 1, 1.6, 1.9, 2.1, 2.2 and 2.25 tokens in 10, 10, 11, 12, 14 and 16 ms: 100, 160, 173, 175, 157,
+    141 a second.
+    """
     tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))
     np.testing.assert_allclose(1000 * COSTS.at([1, 2, 3, 4, 5, 6]), [10, 10, 11, 12, 14, 16])
-    np.testing.assert_allclose(tokens / COSTS.at([1, 2, 3, 4, 5, 6]), [100, 160, 172.73, 175, 157.14, 140.63], rtol=1e-4)
+    np.testing.assert_allclose(
+        tokens / COSTS.at([1, 2, 3, 4, 5, 6]), [100, 160, 172.73, 175, 157.14, 140.63], rtol=1e-4
+    )
     assert best_size(tokens, COSTS.at([1, 2, 3, 4, 5, 6])) == 3
     assert WidthSession(COSTS, 1).size(LOGQ, [10]) == 3
 
@@ -79,7 +83,10 @@ def test_what_is_accepted_beyond_expectation_makes_them_larger():
 
 
 def test_steps_rest_while_plain_passes_bring_more():
-    """Drafting for 30 ms is worth it for no tree: 1 token in 10 ms against 2.25 in 46. Rests are of 1, 2, 4, 8, 16, 16 steps."""
+    """Drafting for 30 ms is worth it for no tree: 1 token in 10 ms against 2.25 in 46.
+
+    Rests are of 1, 2, 4, 8, 16, 16 steps.
+    """
     session = WidthSession(COSTS, 1)
     drafted = []
     for step in range(70):
@@ -111,7 +118,10 @@ def test_passes_are_measured_as_the_loop_makes_them():
     target = Counting()
     costs = measure_passes(target, rows=2, length=7, widths=(1, 3, 9), repeats=2)
     assert costs.tokens.tolist() == [2, 6, 18] and (costs.seconds > 0).all() and (np.diff(costs.seconds) >= 0).all()
-    assert [(block.rows, block.width, block.end) for block in target.blocks] == [(2, 7, 7), *[(2, w, 7 + w) for w in (1, 3, 9) for _ in range(3)]]
+    assert [(block.rows, block.width, block.end) for block in target.blocks] == [
+        (2, 7, 7),
+        *[(2, w, 7 + w) for w in (1, 3, 9) for _ in range(3)],
+    ]
 
 
 def test_what_does_not_fit_into_the_context_is_not_measured():
@@ -122,7 +132,9 @@ def test_what_does_not_fit_into_the_context_is_not_measured():
 
 
 def test_passes_that_no_draft_is_worth_are_not_measured_further(monkeypatch):
-    clock = iter(np.cumsum([0, *(size for w in (1, 2, 3, 5) for size in (0.001 * w**2, 0) * 2)]))  # a pass of w tokens takes w^2 ms
+    clock = iter(
+        np.cumsum([0, *(size for w in (1, 2, 3, 5) for size in (0.001 * w**2, 0) * 2)])
+    )  # a pass of w tokens takes w^2 ms
     monkeypatch.setattr(width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     costs = measure_passes(Counting(), repeats=1, most=8)
     assert costs.tokens.tolist() == [1, 2, 3]

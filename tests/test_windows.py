@@ -20,7 +20,10 @@ def stream_of(documents, eot=0):
 def windows(stream, order, eot):
     """The longest n-gram that ends at each position, from the definition."""
     for end in range(2, len(stream) + 1):
-        yield max((stream[begin:end] for begin in range(max(0, end - order), end) if eot not in stream[begin + 1 : end - 1]), key=len)
+        yield max(
+            (stream[begin:end] for begin in range(max(0, end - order), end) if eot not in stream[begin + 1 : end - 1]),
+            key=len,
+        )
 
 
 def spelled(packing, keys):

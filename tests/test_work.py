@@ -51,7 +51,10 @@ def test_folders_of_others_are_left_alone(tmp_path, name):
     """Also where what is in them happens to be called as ours is."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "thesis.txt").write_text("x")
-    with pytest.raises(ValueError, match=f"expected an empty folder, or the work folder of a build, got one that holds {name}; name another"):
+    with pytest.raises(
+        ValueError,
+        match=f"expected an empty folder, or the work folder of a build, got one that holds {name}; name another",
+    ):
         Work(tmp_path)
     assert (tmp_path / name / "thesis.txt").exists()
 
@@ -70,11 +73,23 @@ def test_damaged_manifests_are_refused(tmp_path):
     build(tmp_path / "w", ListSource(pieces), OPTIONS)
     path, draw = tmp_path / "w" / "manifest.json", random.Random(1)
     good = path.read_bytes()
-    for bad in [b"", b"[]", b"{}", b"null", b"\xff", b'{"format": "rescore-build", "version": 1}', b"[" * 100_000, *(fuzz.damage(good, draw) for _ in fuzz.times(150))]:
+    for bad in [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b"\xff",
+        b'{"format": "rescore-build", "version": 1}',
+        b"[" * 100_000,
+        *(fuzz.damage(good, draw) for _ in fuzz.times(150)),
+    ]:
         if bad == good:
             continue
         path.write_bytes(bad)
-        with pytest.raises(ValueError, match=r"manifest.json: expected the manifest of a build, got .*; name another folder, or remove this one"):
+        with pytest.raises(
+            ValueError,
+            match=r"manifest.json: expected the manifest of a build, got .*; name another folder, or remove this one",
+        ):
             Work(tmp_path / "w")
     manifest = json.loads(good)
     manifest["version"] = 9
@@ -89,7 +104,11 @@ def test_a_missing_run_is_named(tmp_path):
     build(tmp_path / "w", ListSource(text_pieces(3, 11, 100)), OPTIONS)
     run = next((tmp_path / "w" / "runs").iterdir())
     run.unlink()
-    with pytest.raises(ValueError, match=re.escape(f"{run}: expected ") + r"\d+ bytes, as the manifest says, got 0; remove the work folder and start anew"):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"{run}: expected ")
+        + r"\d+ bytes, as the manifest says, got 0; remove the work folder and start anew",
+    ):
         build(tmp_path / "w", ListSource(text_pieces(3, 11, 100)), OPTIONS)
 
 
@@ -157,7 +176,9 @@ def test_a_full_disk(tmp_path, capsys):
             process = cli.start(*words, "--work", disk / "w", "-o", tmp_path / "lm.ngram")
             out, err = process.communicate(timeout=120)
             assert process.returncode == 1 and err.decode().count("\n") == 1, err
-            place = re.fullmatch(rf"rescore: {re.escape(str(disk / 'w'))}(\S*): No space left on device\n", err.decode())
+            place = re.fullmatch(
+                rf"rescore: {re.escape(str(disk / 'w'))}(\S*): No space left on device\n", err.decode()
+            )
             assert place, err
             stages.add(place[1].strip("/").split("/")[0])
             if (disk / "w").exists():  # something was finished
@@ -178,7 +199,9 @@ def test_columns_in_folders_are_those_in_memory(tmp_path):
     in_memory = Memory().write(names, parts(4))
     finished: dict = {}
     for _ in range(2):  # written, then found
-        for mine, other in zip(Folder(tmp_path / "c", finished=finished).write(names, parts(4)), in_memory, strict=True):
+        for mine, other in zip(
+            Folder(tmp_path / "c", finished=finished).write(names, parts(4)), in_memory, strict=True
+        ):
             np.testing.assert_array_equal(mine, other)
             assert mine.dtype == other.dtype and not mine.flags.writeable
     assert finished == {"a": 80, "b": 32}

@@ -20,7 +20,9 @@ from rescore.decode.tuning.tune_trees import TreeWeights
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))
 V, END = len(WORDS), 0
-CONFIG = BlockwiseConfig(vocab_size=V, heads=4, layers=2, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96)
+CONFIG = BlockwiseConfig(
+    vocab_size=V, heads=4, layers=2, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96
+)
 
 
 def text(tokens: int, seed: int) -> np.ndarray:
@@ -54,7 +56,9 @@ def trained() -> BlockwiseTransformer:
         ids = stream[torch.randint(len(stream) - 40, (32, 1)) + torch.arange(40)]
         logits = model.all_logits(model(ids))
         ahead = range(1, CONFIG.heads + 1)
-        loss = sum(torch.nn.functional.cross_entropy(logits[:, :-j, j - 1].flatten(0, 1), ids[:, j:].flatten()) for j in ahead)
+        loss = sum(
+            torch.nn.functional.cross_entropy(logits[:, :-j, j - 1].flatten(0, 1), ids[:, j:].flatten()) for j in ahead
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -73,13 +77,32 @@ def write_prompts(path: Path, count: int = 6) -> Path:
             for task in ("chain", "links"):
                 ids = text(60, seed=1000 + 2 * i + (task == "links")).tolist()
                 length = 3 + (5 * i) % 11
-                row = {"task": task, "id": f"{task}-{i}", "prompt": ids[:length], "reference": ids[length : length + 30]}
+                row = {
+                    "task": task,
+                    "id": f"{task}-{i}",
+                    "prompt": ids[:length],
+                    "reference": ids[length : length + 30],
+                }
                 lines.write(json.dumps(row) + "\n")
     return path
 
 
 def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
     """As `rescore tune` would write it, with weights of no particular merit."""
-    overall = {kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0))) for kind in ("closed", "open", "alone")}
-    Settings(models=(ModelFile.of(lm),), tokenizer_sha256=None, vocab_size=V, slots=slots, top_k=5, p=4, trees=overall, values={},
-             paths=PathWeights(head=(1.0,), alpha=((0.5,),)), scalar_alpha={"paths": 0.5, "trees": 0.3}, split=Split(dump_sha256="0" * 64, tune={})).save(path)
+    overall = {
+        kind: TreeWeights(overall=Calibration(open=kind != "closed", text=(2.0, 1.0)))
+        for kind in ("closed", "open", "alone")
+    }
+    Settings(
+        models=(ModelFile.of(lm),),
+        tokenizer_sha256=None,
+        vocab_size=V,
+        slots=slots,
+        top_k=5,
+        p=4,
+        trees=overall,
+        values={},
+        paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
+        scalar_alpha={"paths": 0.5, "trees": 0.3},
+        split=Split(dump_sha256="0" * 64, tune={}),
+    ).save(path)

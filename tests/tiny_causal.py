@@ -10,9 +10,16 @@ from tiny_blockwise import V, text, write_prompts, write_tokenizer
 
 LENGTH = 24
 CONFIG = {
-    "model_type": "llama", "vocab_size": V, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 96, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "llama",
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 96,
+    "tie_word_embeddings": True,
+}
 
 
 def write_inputs(folder: Path, config: dict = CONFIG) -> Path:

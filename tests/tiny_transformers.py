@@ -9,12 +9,39 @@ import torch
 import transformers
 
 V = 37
-_SHAPE = dict(vocab_size=V, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64)
+_SHAPE = dict(
+    vocab_size=V,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+)
 _GROUPED = dict(_SHAPE, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 _EXPERTS = dict(_GROUPED, num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1, n_routed_experts=4)
-_LATENT = dict(_EXPERTS, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, first_k_dense_replace=1)
-_T5 = dict(vocab_size=V, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=12)
-_BART = dict(vocab_size=V, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4)
+_LATENT = dict(
+    _EXPERTS,
+    num_key_value_heads=4,
+    q_lora_rank=16,
+    kv_lora_rank=8,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=8,
+    v_head_dim=8,
+    first_k_dense_replace=1,
+)
+_T5 = dict(
+    vocab_size=V,
+    d_model=32,
+    d_kv=8,
+    d_ff=48,
+    num_layers=2,
+    num_heads=4,
+    relative_attention_num_buckets=8,
+    relative_attention_max_distance=12,
+)
+_BART = dict(
+    vocab_size=V, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4
+)
 
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", _GROUPED),
@@ -22,10 +49,16 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-eager": ("Llama", dict(_GROUPED, attn_implementation="eager")),
     "qwen2": ("Qwen2", dict(_GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
     "qwen3": ("Qwen3", dict(_GROUPED, head_dim=16)),
-    "gpt2": ("GPT2", dict(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)),
+    "gpt2": (
+        "GPT2",
+        dict(vocab_size=V, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2),
+    ),
     "mistral": ("Mistral", dict(_GROUPED, sliding_window=5)),
     "gemma2": ("Gemma2", dict(_GROUPED, sliding_window=5, head_dim=8, final_logit_softcapping=3.0)),
-    "gemma3": ("Gemma3Text", dict(_GROUPED, sliding_window=5, head_dim=8, layer_types=["sliding_attention", "full_attention"])),
+    "gemma3": (
+        "Gemma3Text",
+        dict(_GROUPED, sliding_window=5, head_dim=8, layer_types=["sliding_attention", "full_attention"]),
+    ),
     "gpt-neox": ("GPTNeoX", _SHAPE),
     "olmo2": ("Olmo2", _GROUPED),
     "phi3": ("Phi3", dict(_GROUPED, sliding_window=5)),
@@ -33,13 +66,28 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("Cohere", dict(_GROUPED, logit_scale=0.3)),
     "deepseek-v3": ("DeepseekV3", dict(_LATENT, num_mtp_layers=3)),
     "glm4-moe": ("Glm4Moe", dict(_EXPERTS, head_dim=8, num_mtp_layers=2)),
-    "mellum": ("Mellum", dict(_GROUPED, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8, sliding_window=4, num_mtp_layers=1,
-                              layer_types=["full_attention", "sliding_attention"], mlp_layer_types=["sparse"] * 2)),
+    "mellum": (
+        "Mellum",
+        dict(
+            _GROUPED,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=16,
+            head_dim=8,
+            sliding_window=4,
+            num_mtp_layers=1,
+            layer_types=["full_attention", "sliding_attention"],
+            mlp_layer_types=["sparse"] * 2,
+        ),
+    ),
     "t5": ("T5", dict(_T5, decoder_start_token_id=0)),
     "t5-untied": ("T5", dict(_T5, decoder_start_token_id=0, tie_word_embeddings=False, feed_forward_proj="gated-gelu")),
     "umt5": ("UMT5", dict(_T5, decoder_start_token_id=0)),
-    "bart": ("Bart", dict(_BART, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=40, decoder_start_token_id=2)),
-}  # fmt: skip
+    "bart": (
+        "Bart",
+        dict(_BART, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=40, decoder_start_token_id=2),
+    ),
+}
 CAUSAL = [name for name in CONFIGS if name.split("-")[0] not in ("t5", "umt5", "bart")]
 ENCODER_DECODER = [name for name in CONFIGS if name not in CAUSAL]
 
@@ -69,5 +117,7 @@ def randomised(module: Any) -> Any:
     generator = torch.Generator().manual_seed(0)
     for parameter in module.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        parameter.copy_(0.2 * noise if parameter.dim() > 1 else parameter + 0.1 * noise if parameter.isfinite().all() else noise)
+        parameter.copy_(
+            0.2 * noise if parameter.dim() > 1 else parameter + 0.1 * noise if parameter.isfinite().all() else noise
+        )
     return module

@@ -15,8 +15,9 @@ columns  tokens      read
          disk        peak of the work folder
          B/n-gram    size of the model by its n-grams
 
-A second table gives the seconds of each stage, as the build reports them. Every model is opened, wholly verified, and the
-probabilities of some of its states are summed before its figures count. What --rescore names runs instead of this Python's rescore.
+A second table gives the seconds of each stage, as the build reports them. Every model is opened, wholly verified, and
+the probabilities of some of its states are summed before its figures count. What --rescore names runs instead of this
+Python's rescore.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def arguments() -> argparse.Namespace:
     common.add_argument("--memory", default="4G", help="default: 4G")
     common.add_argument("--disk", default="100G", help="default: 100G")
     common.add_argument("--threads", type=int, default=2, help="default: 2")
-    common.add_argument("--folder", type=Path, help="where the work folders and the models are put (default: that of temporary files)")
+    common.add_argument(
+        "--folder", type=Path, help="where the work folders and the models are put (default: that of temporary files)"
+    )
     common.add_argument("--rescore", default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli", metavar="COMMAND")
     common.add_argument("--json", type=Path, help="write the figures to this file")
     real = kinds.add_parser("real", parents=[common], help="a model of token files")
@@ -112,16 +115,25 @@ def part(corpus: Path, tokens: int, folder: Path) -> list[Path]:
         left -= min(left, len(shard))
         if not left:
             return paths
-    raise SystemExit(f"{corpus}: expected at least {tokens} tokens, got {tokens - left}; make more with sample_corpus.py")
+    raise SystemExit(
+        f"{corpus}: expected at least {tokens} tokens, got {tokens - left}; make more with sample_corpus.py"
+    )
 
 
 def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[str, Any]:
     """The figures of one build, whose files are removed."""
     out, work, figures, log = (folder / name for name in ("lm.ngram", "work", "build.json", "build.log"))
     options = {
-        "--vocab-size": args.vocab_size, "--eot": args.eot, "--order": args.order,
-        "--min-count": args.min_count and ",".join(map(str, args.min_count)), "--max-ngrams": args.max_ngrams,
-        "--memory": args.memory, "--disk": args.disk, "--threads": args.threads, "--work": work, "--json": figures,
+        "--vocab-size": args.vocab_size,
+        "--eot": args.eot,
+        "--order": args.order,
+        "--min-count": args.min_count and ",".join(map(str, args.min_count)),
+        "--max-ngrams": args.max_ngrams,
+        "--memory": args.memory,
+        "--disk": args.disk,
+        "--threads": args.threads,
+        "--work": work,
+        "--json": figures,
     }
     given = [str(word) for option in options.items() if option[1] is not None for word in option]
     command = [*shlex.split(args.rescore), "lm", "build", *map(str, inputs), "-o", str(out), *given]
@@ -129,7 +141,9 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
     with open(log, "wb") as file:
         use = watch(command, work, file)
     if use.status:
-        raise SystemExit(f"{shlex.join(command)}: exit status {use.status}\n{log.read_bytes()[-TAIL:].decode(errors='replace')}")
+        raise SystemExit(
+            f"{shlex.join(command)}: exit status {use.status}\n{log.read_bytes()[-TAIL:].decode(errors='replace')}"
+        )
     report = json.loads(figures.read_text())
     if not isinstance(report.get("stages"), list):
         raise SystemExit(f"{shlex.join(command)}: expected a list `stages` in the JSON, got {sorted(report)}")
@@ -139,8 +153,14 @@ def measure(args: argparse.Namespace, inputs: list[Path], folder: Path) -> dict[
     shutil.rmtree(work, ignore_errors=True)
     out.unlink()
     return {
-        "tokens": tokens, **dataclasses.asdict(use), "tokens_per_second": tokens / use.seconds, "ngrams": ngrams,
-        "model_bytes": model_bytes, "memory": args.memory, "threads": args.threads, "stages": report["stages"],
+        "tokens": tokens,
+        **dataclasses.asdict(use),
+        "tokens_per_second": tokens / use.seconds,
+        "ngrams": ngrams,
+        "model_bytes": model_bytes,
+        "memory": args.memory,
+        "threads": args.threads,
+        "stages": report["stages"],
     }
 
 
@@ -160,16 +180,36 @@ def check(path: Path, max_ngrams: int | None) -> list[int]:
 def show(report: dict[str, Any], console: Console) -> None:
     """The figures of the runs, and the seconds of their stages."""
     console.print(", ".join(f"{name} {value}" for name, value in report["machine"].items()), soft_wrap=True)
-    names = ("tokens", "seconds", "CPU", "tokens/s", "exponent", "RSS MB", "anonymous MB", "disk MB", "n-grams", "B/n-gram")
+    names = (
+        "tokens",
+        "seconds",
+        "CPU",
+        "tokens/s",
+        "exponent",
+        "RSS MB",
+        "anonymous MB",
+        "disk MB",
+        "n-grams",
+        "B/n-gram",
+    )
     table = Table(*names, box=None)
     before = None
     for run in report["runs"]:
-        exponent = math.log(run["seconds"] / before["seconds"]) / math.log(run["tokens"] / before["tokens"]) if before else None
+        exponent = (
+            math.log(run["seconds"] / before["seconds"]) / math.log(run["tokens"] / before["tokens"])
+            if before
+            else None
+        )
         ngrams = sum(run["ngrams"])
         table.add_row(
-            f"{run['tokens']:,}", f"{run['seconds']:.1f}", f"{run['cpu_seconds']:.1f}", f"{run['tokens_per_second']:,.0f}",
-            "-" if exponent is None else f"{exponent:.3f}", *(f"{run[name] / 1e6:,.0f}" for name in ("rss_bytes", "anonymous_bytes", "disk_bytes")),
-            f"{ngrams:,}", f"{run['model_bytes'] / ngrams:.2f}",
+            f"{run['tokens']:,}",
+            f"{run['seconds']:.1f}",
+            f"{run['cpu_seconds']:.1f}",
+            f"{run['tokens_per_second']:,.0f}",
+            "-" if exponent is None else f"{exponent:.3f}",
+            *(f"{run[name] / 1e6:,.0f}" for name in ("rss_bytes", "anonymous_bytes", "disk_bytes")),
+            f"{ngrams:,}",
+            f"{run['model_bytes'] / ngrams:.2f}",
         )
         before = run
     console.print(_right(table))

@@ -3,15 +3,16 @@
     python tools/bench_counting.py TOKENS.npy... --vocab-size V --eot ID [--order N] [--memory 4G] [--threads 2]
         [--engines rescore,duckdb,polars,spark] [--json FILE]
 
-The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and handed to each
-engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the engine stands
-beside it. Peak memory is the process's and its children's together (PSS: what they share counts once), looked at every 200 ms
-and counted if it lasted for two looks, since a process that is being started shows its parent's memory a second time; CPU
-seconds are all of theirs, and hardly depend on what else the machine does. The number of distinct windows and the sum of
-counts must be the same for all, or nothing is printed.
+The windows (`rescore.lm.windows`) of all tokens are packed into one 64-bit word each, written to a Parquet file, and
+handed to each engine in a process of its own: read, GROUP BY, write. Seconds are those of that statement; starting the
+engine stands beside it. Peak memory is the process's and its children's together (PSS: what they share counts once),
+looked at every 200 ms and counted if it lasted for two looks, since a process that is being started shows its parent's
+memory a second time; CPU seconds are all of theirs, and hardly depend on what else the machine does. The number of
+distinct windows and the sum of counts must be the same for all, or nothing is printed.
 
 rescore is given the tokens, of which it makes the windows itself, and writes its own interchange form.
-rescore, DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such setting.
+rescore, DuckDB and Spark keep to --memory (Spark's is that of the JVM's heap) and spill to disk; Polars has no such
+setting.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def duckdb(source: Path, target: Path, work: Path, memory: int, threads: int) ->
     import duckdb
 
     database = duckdb.connect()
-    database.execute(f"SET memory_limit='{memory >> 20}MiB'; SET threads={threads}; SET temp_directory='{work}'; SET preserve_insertion_order=false")
+    database.execute(
+        f"SET memory_limit='{memory >> 20}MiB'; SET threads={threads}; SET temp_directory='{work}'; "
+        "SET preserve_insertion_order=false"
+    )
     began = time.perf_counter()
     query = QUERY.format(source=f"'{source}'")
     database.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
@@ -62,15 +66,24 @@ def polars(source: Path, target: Path, work: Path, memory: int, threads: int) ->
     import polars
 
     began = time.perf_counter()
-    polars.scan_parquet(source).group_by("key").agg(polars.len().cast(polars.Int64).alias("count")).sink_parquet(target, compression="zstd", engine="streaming")
+    polars.scan_parquet(source).group_by("key").agg(polars.len().cast(polars.Int64).alias("count")).sink_parquet(
+        target, compression="zstd", engine="streaming"
+    )
     return time.perf_counter() - began
 
 
 def spark(source: Path, target: Path, work: Path, memory: int, threads: int) -> float:
     from pyspark.sql import SparkSession
 
-    settings = {"spark.driver.memory": f"{memory >> 20}m", "spark.local.dir": str(work), "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-                "spark.sql.shuffle.partitions": "32", "spark.sql.files.maxPartitionBytes": "16m", "spark.ui.showConsoleProgress": "false"}  # fmt: skip
+    settings = {
+        "spark.driver.memory": f"{memory >> 20}m",
+        "spark.local.dir": str(work),
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "32",
+        "spark.sql.files.maxPartitionBytes": "16m",
+        "spark.ui.showConsoleProgress": "false",
+    }
     builder = SparkSession.builder.master(f"local[{threads}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -95,7 +108,12 @@ def native(source: Path, target: Path, work: Path, memory: int, threads: int) ->
     return time.perf_counter() - began
 
 
-ENGINES: dict[str, Callable[[Path, Path, Path, int, int], float]] = {"rescore": native, "duckdb": duckdb, "polars": polars, "spark": spark}
+ENGINES: dict[str, Callable[[Path, Path, Path, int, int], float]] = {
+    "rescore": native,
+    "duckdb": duckdb,
+    "polars": polars,
+    "spark": spark,
+}
 PACKAGES = {"rescore": "rescore", "duckdb": "duckdb", "polars": "polars", "spark": "pyspark"}
 
 
@@ -103,7 +121,9 @@ def main() -> None:
     args = arguments()
     if args.child:
         engine, source, target, work = args.child
-        print(json.dumps({"seconds": ENGINES[engine](Path(source), Path(target), Path(work), args.memory, args.threads)}))
+        print(
+            json.dumps({"seconds": ENGINES[engine](Path(source), Path(target), Path(work), args.memory, args.threads)})
+        )
         return
     console = Console()
     with tempfile.TemporaryDirectory(dir=args.work) as name:
@@ -116,10 +136,25 @@ def main() -> None:
                 rows.append(measure(engine, folder, windows, args))
     answers = {(row["distinct"], row["total"]) for row in rows}
     if answers != {(rows[0]["distinct"], windows)}:
-        raise SystemExit("the engines disagree: " + "; ".join(f"{row['engine']} {row['distinct']} windows, sum {row['total']} of {windows}" for row in rows))
+        raise SystemExit(
+            "the engines disagree: "
+            + "; ".join(f"{row['engine']} {row['distinct']} windows, sum {row['total']} of {windows}" for row in rows)
+        )
     show(rows, windows, args, console)
     if args.json:
-        args.json.write_text(json.dumps({"windows": windows, "load": os.getloadavg()[0], "memory": args.memory, "threads": args.threads, "engines": rows}, indent=2) + "\n")
+        args.json.write_text(
+            json.dumps(
+                {
+                    "windows": windows,
+                    "load": os.getloadavg()[0],
+                    "memory": args.memory,
+                    "threads": args.threads,
+                    "engines": rows,
+                },
+                indent=2,
+            )
+            + "\n"
+        )
 
 
 def arguments() -> argparse.Namespace:
@@ -130,8 +165,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--order", type=int, default=4, metavar="N", help="default: 4")
     parser.add_argument("--memory", type=amount, default="4G", metavar="BYTES", help="e.g. 1G (default: 4G)")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
-    parser.add_argument("--engines", type=lambda text: text.split(","), default=list(ENGINES), metavar="A,B,..", help=f"default: {','.join(ENGINES)}")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="for the windows and what engines spill (default: the system's)")
+    parser.add_argument(
+        "--engines",
+        type=lambda text: text.split(","),
+        default=list(ENGINES),
+        metavar="A,B,..",
+        help=f"default: {','.join(ENGINES)}",
+    )
+    parser.add_argument(
+        "--work", type=Path, metavar="DIR", help="for the windows and what engines spill (default: the system's)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -155,7 +198,9 @@ def write_windows(args: argparse.Namespace, path: Path) -> int:
     if packing.words > 1:
         raise SystemExit(f"expected windows that fit into 64 bits, got {packing.order} tokens of {packing.bits} bits")
     windows = 0
-    path.with_name("packing.json").write_text(json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "eot": packing.eot}))
+    path.with_name("packing.json").write_text(
+        json.dumps({"order": packing.order, "vocab_size": packing.vocab_size, "eot": packing.eot})
+    )
     with pq.ParquetWriter(path, pa.schema([("key", pa.int64())]), compression="zstd") as writer:
         for number, tokens in enumerate(args.tokens):
             stream = join([np.load(tokens, mmap_mode="r")], packing.vocab_size, packing.eot)
@@ -170,7 +215,17 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
     """One engine's figures: a process of its own, so that its memory is its own."""
     source, target, work = folder / "windows.parquet", folder / f"{engine}.parquet", folder / f"{engine}-work"
     work.mkdir()
-    command = [sys.executable, __file__, "--memory", f"{args.memory >> 20}M", "--threads", str(args.threads), "--child", engine, *map(str, (source, target, work))]
+    command = [
+        sys.executable,
+        __file__,
+        "--memory",
+        f"{args.memory >> 20}M",
+        "--threads",
+        str(args.threads),
+        "--child",
+        engine,
+        *map(str, (source, target, work)),
+    ]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         peak, before, cpu = 0, 0, 0.0
@@ -185,8 +240,18 @@ def measure(engine: str, folder: Path, windows: int, args: argparse.Namespace) -
         raise SystemExit(f"{engine}: ended with status {process.returncode}")
     seconds = json.loads(out.splitlines()[-1])["seconds"]
     distinct, total = answer(target)
-    row = {"engine": engine, "version": version(PACKAGES[engine]), "seconds": seconds, "start_seconds": wall - seconds, "cpu_seconds": cpu,
-           "tokens_per_second": windows / seconds, "peak_bytes": peak, "output_bytes": size(target), "distinct": distinct, "total": total}  # fmt: skip
+    row = {
+        "engine": engine,
+        "version": version(PACKAGES[engine]),
+        "seconds": seconds,
+        "start_seconds": wall - seconds,
+        "cpu_seconds": cpu,
+        "tokens_per_second": windows / seconds,
+        "peak_bytes": peak,
+        "output_bytes": size(target),
+        "distinct": distinct,
+        "total": total,
+    }
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     return row
 
@@ -222,12 +287,24 @@ def tree_usage(pid: int) -> tuple[int, float]:
 
 
 def show(rows: list[dict], windows: int, args: argparse.Namespace, console: Console) -> None:
-    table = Table(title=f"{windows:,} windows of {args.order} tokens, {rows[0]['distinct']:,} distinct; {args.memory >> 20:,} MiB, {args.threads} threads")
+    table = Table(
+        title=(
+            f"{windows:,} windows of {args.order} tokens, {rows[0]['distinct']:,} distinct; "
+            f"{args.memory >> 20:,} MiB, {args.threads} threads"
+        )
+    )
     for name in ("engine", "s", "M tokens/s", "to start, s", "CPU s", "peak GB", "output MB"):
         table.add_column(name, justify="left" if name == "engine" else "right")
     for row in rows:
-        table.add_row(f"{row['engine']} {row['version']}", f"{row['seconds']:.1f}", f"{row['tokens_per_second'] / 1e6:.2f}", f"{row['start_seconds']:.1f}", f"{row['cpu_seconds']:.0f}",
-                      f"{row['peak_bytes'] / 1e9:.2f}", f"{row['output_bytes'] / 1e6:.0f}")  # fmt: skip
+        table.add_row(
+            f"{row['engine']} {row['version']}",
+            f"{row['seconds']:.1f}",
+            f"{row['tokens_per_second'] / 1e6:.2f}",
+            f"{row['start_seconds']:.1f}",
+            f"{row['cpu_seconds']:.0f}",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+            f"{row['output_bytes'] / 1e6:.0f}",
+        )
     console.print(table)
 
 

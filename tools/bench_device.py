@@ -1,17 +1,19 @@
-"""Microseconds of rescoring on a GPU, by batch: captured in a CUDA graph and called from Python, equal to the CPU's answer or nothing is printed.
+"""Microseconds of rescoring on a GPU, by batch: captured in a CUDA graph and called from Python, equal to the CPU's
+answer or nothing is printed.
 
     python tools/bench_device.py [--lm FILE | --ngrams N] [--batch B ..] [--capacity C ..] [--json FILE]
 
-Lattices are the demo dump's, at equal distances, T x K as they are there. The model is that of --lm, or, since a model of the
-size that counts is not in the repository, one made here of text that is sampled from the demo's: --ngrams says how many n-grams it has
-to have. Rows:
+Lattices are the demo dump's, at equal distances, T x K as they are there. The model is that of --lm, or, since a model
+of the size that counts is not in the repository, one made here of text that is sampled from the demo's: --ngrams says
+how many n-grams it has to have. Rows:
 
     tree n          Rescorer.trees
     paths p, C      Rescorer.paths with room for C states in each slot; how many lattices were certain to be exact
     sample, C       Rescorer.normalise and one draft drawn of each lattice
 
-`graph` is a replay of the captured call, `call` the same from Python, both by events of the device, the median of --repeats; `cpu` is the
-native core on one thread by the clock, the whole batch. The last line says what the model takes on the device.
+`graph` is a replay of the captured call, `call` the same from Python, both by events of the device, the median of
+--repeats; `cpu` is the native core on one thread by the clock, the whole batch. The last line says what the model takes
+on the device.
 """
 
 from __future__ import annotations
@@ -65,7 +67,12 @@ def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
     while rows <= MOST_ROWS:
         texts.append(sampler.sequences(0, (rows, ROW), draw, SHORTEN))
         if sum(text.size for text in texts) * (model.order - 1) >= ngrams:  # fewer tokens cannot hold them
-            grown = build([row for text in texts for row in text], order=model.order, vocab_size=model.vocab_size, eot=int(model.metadata.get("eot", 0)))
+            grown = build(
+                [row for text in texts for row in text],
+                order=model.order,
+                vocab_size=model.vocab_size,
+                eot=int(model.metadata.get("eot", 0)),
+            )
             if (found := grown.core.num_arcs) >= ngrams:
                 return grown
         rows *= 2
@@ -103,20 +110,37 @@ def captured(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     return graph, found
 
 
-def calls(rescorer: Rescorer, capacities: list[int], tensors: TensorSausage, history: torch.Tensor) -> Iterator[tuple[str, Way]]:
+def calls(
+    rescorer: Rescorer, capacities: list[int], tensors: TensorSausage, history: torch.Tensor
+) -> Iterator[tuple[str, Way]]:
     """What is timed, on the device and on the CPU, by name; the room for states is set on the way."""
     device = rescorer.on(tensors.device)
     assert isinstance(device, DeviceRescorer)
     for n in NODES:
-        yield f"tree {n}", Way(TREE, lambda n=n: rescorer.trees(tensors, history, n), lambda *batch, n=n: rescorer.trees(*batch, n))
+        yield (
+            f"tree {n}",
+            Way(TREE, lambda n=n: rescorer.trees(tensors, history, n), lambda *batch, n=n: rescorer.trees(*batch, n)),
+        )
     uniforms = torch.rand(len(history), 1, tensors.ids.shape[1], dtype=torch.float64, device=tensors.device)
     for capacity in capacities:
         device.capacity = capacity
-        yield f"paths {PATHS}, {capacity}", Way(STRINGS, lambda: rescorer.paths(tensors, history, PATHS), lambda *batch: rescorer.paths(*batch, PATHS))
-        yield f"sample, {capacity}", Way((), lambda: rescorer.normalise(tensors, history).sample(uniforms), lambda *batch: rescorer.normalise(*batch).sample(uniforms.cpu().numpy()))
+        yield (
+            f"paths {PATHS}, {capacity}",
+            Way(STRINGS, lambda: rescorer.paths(tensors, history, PATHS), lambda *batch: rescorer.paths(*batch, PATHS)),
+        )
+        yield (
+            f"sample, {capacity}",
+            Way(
+                (),
+                lambda: rescorer.normalise(tensors, history).sample(uniforms),
+                lambda *batch: rescorer.normalise(*batch).sample(uniforms.cpu().numpy()),
+            ),
+        )
 
 
-def measure(rescorer: Rescorer, sausages: Sausage, histories: np.ndarray, args: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
+def measure(
+    rescorer: Rescorer, sausages: Sausage, histories: np.ndarray, args: argparse.Namespace, device: torch.device
+) -> Iterator[dict[str, Any]]:
     for size in args.batch:
         batch = batch_of(sausages, histories, size)
         tensors, history = TensorSausage.of(batch[0], device), torch.from_numpy(batch[1]).to(device)
@@ -131,9 +155,13 @@ def measure(rescorer: Rescorer, sausages: Sausage, histories: np.ndarray, args: 
                 if not np.array_equal(getattr(found, field).cpu().numpy()[exact], getattr(wanted, field)[exact]):
                     raise SystemExit(f"{name}, batch {size}: {field} on the device are not those of the CPU")
             yield {
-                "what": name, "batch": size, "graph_us": microseconds(graph.replay, args.repeats), "call_us": microseconds(way.on_device, args.repeats),
-                "cpu_us": on_cpu, "exact": float(exact.mean()),
-            }  # fmt: skip
+                "what": name,
+                "batch": size,
+                "graph_us": microseconds(graph.replay, args.repeats),
+                "call_us": microseconds(way.on_device, args.repeats),
+                "cpu_us": on_cpu,
+                "exact": float(exact.mean()),
+            }
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
@@ -142,15 +170,30 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
         table.add_column(column, justify="left" if column == "what" else "right")
     for row in rows:
         graph = row["graph_us"]
-        table.add_row(str(row["batch"]), row["what"], f"{graph:.1f}", f"{graph / row['batch']:.2f}", f"{row['call_us']:.1f}", f"{row['cpu_us']:.0f}", f"{row['exact']:.0%}")
+        table.add_row(
+            str(row["batch"]),
+            row["what"],
+            f"{graph:.1f}",
+            f"{graph / row['batch']:.2f}",
+            f"{row['call_us']:.1f}",
+            f"{row['cpu_us']:.0f}",
+            f"{row['exact']:.0%}",
+        )
     Console().print(table)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
-    parser.add_argument("--lm", type=Path, help="an n-gram model of the dump's tokenizer (default: one that is made here)")
-    parser.add_argument("--ngrams", type=int, default=20_000_000, help="the least number of n-grams of the model made here (default: 20000000)")
+    parser.add_argument(
+        "--lm", type=Path, help="an n-gram model of the dump's tokenizer (default: one that is made here)"
+    )
+    parser.add_argument(
+        "--ngrams",
+        type=int,
+        default=20_000_000,
+        help="the least number of n-grams of the model made here (default: 20000000)",
+    )
     parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
     parser.add_argument("--capacity", type=int, nargs="*", default=[256, 2048])
     parser.add_argument("--alpha", type=float, default=0.3)
@@ -169,12 +212,31 @@ def main() -> int:
     assert isinstance(device, DeviceRescorer)
     moved_s, taken = time.perf_counter() - began, device.models.bytes
     rows = list(measure(rescorer, sausages, histories, args, device.models.device))
-    show(rows, f"{torch.cuda.get_device_name()}, {model.info()['arcs']:,} n-grams, lattices of {sausages.slots} x {sausages.width}")
-    print(f"the model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes for each n-gram, moved in {moved_s:.1f} s")
+    show(
+        rows,
+        f"{torch.cuda.get_device_name()}, {model.info()['arcs']:,} n-grams, lattices of {sausages.slots} x "
+        f"{sausages.width}",
+    )
+    print(
+        f"the model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes for each n-gram, "
+        f"moved in {moved_s:.1f} s"
+    )
     if args.json:
         facts = {**machine("rescore", "torch", "triton"), "device": torch.cuda.get_device_name()}
-        settings = {"lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "slots": sausages.slots, "width": sausages.width}
-        args.json.write_text(json.dumps({"machine": facts, "settings": settings, "model_bytes": taken, "moved_s": moved_s, "results": rows}, indent=2) + "\n")
+        settings = {
+            "lm": str(args.lm),
+            "ngrams": model.info()["ngrams"],
+            "alpha": args.alpha,
+            "slots": sausages.slots,
+            "width": sausages.width,
+        }
+        args.json.write_text(
+            json.dumps(
+                {"machine": facts, "settings": settings, "model_bytes": taken, "moved_s": moved_s, "results": rows},
+                indent=2,
+            )
+            + "\n"
+        )
     return 0
 
 

@@ -14,7 +14,8 @@ UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CARD = "dataset card of huggingface.co/datasets/allenai/c4, en, train"
 HERE = "docs/ngram-building.md"
 
-# Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds them.
+# Distinct windows of up to n tokens, all and those that min-counts 1,1,2,4 keep; the exponents as fit_growth.py finds
+# them.
 TEXT = 34_431_427
 ALL = {
     2: Growth(order=2, least=1, tokens=TEXT, distinct=4_135_065, exponent=0.645, deviation=0.007, change=-0.0252),
@@ -74,11 +75,31 @@ class Facts:
     }
 
     documents: Fact = field(default=Fact(value=364_868_892, source=CARD))
-    text_bytes: Fact = field(default=Fact(value=828_589_180_707 - 364_868_892 * 100, source=f"{CARD}: 828.6 GB, less 100 bytes a document for its URL and time (assumed)"))
-    bytes_per_token: Fact = field(default=Fact(value=4.32, source="GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia"))
+    text_bytes: Fact = field(
+        default=Fact(
+            value=828_589_180_707 - 364_868_892 * 100,
+            source=f"{CARD}: 828.6 GB, less 100 bytes a document for its URL and time (assumed)",
+        )
+    )
+    bytes_per_token: Fact = field(
+        default=Fact(value=4.32, source="GPT-2 tokens of 149 MB of five domains; 4.49 on Wikipedia")
+    )
     tokenize_rate: Fact = field(default=Fact(value=700e3, source=HERE))
-    count_rate: Fact = field(default=Fact(value=15e6, source="docs/ngram-building.md: 1G tokens counted in 22 s on 2 cores, less a third for inputs from disk"))
-    ngram_rate: Fact = field(default=Fact(value=1.25e6, source="docs/ngram-building.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; rounded up"))
+    count_rate: Fact = field(
+        default=Fact(
+            value=15e6,
+            source="docs/ngram-building.md: 1G tokens counted in 22 s on 2 cores, less a third for inputs from disk",
+        )
+    )
+    ngram_rate: Fact = field(
+        default=Fact(
+            value=1.25e6,
+            source=(
+                "docs/ngram-building.md: 133M n-grams merged, estimated, pruned and compiled in 53 s on 2 cores; "
+                "rounded up"
+            ),
+        )
+    )
     spark_rate: Fact = field(default=Fact(value=225e3, source=f"{HERE}: local[2], gzipped JSON lines to Parquet"))
     window_bytes: Fact = field(default=Fact(value=5.1, source=f"{HERE}: Parquet with zstd, 4-gram windows"))
     shuffle_bytes: Fact = field(default=Fact(value=9.1, source=f"{HERE}: 4-gram windows, one 64-bit word each"))
@@ -98,7 +119,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Pairs are (low, high): distinct n-grams grow with an exponent that goes on falling, or with that of 34M tokens."""
+    """Pairs are (low, high): distinct n-grams grow with an exponent that goes on falling, or with that of
+    34M tokens.
+    """
 
     tokens: float
     windows: tuple[float, float]
@@ -141,7 +164,8 @@ def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, m
     top = orders[-1]
     windows = both(ALL[top], tokens)
     kept = {order: add(*(both(KEPT[n], tokens) for n in range(2, order + 1))) for order in orders}
-    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at once, and the counts.
+    # Runs of what fits into memory (16 bytes a window being sorted) are written, then merged; both are there at
+    # once, and the counts.
     run = min(tokens, memory / 16)
     runs = tokens / run * ALL[top].at(run, falling=run > TEXT)
     machine = times(add(windows, windows, kept[top]), facts.window_bytes.value, plus=runs * facts.window_bytes.value)
@@ -149,11 +173,18 @@ def estimate(facts: Facts, *, share: float, orders: Sequence[int], cores: int, m
     merged = add(*(add(both(ALL[order], tokens), kept[order]) for order in orders))
     combined = tokens / min(tokens, COMBINED) * ALL[top].at(min(tokens, COMBINED), falling=False)
     return Costs(
-        tokens=tokens, windows=windows, kept=kept, memory=memory,
-        count_hours=tokens * per_core / cores / 3600, build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
-        spark_hours=tokens / facts.spark_rate.value / cores / 3600, machine_bytes=machine, counts_bytes=times(windows, facts.window_bytes.value),
-        shuffle_bytes=combined * facts.shuffle_bytes.value, partitions=max(16, 16 * math.ceil(windows[1] / PER_PARTITION / 16)),
-    )  # fmt: skip
+        tokens=tokens,
+        windows=windows,
+        kept=kept,
+        memory=memory,
+        count_hours=tokens * per_core / cores / 3600,
+        build_hours=times(merged, 1 / facts.ngram_rate.value / 3600),
+        spark_hours=tokens / facts.spark_rate.value / cores / 3600,
+        machine_bytes=machine,
+        counts_bytes=times(windows, facts.window_bytes.value),
+        shuffle_bytes=combined * facts.shuffle_bytes.value,
+        partitions=max(16, 16 * math.ceil(windows[1] / PER_PARTITION / 16)),
+    )
 
 
 def both(growth: Growth, tokens: float) -> tuple[float, float]:

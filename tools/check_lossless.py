@@ -3,8 +3,8 @@
     python tools/check_lossless.py data/demo --prompts 200 --tokens 24
 
 Small models of every family, with random weights and trained for seconds on the demo's text, continue real prompts with
-every drafter, alone and in ragged batches; every difference is counted. With `--dtype bfloat16`, where a wide pass and a
-narrow one may disagree about near ties, it counts the tokens that are not the argmax of one pass over the whole text,
+every drafter, alone and in ragged batches; every difference is counted. With `--dtype bfloat16`, where a wide pass and
+a narrow one may disagree about near ties, it counts the tokens that are not the argmax of one pass over the whole text,
 and how far below it they are. Exits 1 if a float32 text differs.
 """
 
@@ -58,7 +58,14 @@ def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
     """What `generate` writes; of our own model, what the whole text, read anew for every token, says."""
     ids = torch.from_numpy(prompt)[None]
     if hasattr(model.model, "generate"):
-        out = model.model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=tokens, min_new_tokens=tokens, pad_token_id=0)
+        out = model.model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            pad_token_id=0,
+        )
         return out[0, -tokens:].tolist()
     for _ in range(tokens):
         ids = torch.cat((ids, model.model.logits(model.model(ids)[:, -1:], 1).argmax(-1)), dim=1)
@@ -116,20 +123,42 @@ def main() -> int:
             for weights, steps in (("random", 0), ("trained", args.steps)):
                 model = small(family, text, lm.vocab_size, steps=steps, seed=1, dtype=dtype)
                 other = small(family, text, lm.vocab_size, steps=steps // 2, seed=2, dtype=dtype)
-                expected = [reference(model, prompt, args.tokens) for prompt in prompts] if dtype == torch.float32 else None
+                expected = (
+                    [reference(model, prompt, args.tokens) for prompt in prompts] if dtype == torch.float32 else None
+                )
                 for name, drafter, layout in drafters(model, lm, other):
                     for batch in (1, BATCH):
                         progress.update(bar, description=f"{family}, {weights}, {name}, batch {batch}", advance=1)
                         began, out = time.perf_counter(), []
                         for i in range(0, len(prompts), batch):
-                            out += generate(model.target, prompts[i : i + batch], drafter, Options(max_tokens=args.tokens, layout=layout))
-                        row = {"family": family, "weights": weights, "drafter": name, "batch": batch, "prompts": len(prompts), "seconds": time.perf_counter() - began}
-                        row["tokens_per_pass"] = sum(len(one.tokens) for one in out) / sum(one.statistics.passes for one in out)
+                            out += generate(
+                                model.target,
+                                prompts[i : i + batch],
+                                drafter,
+                                Options(max_tokens=args.tokens, layout=layout),
+                            )
+                        row = {
+                            "family": family,
+                            "weights": weights,
+                            "drafter": name,
+                            "batch": batch,
+                            "prompts": len(prompts),
+                            "seconds": time.perf_counter() - began,
+                        }
+                        row["tokens_per_pass"] = sum(len(one.tokens) for one in out) / sum(
+                            one.statistics.passes for one in out
+                        )
                         if expected is not None:
                             row["differing"] = sum(one.tokens.tolist() != truth for one, truth in zip(out, expected))
                         else:
-                            below = np.concatenate([margins(model, prompt, one.tokens) for prompt, one in zip(prompts, out)])
-                            row |= {"tokens": len(below), "not_argmax": int((below > 0).sum()), "largest_margin": float(below.max())}
+                            below = np.concatenate(
+                                [margins(model, prompt, one.tokens) for prompt, one in zip(prompts, out)]
+                            )
+                            row |= {
+                                "tokens": len(below),
+                                "not_argmax": int((below > 0).sum()),
+                                "largest_margin": float(below.max()),
+                            }
                         results.append(row)
     report(results)
     if args.json:
@@ -141,11 +170,18 @@ def report(results: list[dict]) -> None:
     measured = [name for name in ("differing", "tokens", "not_argmax", "largest_margin") if name in results[0]]
     table = Table(*("family", "weights", "drafter", "batch", "prompts", *measured, "tokens_per_pass", "seconds"))
     for row in results:
-        table.add_row(*(f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in (column.header for column in table.columns)))
+        table.add_row(
+            *(
+                f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name])
+                for name in (column.header for column in table.columns)
+            )
+        )
     console = Console()
     console.print(table)
     if "differing" in measured:
-        console.print(f"{sum(row['differing'] for row in results)} of {sum(row['prompts'] for row in results)} texts differ")
+        console.print(
+            f"{sum(row['differing'] for row in results)} of {sum(row['prompts'] for row in results)} texts differ"
+        )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ NODES = 32  # of calibrated trees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Accepted lengths of every verifying pass of some sequences, replayed and online; how many tokens their texts have."""
+    """Accepted lengths of every verifying pass of some sequences, replayed and online; how many tokens their texts
+    have.
+    """
 
     task: str
     drafter: str
@@ -70,7 +72,10 @@ def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dic
         "tree_64": TreeDrafter(slots, rescorer, nodes=64),
         "lm_alone_16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
         "lm_alone_64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
-        **{name: TreeDrafter(slots, calibrated, nodes=NODES) for name, calibrated in calibrated_rescorers(rescorer).items()},
+        **{
+            name: TreeDrafter(slots, calibrated, nodes=NODES)
+            for name, calibrated in calibrated_rescorers(rescorer).items()
+        },
     }
 
 
@@ -80,28 +85,47 @@ def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
     return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
 
 
-def decode_again(model: BlockwiseTransformer, dump: Dump, block: Block, sequences: int, drafter: Drafter, batch: int = 10) -> list[list[int]]:
+def decode_again(
+    model: BlockwiseTransformer, dump: Dump, block: Block, sequences: int, drafter: Drafter, batch: int = 10
+) -> list[list[int]]:
     """Accepted lengths of decoding the first sequences of a block; ValueError if a text is not that of the dump."""
     header, target, requests, texts = dump.header, BlockwiseTarget(model), [], []
     for s in range(min(sequences, block.sequences)):
         part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
         texts.append(block.tokens[part].tolist())
-        requests.append(Request(prompt=prompt, max_tokens=len(texts[-1]), seeds=None if header.kind == "greedy" else block.seeds[part]))
-    sampling = None if header.kind == "greedy" else Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
+        requests.append(
+            Request(
+                prompt=prompt, max_tokens=len(texts[-1]), seeds=None if header.kind == "greedy" else block.seeds[part]
+            )
+        )
+    sampling = (
+        None
+        if header.kind == "greedy"
+        else Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
+    )
     options = Options(shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({header.end_of_text})))
-    out = [one for start in range(0, len(requests), batch) for one in generate(target, requests[start : start + batch], drafter, options)]
+    out = [
+        one
+        for start in range(0, len(requests), batch)
+        for one in generate(target, requests[start : start + batch], drafter, options)
+    ]
     for s, (one, text) in enumerate(zip(out, texts)):
         if one.tokens.tolist() != text:
             raise ValueError(f"sequence {s}: expected the dump's text {text}, got {one.tokens.tolist()}")
     return [one.statistics.accepted for one in out]
 
 
-def compare(model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()) -> Iterator[Compared]:
+def compare(
+    model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()
+) -> Iterator[Compared]:
     """The first sequences of every task, for every drafter, or those named."""
     for task in dump.tasks:
         block = next(dump.blocks(task))
         ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
-        ways += [CalibratedReplay(rescorer=one, budgets={name: NODES}) for name, one in calibrated_rescorers(rescorer).items()]
+        ways += [
+            CalibratedReplay(rescorer=one, budgets={name: NODES})
+            for name, one in calibrated_rescorers(rescorer).items()
+        ]
         worth = {name: one for way in ways for name, one in way.worth(block).items()}
         count = min(sequences, block.sequences)
         for name, drafter in drafters(model, dump.header.top_k, rescorer).items():
@@ -129,11 +153,23 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     rescorer = Rescorer(NGram.open(args.lm), alpha=args.alpha)
-    found = list(track(compare(BlockwiseTransformer.load(args.model), Dump.open(args.dump), rescorer, args.sequences), "decoding", console=Console(stderr=True)))
+    found = list(
+        track(
+            compare(BlockwiseTransformer.load(args.model), Dump.open(args.dump), rescorer, args.sequences),
+            "decoding",
+            console=Console(stderr=True),
+        )
+    )
     table = Table("task", "drafter", "texts", "replayed", "online", "passes that differ")
     for one in found:
         differing = sum(a != b for a, b in zip(one.replayed, one.online))
-        table.add_row(one.task, one.drafter, str(len(one.online)), *(f"{one.block_efficiency(side):.4f}" for side in (one.replayed, one.online)), str(differing))
+        table.add_row(
+            one.task,
+            one.drafter,
+            str(len(one.online)),
+            *(f"{one.block_efficiency(side):.4f}" for side in (one.replayed, one.online)),
+            str(differing),
+        )
     Console().print(table)
     return int(any(one.replayed != one.online for one in found))
 

@@ -10,7 +10,10 @@ import sysconfig
 def problems() -> list:
     found = []
     if sys.version_info < (3, 10):  # noqa: UP036 - this file alone runs on older ones
-        found.append(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}; name another with make PYTHON=python3.12")
+        found.append(
+            f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}; "
+            "name another with make PYTHON=python3.12"
+        )
     if importlib.util.find_spec("ensurepip") is None:
         found.append("this Python cannot make environments; on Debian: apt-get install python3-venv")
     if not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists():

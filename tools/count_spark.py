@@ -39,7 +39,9 @@ from rescore.decode.cli.actions.inputs import remarks
 from rescore.lm.spark_worker import BATCH
 
 SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),  # documents may be long; they are tokenized in batches of as many
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(
+        BATCH
+    ),  # documents may be long; they are tokenized in batches of as many
     "spark.sql.adaptive.enabled": "true",
 }
 
@@ -58,10 +60,24 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(str(error)) from None
     began = time.monotonic()
     try:
-        options = SparkOptions(order=args.order, form=args.format, field=args.field, partitions=args.partitions, strict=args.strict, overwrite=args.overwrite)
+        options = SparkOptions(
+            order=args.order,
+            form=args.format,
+            field=args.field,
+            partitions=args.partitions,
+            strict=args.strict,
+            overwrite=args.overwrite,
+        )
         found = count_windows(
-            session(args.master), args.inputs, args.out, tokenizer_json=tokenizer, end_of_text=args.end_of_text,
-            vocab_size=args.vocab_size, eot=args.eot, options=options)  # fmt: skip
+            session(args.master),
+            args.inputs,
+            args.out,
+            tokenizer_json=tokenizer,
+            end_of_text=args.end_of_text,
+            vocab_size=args.vocab_size,
+            eot=args.eot,
+            options=options,
+        )
     except ValueError as error:
         raise SystemExit(f"count_spark: {error}") from None
     report(found, time.monotonic() - began, args)
@@ -71,17 +87,32 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", metavar="INPUT")
     parser.add_argument("-o", "--out", required=True, metavar="OUT", help="the folder to write")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json on the driver, for text")
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json on the driver, for text"
+    )
+    parser.add_argument(
+        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
+    )
     parser.add_argument("--vocab-size", type=int, metavar="V", help="for token ids")
     parser.add_argument("--eot", type=int, metavar="ID", help="their end-of-text id")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="length of the longest n-grams (default: 4)")
-    parser.add_argument("--field", default="text", metavar="NAME", help="JSON key or Parquet column of the documents (default: text)")
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="JSON key or Parquet column of the documents (default: text)"
+    )
     parser.add_argument("--format", choices=("json", "parquet"), help="of the inputs (default: as their names say)")
-    parser.add_argument("--partitions", type=int, metavar="P", help="of the shuffle (default: the session's spark.sql.shuffle.partitions)")
-    parser.add_argument("--strict", action="store_true", help="stop at the first malformed document instead of counting such documents")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="P",
+        help="of the shuffle (default: the session's spark.sql.shuffle.partitions)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="stop at the first malformed document instead of counting such documents"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
-    parser.add_argument("--master", metavar="URL", help="e.g. local[2] or spark://host:7077 (default: that of spark-submit)")
+    parser.add_argument(
+        "--master", metavar="URL", help="e.g. local[2] or spark://host:7077 (default: that of spark-submit)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     return parser.parse_args(argv)
 
@@ -100,7 +131,10 @@ def session(master: str | None) -> Any:
 
 def report(found: Any, seconds: float, args: argparse.Namespace) -> None:
     tokens = found.header.tokens
-    print(f"{args.out}: {tokens:,} tokens of {found.documents:,} documents, {found.windows:,} distinct windows of up to {found.header.order} tokens")
+    print(
+        f"{args.out}: {tokens:,} tokens of {found.documents:,} documents, {found.windows:,} distinct windows of up to "
+        f"{found.header.order} tokens"
+    )
     print(f"{seconds:,.0f} s, {tokens / seconds:,.0f} tokens/s")
     for line in remarks(found.skipped):
         print(line, file=sys.stderr)

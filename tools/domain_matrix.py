@@ -2,10 +2,11 @@
 
     python tools/domain_matrix.py DATA WORK [--max-ngrams 850k]
 
-builds, with the demo's tokenizer, a 4-gram of the train split of each running-text set of DATA, one of all of them, and one of
-all at five times the size, and prints two tables in Markdown: perplexity on the test splits, and block efficiency on the
-demo's forced dump, whose tasks are partly these domains and partly not (as table 7 of "Exploring and Improving Drafts in
-Blockwise Parallel Decoding"). The demo's own model, which has seen the train splits of all five tasks, comes last.
+builds, with the demo's tokenizer, a 4-gram of the train split of each running-text set of DATA, one of all of them, and
+one of all at five times the size, and prints two tables in Markdown: perplexity on the test splits, and block
+efficiency on the demo's forced dump, whose tasks are partly these domains and partly not (as table 7 of "Exploring and
+Improving Drafts in Blockwise Parallel Decoding"). The demo's own model, which has seen the train splits of all five
+tasks, comes last.
 """
 
 from __future__ import annotations
@@ -30,20 +31,34 @@ def main() -> None:
     parser.add_argument("--max-ngrams", type=amount, default=850_000, metavar="N", help="of each model (default: 850k)")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    missing = [path for name in DOMAINS for split in ("train", "test") if not (path := text(args.data, name, split)).exists()]
+    missing = [
+        path for name in DOMAINS for split in ("train", "test") if not (path := text(args.data, name, split)).exists()
+    ]
     if missing:
         raise SystemExit(f"{missing[0]}: no such file; expected DATA to hold text_fiction, text_govweb, ..")
     every = [text(args.data, name, "train") for name in DOMAINS]
-    models = {name: build(args.work / f"{name}.ngram", [text(args.data, name, "train")], args.max_ngrams) for name in DOMAINS}
+    models = {
+        name: build(args.work / f"{name}.ngram", [text(args.data, name, "train")], args.max_ngrams) for name in DOMAINS
+    }
     models["all five"] = build(args.work / "all.ngram", every, args.max_ngrams)
     models["all five, 5 x"] = build(args.work / "all5.ngram", every, 5 * args.max_ngrams)
     models["the demo's"] = DEMO / "demo.ngram"
-    perplexities = {name: [perplexity(model, args.data, domain) for domain in DOMAINS] for name, model in models.items()}
-    table("perplexity of the test split", list(DOMAINS), {name: [f"{value:,.0f}" for value in row] for name, row in perplexities.items()})
+    perplexities = {
+        name: [perplexity(model, args.data, domain) for domain in DOMAINS] for name, model in models.items()
+    }
+    table(
+        "perplexity of the test split",
+        list(DOMAINS),
+        {name: [f"{value:,.0f}" for value in row] for name, row in perplexities.items()},
+    )
     for drafter in DRAFTERS:
         efficiencies = {name: run(model, drafter) for name, model in {"none": None, **models}.items()}
         tasks = list(efficiencies["none"])
-        table(f"block efficiency, {drafter.replace('_', ' of ')}", tasks, {name: [f"{row[task]:.3f}" for task in tasks] for name, row in efficiencies.items()})
+        table(
+            f"block efficiency, {drafter.replace('_', ' of ')}",
+            tasks,
+            {name: [f"{row[task]:.3f}" for task in tasks] for name, row in efficiencies.items()},
+        )
 
 
 def text(data: Path, domain: str, split: str) -> Path:
@@ -57,7 +72,9 @@ def build(out: Path, inputs: list[Path], size: int) -> Path:
 
 
 def perplexity(model: Path, data: Path, domain: str) -> float:
-    found = rescore("lm", "score", model, text(data, domain, "test"), "--tokenizer", DEMO / "tokenizer.json", "--json", "-")
+    found = rescore(
+        "lm", "score", model, text(data, domain, "test"), "--tokenizer", DEMO / "tokenizer.json", "--json", "-"
+    )
     return json.loads(found)["overall"]["perplexity"]
 
 
@@ -68,8 +85,11 @@ def run(model: Path | None, drafter: str) -> dict[str, float]:
 
 
 def rescore(*words: object) -> str:
-    result = subprocess.run([sys.executable, "-c", "import sys; from rescore.decode.cli import main; sys.exit(main())", *map(str, words)],
-                            capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", "import sys; from rescore.decode.cli import main; sys.exit(main())", *map(str, words)],
+        capture_output=True,
+        text=True,
+    )
     if result.returncode:
         raise SystemExit(f"rescore {' '.join(map(str, words[:3]))} ..: {result.stderr.strip()}")
     return result.stdout

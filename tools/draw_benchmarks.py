@@ -3,8 +3,8 @@
     python tools/draw_benchmarks.py search-small.json search-large.json batch-large.json [-o docs/pictures]
 
 Microseconds of a lattice (medians of searches, means of batches) by p, by slots, by candidates, by nodes of a tree, by
-lattices in a batch, and by the size of the model, which takes two search reports or more. What no report has is not drawn.
-Lines of a model are told apart by its n-grams.
+lattices in a batch, and by the size of the model, which takes two search reports or more. What no report has is not
+drawn. Lines of a model are told apart by its n-grams.
 """
 
 from __future__ import annotations
@@ -56,7 +56,13 @@ def pictures(reports: list[Report]) -> dict[str, str]:
     if lines := list(batched(batches)):
         found["bench-batch.svg"] = picture("Time by lattices in a call, 8 x 16, one thread", "lattices B", lines)
     if len({ngrams(one) for one in searches}) > 1:
-        found["bench-models.svg"] = chart("Time by the size of the model, 8 x 16", Axis(title="n-grams", logarithmic=True), MICROSECONDS, list(by_model(searches)), form=".0f")
+        found["bench-models.svg"] = chart(
+            "Time by the size of the model, 8 x 16",
+            Axis(title="n-grams", logarithmic=True),
+            MICROSECONDS,
+            list(by_model(searches)),
+            form=".0f",
+        )
     return found
 
 
@@ -84,7 +90,11 @@ def batched(batches: list[Report]) -> Iterator[Line]:
     colours = iter(COLOURS * len(batches))
     for report in batches:
         for name in CALLS:
-            points = [(row["case"]["batch"], row["engines"][OURS]["mean_us"]) for row in group_of(report, name) if row["case"]["threads"] == 1]
+            points = [
+                (row["case"]["batch"], row["engines"][OURS]["mean_us"])
+                for row in group_of(report, name)
+                if row["case"]["threads"] == 1
+            ]
             if points:
                 yield Line(name=f"{name}, {ngrams(report) / 1e6:.3g}M", colour=next(colours), points=points)
 
@@ -92,13 +102,19 @@ def batched(batches: list[Report]) -> Iterator[Line]:
 def by_model(searches: list[Report]) -> Iterator[Line]:
     """The exact search, ours and OpenFst's, and trees: the median of the repetitions."""
     wanted: list[tuple[str, str, str, Callable[[Report], bool]]] = [
-        ("p = 16", HEADLINE, OURS, lambda case: True), ("OpenFst, p = 16", HEADLINE, ANCHOR, lambda case: True),
-        ("tree of 16", TREES, OURS, lambda case: case["nodes"] == 16), ("tree of 64", TREES, OURS, lambda case: case["nodes"] == 64),
-    ]  # fmt: skip
+        ("p = 16", HEADLINE, OURS, lambda case: True),
+        ("OpenFst, p = 16", HEADLINE, ANCHOR, lambda case: True),
+        ("tree of 16", TREES, OURS, lambda case: case["nodes"] == 16),
+        ("tree of 64", TREES, OURS, lambda case: case["nodes"] == 64),
+    ]
     for (name, group, engine, fits), colour in zip(wanted, COLOURS):
         points = []
         for report in searches:
-            runs = [row["engines"][engine]["median_us"] for row in report["results"] if row["group"] == group and fits(row["case"]) and engine in row["engines"]]
+            runs = [
+                row["engines"][engine]["median_us"]
+                for row in report["results"]
+                if row["group"] == group and fits(row["case"]) and engine in row["engines"]
+            ]
             if runs:
                 points.append((ngrams(report), statistics.median(runs)))
         if points:
@@ -113,7 +129,14 @@ def picture(title: str, name: str, lines: list[Line]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reports", nargs="+", type=Path, metavar="FILE", help="what --json wrote")
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "pictures", metavar="DIR", help="default: docs/pictures")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(__file__).resolve().parents[1] / "docs" / "pictures",
+        metavar="DIR",
+        help="default: docs/pictures",
+    )
     args = parser.parse_args()
     for name, content in pictures([json.loads(path.read_text(encoding="utf-8")) for path in args.reports]).items():
         with replacing(args.output / name) as file:

@@ -2,8 +2,8 @@
 
     python tools/draw_curves.py
 
-The first has the validation loss of every language model along the tokens it has seen, the second that of every head of the
-small Llama along its training.
+The first has the validation loss of every language model along the tokens it has seen, the second that of every head of
+the small Llama along its training.
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ def pictures() -> dict[str, str]:
         Line(name="61M preset, 24.6M", colour="after-2", points=small("lm61m")),
         Line(name="demo's head 1, 9.2M", colour="before", points=losses(ROOT / "data" / "demo" / "curve.jsonl", 8192)),
     ]
-    heads = [Line(name=f"head {j}", colour="after-1" if j % 2 else "after-2", points=own_losses(j)) for j in range(2, 10)]
+    heads = [
+        Line(name=f"head {j}", colour="after-1" if j % 2 else "after-2", points=own_losses(j)) for j in range(2, 10)
+    ]
     return {
-        "training-models.svg": chart("Validation loss, mean of five sets, nats per token", Axis(title="million tokens seen", logarithmic=True), Axis(), models),
-        "training-heads.svg": chart("Cross entropy of the small Llama's heads on its own continuations", Axis(title="million tokens of text seen"), Axis(), heads),
+        "training-models.svg": chart(
+            "Validation loss, mean of five sets, nats per token",
+            Axis(title="million tokens seen", logarithmic=True),
+            Axis(),
+            models,
+        ),
+        "training-heads.svg": chart(
+            "Cross entropy of the small Llama's heads on its own continuations",
+            Axis(title="million tokens of text seen"),
+            Axis(),
+            heads,
+        ),
     }
 
 
@@ -61,7 +73,10 @@ def mean(valid: dict[str, list[float]]) -> float:
 def own_losses(head: int) -> list[tuple[float, float]]:
     """Million tokens of text seen, and the head's loss on the model's own windows."""
     tokens = per_step("llama_heads")
-    return [((row["step"] + 1) * tokens / 1e6, row["valid"]["own"][head - 2]) for row in validations(CURVES / "llama_heads" / "curve.jsonl")]
+    return [
+        ((row["step"] + 1) * tokens / 1e6, row["valid"]["own"][head - 2])
+        for row in validations(CURVES / "llama_heads" / "curve.jsonl")
+    ]
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Write docs/pictures/failure-lattice.svg: the worked example (tests/example.py) composed, its failure arcs kept.
 
-    python tools/draw_failure_lattice.py
+python tools/draw_failure_lattice.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rescore.lattice import svg
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-import example  # noqa: E402
+import example
 
 Context = tuple[int, ...]
 COLUMN, ROW, CHIP, TOP, LEFT = 236, 58, 116, 84, 24
@@ -28,7 +28,13 @@ def layers() -> list[list[Context]]:
     """The states of every layer, in the order of the core: shorter ones first."""
     found = [suffixes(example.HISTORY)]
     for slot in example.SLOTS:
-        reached = {state for context in found[-1] for token, _ in slot if (*context, token) in example.NGRAMS for state in suffixes((*context, token))}
+        reached = {
+            state
+            for context in found[-1]
+            for token, _ in slot
+            if (*context, token) in example.NGRAMS
+            for state in suffixes((*context, token))
+        }
         found.append(sorted(reached, key=lambda state: (len(state), state)))
     return found
 
@@ -59,12 +65,29 @@ def draw() -> str:
     for t, states in enumerate(found):
         for row, state in enumerate(states):
             x, y = place(t, row)
-            body += [svg.rect(x, y - 13, CHIP, 26, "chip"), svg.rect(x, y - 13, CHIP, 26, "frame"), svg.text(x + CHIP / 2, y + 4, name(state), "token text middle")]
+            body += [
+                svg.rect(x, y - 13, CHIP, 26, "chip"),
+                svg.rect(x, y - 13, CHIP, 26, "frame"),
+                svg.text(x + CHIP / 2, y + 4, name(state), "token text middle"),
+            ]
     end_x, end_y = place(len(found), 1)
-    body += [svg.rect(end_x, end_y - 13, 48, 26, "chip"), svg.rect(end_x, end_y - 13, 48, 26, "frame"), svg.text(end_x + 24, end_y + 4, "end", "token text middle")]
+    body += [
+        svg.rect(end_x, end_y - 13, 48, 26, "chip"),
+        svg.rect(end_x, end_y - 13, 48, 26, "frame"),
+        svg.text(end_x + 24, end_y + 4, "end", "token text middle"),
+    ]
     height = TOP + ROW * max(map(len, found)) + 12
-    body.append(svg.text(LEFT, height - 14, "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for tokens without one", "small muted"))
-    return svg.document(end_x + 48 + LEFT, height, "A sausage composed with a trigram automaton, failure arcs kept", body)
+    body.append(
+        svg.text(
+            LEFT,
+            height - 14,
+            "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for tokens without one",
+            "small muted",
+        )
+    )
+    return svg.document(
+        end_x + 48 + LEFT, height, "A sausage composed with a trigram automaton, failure arcs kept", body
+    )
 
 
 def arc(t: int, row: int, state: Context, token: int, found: list[list[Context]]) -> list[str]:

@@ -1,6 +1,6 @@
 """Write docs/pictures/: the worked example (tests/example.py) as a sausage, before and after rescoring, and as a tree.
 
-    python tools/draw_pictures.py
+python tools/draw_pictures.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rescore.lattice.tree import TokenTree
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-import example  # noqa: E402
+import example
 
 TRUTH = [example.LIONEL, example.MESSI, example.SCORED]
 
@@ -49,7 +49,9 @@ def pictures() -> dict[str, str]:
     best = np.array([tokens for _, tokens in paths()])
     given = {"words": example.WORDS, "truth": TRUTH, "certain": example.STOP}
     return {
-        "sausage.svg": draw_sausage(sausage, after=best[:1], title="Each head alone, and rescored with a trigram model", **given),
+        "sausage.svg": draw_sausage(
+            sausage, after=best[:1], title="Each head alone, and rescored with a trigram model", **given
+        ),
         "tree.svg": draw_tree(TokenTree.from_drafts(best[:4]), title="The four best drafts as one tree", **given),
     }
 

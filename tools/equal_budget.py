@@ -2,8 +2,8 @@
 
     python tools/equal_budget.py data/demo/forced data/demo/sampled --lm data/demo/demo.ngram
 
-Every dump's tasks are split: Medusa's static tree is counted on their first sequences, and all drafters are measured on the
-rest. Prints Markdown: means over the tasks.
+Every dump's tasks are split: Medusa's static tree is counted on their first sequences, and all drafters are measured on
+the rest. Prints Markdown: means over the tasks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ def table(result: DumpResult) -> list[str]:
     tasks = [task.to_json() for task in result.tasks]
     efficiency = mean_over_tasks(tasks, "block_efficiency")
     yields = mean_over_tasks(tasks, "accepted_per_verified")
-    lines = [f"base {efficiency['base']:.3f}, oracle {efficiency['oracle']:.3f}", "", f"| drafter | {' | '.join(map(str, SIZES))} |", "|---" * (1 + len(SIZES)) + "|"]
+    lines = [
+        f"base {efficiency['base']:.3f}, oracle {efficiency['oracle']:.3f}",
+        "",
+        f"| drafter | {' | '.join(map(str, SIZES))} |",
+        "|---" * (1 + len(SIZES)) + "|",
+    ]
     names = dict.fromkeys(name.rpartition(" ")[0] for name in result.names if name not in ("base", "oracle"))
     for name in names:
         cells = [f"{efficiency[key]:.3f} ({yields[key]:.3f})" for key in (f"{name} {n}" for n in SIZES)]
@@ -78,7 +83,9 @@ def main() -> None:
     for path in args.dumps:
         dump = Dump.open(path)
         split = Split.of_dump(dump)
-        result = replay_dump(dump, drafters(dump, split.part("tune"), model, args.alpha, args.threads), split=split.part("heldout"))
+        result = replay_dump(
+            dump, drafters(dump, split.part("tune"), model, args.alpha, args.threads), split=split.part("heldout")
+        )
         print("\n".join([f"{dump.header.kind}, alpha {args.alpha:g}", "", *table(result), ""]), flush=True)
 
 

@@ -2,9 +2,9 @@
 
     python tools/fit_features.py FITTED REPORTED --lm LM [--top-k 16] [--heads 2 3 5 8]
 
-Weights of every set of features are fitted to the first dump by the multinomial logit that `rescore tune` fits, and told on the second:
-mean gain in nats per token over head, alpha and floor alone ("prior" is the fourth weight of a calibration, to which the others are added), and half of
-its 95% interval over tokens.
+Weights of every set of features are fitted to the first dump by the multinomial logit that `rescore tune` fits, and
+told on the second: mean gain in nats per token over head, alpha and floor alone ("prior" is the fourth weight of a
+calibration, to which the others are added), and half of its 95% interval over tokens.
 
     prior       ln of the unigram probability
     entropy     the head's entropy times the features of head and alpha
@@ -31,7 +31,12 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 PLAIN = (0, 1, 3)  # head, alpha, floor
-SETS = {"prior": (0, 1, 2, 3), "prior, entropy": (0, 1, 2, 3, 4, 5), "prior, rank": (0, 1, 2, 3, 6), "prior, earlier": (0, 1, 2, 3, 7)}
+SETS = {
+    "prior": (0, 1, 2, 3),
+    "prior, entropy": (0, 1, 2, 3, 4, 5),
+    "prior, rank": (0, 1, 2, 3, 6),
+    "prior, earlier": (0, 1, 2, 3, 7),
+}
 
 
 def main() -> None:
@@ -43,7 +48,9 @@ def main() -> None:
     parser.add_argument("--heads", type=int, nargs="+", default=[2, 3, 5, 8])
     args = parser.parse_args()
     lm = NGram.open(args.lm)
-    fitted, reported = (choices_of(Dump.open(path), lm, args.top_k, args.heads) for path in (args.fitted, args.reported))
+    fitted, reported = (
+        choices_of(Dump.open(path), lm, args.top_k, args.heads) for path in (args.fitted, args.reported)
+    )
     table = Table("features", *(f"head {head}" for head in args.heads), box=None)
     plain = [log_q(reported[head], PLAIN, fitted[head]) for head in args.heads]
     for name, features in SETS.items():

@@ -1,17 +1,20 @@
 """How the number of distinct n-grams grows with the text, and what that says of a text many times as long.
 
-    python tools/fit_growth.py TOKENS.npy... --vocab-size V --eot ID [--order 4] [--min-count 1,1,2,4] [--tokens-wanted 180G] [--json FILE]
+    python tools/fit_growth.py TOKENS.npy... --vocab-size V --eot ID [--order 4] [--min-count 1,1,2,4] [--tokens-wanted
+    180G] [--json FILE]
 
-Documents of all files are put into random order, so that every prefix is a sample of the whole. For each order n the distinct
-windows of up to n tokens (`rescore.lm.windows`) with at least the order's count are counted in prefixes of 1/2^k of the text.
+Documents of all files are put into random order, so that every prefix is a sample of the whole. For each order n the
+distinct windows of up to n tokens (`rescore.lm.windows`) with at least the order's count are counted in prefixes of
+1/2^k of the text.
 
 columns  n, count   of the n-grams
          distinct   in the whole text
          exponent   log2 of the growth over the last doubling, b (Heaps' law: distinct ~ tokens^b); +- its standard
                     deviation over the random orders of the documents
          change     of b from one doubling to the next: the slope of a line through the last four doublings
-         at ..      distinct at --tokens-wanted: with b as it falls by `change` (never below 0), and with b as it is now. The truth
-                    is expected between the two, since b falls, and falls ever more slowly in longer texts.
+         at ..      distinct at --tokens-wanted: with b as it falls by `change` (never below 0), and with b as it is
+                    now. The truth is expected between the two, since b falls, and falls ever more slowly in longer
+                    texts.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ class Growth:
     change: float
 
     def at(self, tokens: float, falling: bool) -> float:
-        """Distinct n-grams of a text of `tokens` tokens, doubling by doubling; as the exponent falls, or as it is now."""
+        """Distinct n-grams of a text of `tokens` tokens, doubling by doubling; as the exponent falls, or as
+        it is now.
+        """
         doublings = math.log2(tokens / self.tokens)
         grown = min(0.0, doublings) * self.exponent  # a shorter text
         for number in range(1, math.ceil(doublings) + 1):
@@ -73,13 +78,29 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tokens", nargs="+", type=Path, metavar="TOKENS.npy", help="each document followed by the end of text")
+    parser.add_argument(
+        "tokens", nargs="+", type=Path, metavar="TOKENS.npy", help="each document followed by the end of text"
+    )
     parser.add_argument("--vocab-size", type=int, required=True, metavar="V")
     parser.add_argument("--eot", type=int, required=True, metavar="ID")
     parser.add_argument("--order", type=int, default=4, metavar="N", help="default: 4")
-    parser.add_argument("--min-count", type=lambda text: [int(part) for part in text.split(",")], default=[1, 1, 2, 4], metavar="C1,C2,..", help="default: 1,1,2,4")
-    parser.add_argument("--tokens-wanted", type=lambda text: float(text[:-1]) * UNITS[text[-1]], default=180e9, metavar="N", help="the longer text, e.g. 180G (default)")
-    parser.add_argument("--orders-of-documents", type=int, default=3, metavar="R", help="random orders of the documents (default: 3)")
+    parser.add_argument(
+        "--min-count",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[1, 1, 2, 4],
+        metavar="C1,C2,..",
+        help="default: 1,1,2,4",
+    )
+    parser.add_argument(
+        "--tokens-wanted",
+        type=lambda text: float(text[:-1]) * UNITS[text[-1]],
+        default=180e9,
+        metavar="N",
+        help="the longer text, e.g. 180G (default)",
+    )
+    parser.add_argument(
+        "--orders-of-documents", type=int, default=3, metavar="R", help="random orders of the documents (default: 3)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
     return parser.parse_args()
 
@@ -96,9 +117,14 @@ def fit(stream: NDArray[np.uint32], ends: NDArray[np.int64], order: int, args: a
     exponents = np.diff(np.log2(curves), axis=1)
     mean = exponents.mean(axis=0)
     return Growth(
-        order=order, least=least, tokens=len(stream), distinct=curves[0][-1], exponent=float(mean[-1]),
-        deviation=float(exponents[:, -1].std(ddof=1)) if len(curves) > 1 else 0.0, change=float(np.polyfit(range(DOUBLINGS), mean, 1)[0]),
-    )  # fmt: skip
+        order=order,
+        least=least,
+        tokens=len(stream),
+        distinct=curves[0][-1],
+        exponent=float(mean[-1]),
+        deviation=float(exponents[:, -1].std(ddof=1)) if len(curves) > 1 else 0.0,
+        change=float(np.polyfit(range(DOUBLINGS), mean, 1)[0]),
+    )
 
 
 def shuffled(stream: NDArray[np.uint32], ends: NDArray[np.int64], eot: int, seed: int) -> NDArray[np.uint32]:
@@ -110,11 +136,25 @@ def shuffled(stream: NDArray[np.uint32], ends: NDArray[np.int64], eot: int, seed
 
 def show(rows: list[Growth], args: argparse.Namespace, console: Console) -> None:
     table = Table(title=f"{rows[0].tokens:,} tokens")
-    for name in ("n", "count", "distinct", "exponent", "change", f"at {args.tokens_wanted / 1e9:g}G: b falling", "b as now"):
+    for name in (
+        "n",
+        "count",
+        "distinct",
+        "exponent",
+        "change",
+        f"at {args.tokens_wanted / 1e9:g}G: b falling",
+        "b as now",
+    ):
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(str(row.order), f">= {row.least}", f"{row.distinct:,}", f"{row.exponent:.3f} +- {row.deviation:.3f}", f"{row.change:+.4f}",
-                      *(f"{row.at(args.tokens_wanted, falling) / 1e9:.2f}G" for falling in (True, False)))  # fmt: skip
+        table.add_row(
+            str(row.order),
+            f">= {row.least}",
+            f"{row.distinct:,}",
+            f"{row.exponent:.3f} +- {row.deviation:.3f}",
+            f"{row.change:+.4f}",
+            *(f"{row.at(args.tokens_wanted, falling) / 1e9:.2f}G" for falling in (True, False)),
+        )
     console.print(table)
 
 

@@ -1,10 +1,10 @@
 """Everything that needs a GPU, in one run of a few minutes: `python tools/gpu_check.py`.
 
 Prints a table: how far the demo model's logits on the GPU are from those on the CPU (fp32), and how many tokens a
-second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; runs tests/test_cuda.py and the kernels' tests;
-then decodes the demo's prompts with every drafter, and times passes at the shapes of --shape (`rescore bench decode --replay`). Exit status 1 if the
-GPU disagrees, a text differs, or there is none. Rescoring on the device is timed by tools/bench_device.py, with a model of 20 million
-n-grams, and checked against the CPU.
+second the trainer reads there (bf16), with its loss after the same steps on the CPU beside it; runs tests/test_cuda.py
+and the kernels' tests; then decodes the demo's prompts with every drafter, and times passes at the shapes of --shape
+(`rescore bench decode --replay`). Exit status 1 if the GPU disagrees, a text differs, or there is none. Rescoring on
+the device is timed by tools/bench_device.py, with a model of 20 million n-grams, and checked against the CPU.
 """
 
 from __future__ import annotations
@@ -46,18 +46,55 @@ def logit_difference(model: Path, dump: Dump) -> tuple[float, float]:
 
 def train(folder: Path, tokens: Path, hidden_gpu: bool) -> dict:
     """The last line of the curve of a short training."""
-    command = [sys.executable, str(Path(__file__).with_name("train_bpd.py")), str(folder), "--train", f"demo={tokens}", "--valid", f"demo={tokens}",
-               "--steps", str(STEPS), "--rows", "16", "--every", str(STEPS), "--bf16"]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("train_bpd.py")),
+        str(folder),
+        "--train",
+        f"demo={tokens}",
+        "--valid",
+        f"demo={tokens}",
+        "--steps",
+        str(STEPS),
+        "--rows",
+        "16",
+        "--every",
+        str(STEPS),
+        "--bf16",
+    ]
     environment = {"CUDA_VISIBLE_DEVICES": ""} if hidden_gpu else {}
-    subprocess.run(["env", *(f"{name}={value}" for name, value in environment.items()), *command], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["env", *(f"{name}={value}" for name, value in environment.items()), *command],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return json.loads((folder / "curve.jsonl").read_text().splitlines()[-1])
 
 
 def decode(demo: Path, shapes: list[str]) -> bool:
     """Prints the benchmarks of decoding; whether every drafter wrote the plain text."""
     lm = ["--lm", str(demo / "demo.ngram"), "--device", "cuda"]
-    status = rescore(["bench", "decode", "--model", str(demo / "model.safetensors"), "--prompts", str(demo / "sampled"), *lm])
-    timed = [rescore(["bench", "decode", "--replay", str(demo / "sampled"), "--shape", shape, "--batch", "1", "--batch", "32", *lm]) for shape in shapes]
+    status = rescore(
+        ["bench", "decode", "--model", str(demo / "model.safetensors"), "--prompts", str(demo / "sampled"), *lm]
+    )
+    timed = [
+        rescore(
+            [
+                "bench",
+                "decode",
+                "--replay",
+                str(demo / "sampled"),
+                "--shape",
+                shape,
+                "--batch",
+                "1",
+                "--batch",
+                "32",
+                *lm,
+            ]
+        )
+        for shape in shapes
+    ]
     return status == 0 and not any(timed)
 
 
@@ -69,7 +106,9 @@ def kernels() -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, default=DEMO)
-    parser.add_argument("--shape", nargs="*", default=["1.5b", "7b"], help="of random weights to time (default: 1.5b 7b)")
+    parser.add_argument(
+        "--shape", nargs="*", default=["1.5b", "7b"], help="of random weights to time (default: 1.5b 7b)"
+    )
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device; nothing was checked", file=sys.stderr)
@@ -86,8 +125,14 @@ def main() -> int:
         table.add_column(column)
     table.add_row("largest difference of a logit, fp32, GPU - CPU", f"{difference:.2e}", f"<= {LOGIT_TOLERANCE:g}")
     table.add_row("equal candidates among the ten best", f"{equal:.4%}", "")
-    table.add_row(f"head 1's loss after {STEPS} bf16 steps, GPU / CPU", f"{losses['gpu']:.3f} / {losses['cpu']:.3f}", "within 0.05")
-    table.add_row("tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", "")
+    table.add_row(
+        f"head 1's loss after {STEPS} bf16 steps, GPU / CPU",
+        f"{losses['gpu']:.3f} / {losses['cpu']:.3f}",
+        "within 0.05",
+    )
+    table.add_row(
+        "tokens/s in training, GPU / CPU", f"{runs['gpu']['tokens_per_s']:,} / {runs['cpu']['tokens_per_s']:,}", ""
+    )
     Console().print(table)
     folder = Path(__file__).parents[1] / "tests"
     files = [str(file) for file in (folder / "test_cuda.py", *sorted(folder.glob("test_device_*.py")))]

@@ -2,15 +2,16 @@
 
     python tools/kill_build.py --kills 20 --seed 1 -- train.npy --vocab-size 50257 --eot 50256 --order 4
 
-What follows -- is given to `rescore lm build`, with -o and --work added. First the model is built undisturbed. Then it is
-built again, and SIGKILL ends the build and all its processes after a random part of the time that the first one took; the same
-command goes on in the same work folder, and is killed again, until it ends by itself. Its model must be that of the first build,
-byte for byte, and a model that is there after a kill must be whole. So it goes on, with an empty work folder, until the kills
-are used up. The exit status is 1 if a model differs or a build fails.
+What follows -- is given to `rescore lm build`, with -o and --work added. First the model is built undisturbed. Then it
+is built again, and SIGKILL ends the build and all its processes after a random part of the time that the first one
+took; the same command goes on in the same work folder, and is killed again, until it ends by itself. Its model must be
+that of the first build, byte for byte, and a model that is there after a kill must be whole. So it goes on, with an
+empty work folder, until the kills are used up. The exit status is 1 if a model differs or a build fails.
 
 columns  build    number of the build from an empty work folder, attempt: of its starts
          after    seconds from the start to the kill, or to the end
-         end      killed; equal or DIFFERS for a build that ended, the model against the first; FAILED for one that failed
+         end      killed; equal or DIFFERS for a build that ended, the model against the first; FAILED for one that
+                  failed
          writing  the file in the work folder that was written last: what the build was at
 """
 
@@ -54,7 +55,10 @@ class Build:
         began = time.monotonic()
         with open(self.folder / "log", "ab") as log:
             process = subprocess.Popen(
-                [*self.command, "-o", str(self.out), "--work", str(self.work)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                [*self.command, "-o", str(self.out), "--work", str(self.work)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         status: int | None = None
         try:
@@ -123,11 +127,18 @@ def verdict(status: int | None, out: Path, expected: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", nargs="+", metavar="-- ARGUMENT", help="what `rescore lm build` is given besides -o and --work")
+    parser.add_argument(
+        "build", nargs="+", metavar="-- ARGUMENT", help="what `rescore lm build` is given besides -o and --work"
+    )
     parser.add_argument("--kills", type=int, default=20, help="default: 20")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
     parser.add_argument("--folder", type=Path, help="where builds are put (default: that of temporary files)")
-    parser.add_argument("--rescore", default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli", metavar="COMMAND", help="default: that of this Python")
+    parser.add_argument(
+        "--rescore",
+        default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli",
+        metavar="COMMAND",
+        help="default: that of this Python",
+    )
     args = parser.parse_args()
     if args.kills < 1:
         parser.error(f"--kills {args.kills}: expected at least 1")

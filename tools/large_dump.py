@@ -2,9 +2,9 @@
 
     python tools/large_dump.py data/demo/forced large --rows 1000000
 
-Texts are repeated as they are. The log-probabilities of heads 2..h get Gaussian noise of `--noise` nats, the candidates new
-ranks, and every slot the mass that it had, so that no two repetitions are drafted alike. The last text is cut to make the
-number of rows exact.
+Texts are repeated as they are. The log-probabilities of heads 2..h get Gaussian noise of `--noise` nats, the candidates
+new ranks, and every slot the mass that it had, so that no two repetitions are drafted alike. The last text is cut to
+make the number of rows exact.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_writer import SHARD_BYTES, DumpWriter
 
 
-def large_dump(small: Dump, out: Path, rows: int, *, noise: float = 0.2, seed: int = 0, shard_bytes: int = SHARD_BYTES) -> None:
+def large_dump(
+    small: Dump, out: Path, rows: int, *, noise: float = 0.2, seed: int = 0, shard_bytes: int = SHARD_BYTES
+) -> None:
     """Writes the dump `out` of `rows` rows, sequence by sequence."""
     rng = np.random.default_rng(seed)
-    made_of = {"repeats": small.path.name, "rows": rows, "noise": noise, "seed": seed, "provenance": small.header.provenance}
+    made_of = {
+        "repeats": small.path.name,
+        "rows": rows,
+        "noise": noise,
+        "seed": seed,
+        "provenance": small.header.provenance,
+    }
     header = replace(small.header, tasks=(), shards=(), provenance=made_of)
     with DumpWriter(out, header, shard_bytes=shard_bytes) as writer:
         left = rows
@@ -54,7 +62,9 @@ def sequence_of(block: Block) -> dict[str, Any]:
 
 
 def noisy(ids: NDArray, logp: NDArray, noise: float, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Candidates [n, h, K] and their log-probabilities, those of heads 2..h changed; the writer keeps 16 bits of them."""
+    """Candidates [n, h, K] and their log-probabilities, those of heads 2..h changed; the writer keeps 16
+    bits of them.
+    """
     mass = np.minimum(np.logaddexp.reduce(logp[:, 1:], axis=-1, keepdims=True), 0)
     changed = logp[:, 1:] + noise * rng.standard_normal(logp[:, 1:].shape, np.float32)
     changed += mass - np.logaddexp.reduce(changed, axis=-1, keepdims=True)

@@ -58,7 +58,10 @@ def chart(title: str, x_axis: Axis, y_axis: Axis, lines: list[Line], form: str =
     if y_axis.title:
         body.append(svg.text(20, 48, y_axis.title, "muted small"))
     for y in y_ticks:
-        body += [svg.path(f"M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}", "frame"), svg.text(LEFT - 8, down(y) + 4, number(y), "muted small end")]
+        body += [
+            svg.path(f"M{LEFT} {down(y):.1f}H{WIDTH - RIGHT}", "frame"),
+            svg.text(LEFT - 8, down(y) + 4, number(y), "muted small end"),
+        ]
     body += [svg.text(across(x), HEIGHT - BOTTOM + 18, number(x), "muted small middle") for x in x_ticks]
     body.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_axis.title, "muted middle"))
     for line, height in zip(lines, apart([down(line.points[-1][1]) for line in lines])):
@@ -77,7 +80,9 @@ def number(value: float) -> str:
 def ticks(low: float, high: float) -> list[float]:
     """About five round numbers between `low` and `high`."""
     rough = (high - low) / 5
-    step = min((size * 10 ** math.floor(math.log10(rough)) for size in (1, 2, 5, 10)), key=lambda size: abs(size - rough))
+    step = min(
+        (size * 10 ** math.floor(math.log10(rough)) for size in (1, 2, 5, 10)), key=lambda size: abs(size - rough)
+    )
     return [round(i * step, 6) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 

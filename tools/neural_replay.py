@@ -1,6 +1,7 @@
 """What a small neural rescorer is worth on dumps, beside the n-gram model: block efficiency per task.
 
-    python tools/neural_replay.py DUMP [DUMP ..] --model MODEL [--lm LM] [--neural-alpha A ..] [--beam P ..] [--json FILE]
+    python tools/neural_replay.py DUMP [DUMP ..] --model MODEL [--lm LM] [--neural-alpha A ..] [--beam P ..] [--json
+    FILE]
 
 MODEL is a folder of a Hugging Face causal model, or a blockwise model, whose head 1 is used. Columns:
 
@@ -9,8 +10,8 @@ MODEL is a folder of a Hugging Face causal model, or a blockwise model, whose he
     neural A             slot by slot with the neural model at weight A, greedy (section 7.1); "x P": the tree of all
                          prefixes that a beam of P holds
 
-Every weight and beam is a replay of its own, of the rows that decoding would visit; the last lines give its milliseconds for
-a lattice. Choose weights on valid splits, never on those that are reported.
+Every weight and beam is a replay of its own, of the rows that decoding would visit; the last lines give its
+milliseconds for a lattice. Choose weights on valid splits, never on those that are reported.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def main() -> None:
         show(report[-1], with_lm=lm is not None)
     if args.json:
         settings = {name: getattr(args, name) for name in ("alpha", "neural_alpha", "beam", "paths", "top_k")}
-        args.json.write_text(json.dumps({"model": str(args.model), "lm": str(args.lm), "settings": settings, "dumps": report}, indent=2) + "\n")
+        args.json.write_text(
+            json.dumps({"model": str(args.model), "lm": str(args.lm), "settings": settings, "dumps": report}, indent=2)
+            + "\n"
+        )
 
 
 def arguments() -> argparse.Namespace:
@@ -71,7 +75,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--paths", type=int, default=16, help="its drafts in `parallel` (default: 16)")
     parser.add_argument("--top-k", type=int, help="candidates of a slot (default: all of the dump)")
     parser.add_argument("--tasks", nargs="+", help="these alone")
-    parser.add_argument("--rows", type=int, default=256, help="rows of the neural model's cache at work together (default: 256)")
+    parser.add_argument(
+        "--rows", type=int, default=256, help="rows of the neural model's cache at work together (default: 256)"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -86,7 +92,10 @@ def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namesp
         names.append(f"neural {alpha:g}" + (f" x {paths}" if paths > 1 else ""))
         neural = NeuralRescorer(model, vocab_size=dump.header.vocab_size, alpha=alpha, paths=paths)
         drafters.append(NeuralReplay(name=names[-1], rescorer=neural, top_k=args.top_k, rows=args.rows))
-    progress = bar.add_task(dump.header.kind, total=sum(task.rows for task in dump.header.tasks if not args.tasks or task.name in args.tasks))
+    progress = bar.add_task(
+        dump.header.kind,
+        total=sum(task.rows for task in dump.header.tasks if not args.tasks or task.name in args.tasks),
+    )
     result = replay_dump(dump, drafters, tasks=args.tasks, advance=partial(bar.advance, progress))
     lattices = {name: sum(task.tallies[name].steps for task in result.tasks) for name in names}
     milliseconds = {name: 1000 * result.seconds[name] / lattices[name] for name in names}
@@ -96,7 +105,13 @@ def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namesp
 def show(report: dict[str, Any], *, with_lm: bool) -> None:
     names = {name: title for name, title in SHOWN.items() if with_lm or name in ("base", "oracle")}
     names |= {name: name for name in report["neural_ms_per_lattice"]}
-    table = Table("task", *names.values(), box=None, title=f"{report['dump']} ({report['kind']}): block efficiency", title_justify="left")
+    table = Table(
+        "task",
+        *names.values(),
+        box=None,
+        title=f"{report['dump']} ({report['kind']}): block efficiency",
+        title_justify="left",
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     rows = [(task["task"], [task["block_efficiency"][name] for name in names]) for task in report["tasks"]]

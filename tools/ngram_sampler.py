@@ -15,14 +15,15 @@ class Sampler:
     """The arcs of a model, ready to be drawn from in constant expected time.
 
     A draw takes the first arc whose cumulative probability exceeds a uniform number u, found by indexed search
-    (Chen and Asau, 1974; Devroye, Non-Uniform Random Variate Generation, III.2.4): a state of n arcs keeps, for each n-th
-    part of [0, 1), where its search begins, and less than two steps follow on average. When u exceeds them all, the
-    failure arc is taken.
+    (Chen and Asau, 1974; Devroye, Non-Uniform Random Variate Generation, III.2.4): a state of n arcs keeps, for each
+    n-th part of [0, 1), where its search begins, and less than two steps follow on average. When u exceeds them all,
+    the failure arc is taken.
 
     begin    int64 [S + 1], as in the model
     total    float64 [S], probability of all arcs of a state; above 1 where nothing is left to the failure arc
     within   float64 [A], cumulative probability of an arc within its state
-    guide    uint32 [A], for arc i of a state of n arcs: the arc at which the search for u in [i / n, (i + 1) / n) begins
+    guide    uint32 [A], for arc i of a state of n arcs: the arc at which the search for u in [i / n, (i + 1) / n)
+             begins
     """
 
     def __init__(self, model: NGram):
@@ -53,10 +54,11 @@ class Sampler:
     ) -> NDArray[np.uint16] | NDArray[np.uint32]:
         """Rows of tokens, each from state `start`, in the dtype of the model's tokens.
 
-        shorten  before a token is drawn, its context is replaced by the next shorter one with this probability; 0 is the
-                 model itself
+        shorten  before a token is drawn, its context is replaced by the next shorter one with this probability; 0 is
+                 the model itself
 
-        Rows go at their own pace: in a round each draws once, and either writes a token or goes on from a shorter context.
+        Rows go at their own pace: in a round each draws once, and either writes a token or goes on from a shorter
+        context.
         """
         out = np.empty(shape, self.token.dtype)
         cells = out.reshape(-1)
@@ -97,13 +99,17 @@ class Sampler:
         return found, arc
 
     def _admit(
-        self, context: NDArray[np.uint32], level: NDArray[np.uint32], found: NDArray[np.int64], token: NDArray[np.generic]
+        self,
+        context: NDArray[np.uint32],
+        level: NDArray[np.uint32],
+        found: NDArray[np.int64],
+        token: NDArray[np.generic],
     ) -> NDArray[np.bool_]:
         """Which of the tokens, drawn at `level` in the rows `found`, may stay.
 
-        A failure arc is for tokens without an arc of their own. A token drawn below that has one is given back, and the row
-        draws again below the shortest context in which it has: what passes follows p(. | shorter context) given that it
-        has no arc, which is how the model shares out the failure arc's probability.
+        A failure arc is for tokens without an arc of their own. A token drawn below that has one is given back, and the
+        row draws again below the shortest context in which it has: what passes follows p(. | shorter context) given
+        that it has no arc, which is how the model shares out the failure arc's probability.
         """
         stays = np.ones(len(found), bool)
         row = np.flatnonzero(context[found] != level[found])

@@ -88,17 +88,34 @@ def prompts(tokenizer: Tokenizer, task: str, rows: list[tuple[str, str, str]], l
     draw = random.Random(f"prompts of {task}")
     if any(prompt for _, prompt, _ in rows):
         chosen = draw.sample(rows, min(limit, len(rows)))
-        return [{"task": task, "id": name, "prompt": [end, *tokenizer.encode(prompt).ids][-256:],
-                 "reference": [*tokenizer.encode(text).ids, end][:REFERENCE_TOKENS]} for name, prompt, text in chosen]
+        return [
+            {
+                "task": task,
+                "id": name,
+                "prompt": [end, *tokenizer.encode(prompt).ids][-256:],
+                "reference": [*tokenizer.encode(text).ids, end][:REFERENCE_TOKENS],
+            }
+            for name, prompt, text in chosen
+        ]
     streams = [(name, tokenizer.encode(text).ids) for name, _, text in rows]
     weights = [max(0, len(ids) - PROMPT_TOKENS - REFERENCE_TOKENS) for _, ids in streams]
     if not any(weights):
-        raise SystemExit(f"{task}: expected a document of more than {PROMPT_TOKENS + REFERENCE_TOKENS} tokens to cut prompts from, got none")
+        raise SystemExit(
+            f"{task}: expected a document of more than {PROMPT_TOKENS + REFERENCE_TOKENS} tokens to cut prompts from, "
+            "got none"
+        )
     out = []
     for name, ids in draw.choices(streams, weights, k=limit):
         start = draw.randrange(len(ids) - PROMPT_TOKENS - REFERENCE_TOKENS)
         cut = start + PROMPT_TOKENS
-        out.append({"task": task, "id": f"{name}@{start}", "prompt": ids[start:cut], "reference": ids[cut : cut + REFERENCE_TOKENS]})
+        out.append(
+            {
+                "task": task,
+                "id": f"{name}@{start}",
+                "prompt": ids[start:cut],
+                "reference": ids[cut : cut + REFERENCE_TOKENS],
+            }
+        )
     return out
 
 
@@ -109,7 +126,10 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=8192, help="tokens, end-of-text included (default: 8192)")
     args = parser.parse_args()
     if not 257 <= args.vocab_size <= 65536:
-        parser.error(f"--vocab-size: expected 257..65536 (bytes and end-of-text; ids are stored in 16 bits), got {args.vocab_size}")
+        parser.error(
+            "--vocab-size: expected 257..65536 (bytes and end-of-text; ids are stored in 16 bits), "
+            f"got {args.vocab_size}"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(args.data, args.vocab_size)
     tokenizer.save(str(args.out / "tokenizer.json"))

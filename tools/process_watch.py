@@ -60,8 +60,13 @@ def watch(command: Sequence[str], folder: Path, log: BinaryIO, poll_seconds: flo
             process.kill()
             raise
     return Use(
-        seconds=time.monotonic() - began, cpu_seconds=_cpu_seconds() - before, rss_bytes=rss, anonymous_bytes=anonymous,
-        highest_bytes=highest, disk_bytes=max(disk, allocated(folder)), status=process.returncode,
+        seconds=time.monotonic() - began,
+        cpu_seconds=_cpu_seconds() - before,
+        rss_bytes=rss,
+        anonymous_bytes=anonymous,
+        highest_bytes=highest,
+        disk_bytes=max(disk, allocated(folder)),
+        status=process.returncode,
     )
 
 

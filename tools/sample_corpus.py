@@ -4,11 +4,11 @@
 
 DIR receives shard-00000.npy, shard-00001.npy, ..: flat arrays of token ids, uint16 (uint32 if V > 65536), made of whole
 documents, each followed by the model's end-of-text; and corpus.json, which says how they were made. Tokens are drawn
-from the model's own distribution, so the text has the n-grams of real text in the shares of real text, and new ones as often
-as the model backs off. --backoff X makes new ones more frequent.
+from the model's own distribution, so the text has the n-grams of real text in the shares of real text, and new ones as
+often as the model backs off. --backoff X makes new ones more frequent.
 
-Shard i depends on the model, the options and i alone. Shards that are there are kept: a run that was stopped goes on, and
-a corpus can be lengthened by a greater --tokens.
+Shard i depends on the model, the options and i alone. Shards that are there are kept: a run that was stopped goes on,
+and a corpus can be lengthened by a greater --tokens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _inherited: Writer
 ROWS, LEAST = 16_384, 1_024  # sequences drawn at once, at most, and tokens of each, at least
 
 
-def sample(sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.Generator, shorten: float) -> np.ndarray:
+def sample(
+    sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.Generator, shorten: float
+) -> np.ndarray:
     """About ROWS sequences one after another, `tokens` tokens in all; each is cut at its end by an end-of-text."""
     rows = min(max(tokens // LEAST, 1), ROWS)
     length = -(-tokens // rows)
@@ -46,7 +48,9 @@ def sample(sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.
     return flat
 
 
-def write_shard(sampler: Sampler, start: int, eot: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]) -> int:
+def write_shard(
+    sampler: Sampler, start: int, eot: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
+) -> int:
     """Write shard (number, tokens); its size."""
     number, tokens = shard
     draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([settings["seed"], number])))
@@ -61,7 +65,9 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def missing(folder: Path, tokens: int, shard_tokens: int, dtype: np.dtype) -> list[tuple[int, int]]:
-    """Number and size of the shards that are not there; SystemExit for one that is there and is not what it should be."""
+    """Number and size of the shards that are not there; SystemExit for one that is there and is not what it
+    should be.
+    """
     sizes = [min(shard_tokens, tokens - begin) for begin in range(0, tokens, shard_tokens)]
     wanted = []
     for number, size in enumerate(sizes):
@@ -115,7 +121,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--tokens", type=amount, required=True, help="of the whole corpus, e.g. 1G")
     parser.add_argument("--shard-tokens", type=amount, default=50_000_000, help="of a shard (default: 50M)")
-    parser.add_argument("--backoff", type=float, default=0.0, metavar="X", help="probability of a shorter context, before each token (default: 0)")
+    parser.add_argument(
+        "--backoff",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="probability of a shorter context, before each token (default: 0)",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
@@ -131,11 +143,18 @@ def main() -> None:
     model = NGram.open(args.model)
     eot = model.metadata.get("eot")
     if not isinstance(eot, int):
-        raise SystemExit(f"{args.model}: expected the end-of-text id in its metadata, got none; build it with `rescore lm build`")
+        raise SystemExit(
+            f"{args.model}: expected the end-of-text id in its metadata, got none; build it with `rescore lm build`"
+        )
     args.output.mkdir(parents=True, exist_ok=True)
     settings = {
-        "order": model.order, "vocab_size": model.vocab_size, "eot": eot, "ngrams": model.info()["ngrams"],
-        "seed": args.seed, "backoff": args.backoff, "shard_tokens": args.shard_tokens,
+        "order": model.order,
+        "vocab_size": model.vocab_size,
+        "eot": eot,
+        "ngrams": model.info()["ngrams"],
+        "seed": args.seed,
+        "backoff": args.backoff,
+        "shard_tokens": args.shard_tokens,
     }
     agree(args.output, settings)
     shards = missing(args.output, args.tokens, args.shard_tokens, model.arrays.arc_token.dtype)
@@ -147,7 +166,10 @@ def main() -> None:
             written += size
             bar.update(task, advance=size, description=f"{written / (time.monotonic() - began):,.0f} tokens/s")
     seconds = time.monotonic() - began
-    print(f"{len(shards)} shards, {written:,} tokens in {seconds:.0f} s ({written / max(seconds, 1e-9):,.0f} tokens/s): {args.output}")
+    print(
+        f"{len(shards)} shards, {written:,} tokens in {seconds:.0f} s ({written / max(seconds, 1e-9):,.0f} tokens/s): "
+        f"{args.output}"
+    )
 
 
 if __name__ == "__main__":

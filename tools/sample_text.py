@@ -33,7 +33,9 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def contexts(lines: list[str], most: int, end: int, draw: np.random.Generator) -> list[list[int]]:
-    """Prompt ids of at most `most` tokens, in random order, tasks interleaved in equal share, the smaller ones repeated."""
+    """Prompt ids of at most `most` tokens, in random order, tasks interleaved in equal share, the smaller ones
+    repeated.
+    """
     tasks: dict[str, list[list[int]]] = {}
     for line in lines:
         row = json.loads(line)
@@ -57,7 +59,8 @@ def _shuffled(rows: list, draw: np.random.Generator) -> list:
 def batches(prompts: list[list[int]], rows: int, draw: np.random.Generator) -> Iterator[np.ndarray]:
     """Prompts int64 [rows, length] of near-equal length, each cut from the left to the batch's shortest.
 
-    Prompts are sorted by length within stretches of 16 batches, so that a run which is stopped early has seen all tasks.
+    Prompts are sorted by length within stretches of 16 batches, so that a run which is stopped early has seen all
+    tasks.
     """
     for start in range(0, len(prompts), 16 * rows):
         stretch = sorted(prompts[start : start + 16 * rows], key=len)
@@ -71,7 +74,8 @@ def batches(prompts: list[list[int]], rows: int, draw: np.random.Generator) -> I
 def sample(model: Target, prompt: np.ndarray, new: int, temperature: float, end: int) -> np.ndarray:
     """Sampled tokens int64 [rows, new]; after a row's end-of-text everything is end-of-text.
 
-    Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.verify.sampling` instead.
+    Which number a token is drawn with depends on the batch; dumps are drawn by `rescore.decode.verify.sampling`
+    instead.
     """
     rows, length = prompt.shape
     cache, _ = model.open(list(prompt), 1, length + new)
@@ -109,14 +113,18 @@ def windows(prompt: np.ndarray, tokens: np.ndarray, length: int, end: int) -> tu
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="model.safetensors of a blockwise model, or the folder of a causal language model")
+    parser.add_argument(
+        "model", type=Path, help="model.safetensors of a blockwise model, or the folder of a causal language model"
+    )
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--temperature", type=float, default=0.7, help="of the sampled distribution (default: 0.7)")
     parser.add_argument("--length", type=int, default=256, help="tokens per window (default: 256)")
     parser.add_argument("--new-tokens", type=int, default=96, help="sampled tokens per window, at most (default: 96)")
     parser.add_argument("--rows", type=int, default=256, help="windows sampled at once (default: 256)")
-    parser.add_argument("--minutes", type=float, default=10.0, help="stop after this time; what was sampled is written (default: 10)")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="stop after this time; what was sampled is written (default: 10)"
+    )
     parser.add_argument("--limit", type=int, help="stop after this many windows")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
@@ -136,17 +144,24 @@ def main() -> None:
     with Progress() as bar:
         task = bar.add_task("sampling", total=len(prompts))
         for prompt in batches(prompts, args.rows, draw):
-            parts.append(windows(prompt, sample(model, prompt, args.new_tokens, args.temperature, end), args.length, end))
+            parts.append(
+                windows(prompt, sample(model, prompt, args.new_tokens, args.temperature, end), args.length, end)
+            )
             sampled += int((parts[-1][2] - parts[-1][1]).sum())
             bar.update(task, advance=len(prompt), description=f"{sampled / (time.monotonic() - began):,.0f} tokens/s")
             if time.monotonic() - began > 60 * args.minutes:
                 break
     tokens, start, stop = (np.concatenate(column) for column in zip(*parts))
     temporary = args.output.with_suffix(".tmp.npz")
-    np.savez(temporary, tokens=tokens.astype(np.uint16 if model.vocab_size <= 65536 else np.int32), start=start, stop=stop)
+    np.savez(
+        temporary, tokens=tokens.astype(np.uint16 if model.vocab_size <= 65536 else np.int32), start=start, stop=stop
+    )
     os.replace(temporary, args.output)
     seconds = time.monotonic() - began
-    print(f"{len(tokens):,} windows, {sampled:,} sampled tokens in {seconds:.0f} s ({sampled / seconds:,.0f} tokens/s): {args.output}")
+    print(
+        f"{len(tokens):,} windows, {sampled:,} sampled tokens in {seconds:.0f} s ({sampled / seconds:,.0f} tokens/s): "
+        f"{args.output}"
+    )
 
 
 if __name__ == "__main__":

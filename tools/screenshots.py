@@ -1,4 +1,5 @@
-"""Screenshots of a report's page for the README and docs: its top, the headline plot, the lattice browser, on a desktop and a phone.
+"""Screenshots of a report's page for the README and docs: its top, the headline plot, the lattice browser, on a desktop
+and a phone.
 
     python tools/screenshots.py report.html -o docs/pictures
 
@@ -17,7 +18,13 @@ from typing import Any
 from rescore.lm.atomic import replacing
 
 DESKTOP, PHONE = {"width": 1200, "height": 840}, {"width": 360, "height": 740}
-SHOWN = ("report-desktop-light.png", "report-phone-dark.png", "report-curves-desktop-light.png", "report-lattice-desktop-light.png", "report-lattice-phone-dark.png")
+SHOWN = (
+    "report-desktop-light.png",
+    "report-phone-dark.png",
+    "report-curves-desktop-light.png",
+    "report-lattice-desktop-light.png",
+    "report-lattice-phone-dark.png",
+)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -26,7 +33,9 @@ def shots(browser: Any, path: Path) -> dict[str, bytes]:
     found = {}
     for scheme in ("light", "dark"):
         for device, size in (("desktop", DESKTOP), ("phone", PHONE)):
-            page = browser.new_page(viewport=size, color_scheme=scheme, device_scale_factor=1 if device == "desktop" else 2)
+            page = browser.new_page(
+                viewport=size, color_scheme=scheme, device_scale_factor=1 if device == "desktop" else 2
+            )
             page.goto(path.resolve().as_uri())
             page.wait_for_function("document.documentElement.dataset.plots === 'drawn'")
             found[f"report-{device}-{scheme}.png"] = page.screenshot()
@@ -67,13 +76,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, metavar="REPORT.html")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures"), metavar="DIR")
-    parser.add_argument("--only", action="append", metavar="NAME", help="write the picture of this name; may be given several times (default: those that README and docs show)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="write the picture of this name; may be given several times (default: those that README and docs show)",
+    )
     args = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])  # a container's root has no sandbox
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )  # a container's root has no sandbox
         pictures = shots(browser, args.report)
         browser.close()
     args.out.mkdir(parents=True, exist_ok=True)

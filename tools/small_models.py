@@ -20,7 +20,13 @@ from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Target
 
 HEADS, WIDTH, LAYERS = 4, 64, 2
-_SHAPE = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "max_position_embeddings": 512}
+_SHAPE = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 2 * WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+}
 _GROUPED = {**_SHAPE, "num_key_value_heads": 2, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": None}
 
 CONFIGS: dict[str, Callable[[int], Any]] = {
@@ -28,8 +34,19 @@ CONFIGS: dict[str, Callable[[int], Any]] = {
     "qwen2": lambda v: transformers.Qwen2Config(vocab_size=v, **_GROUPED),
     "qwen3": lambda v: transformers.Qwen3Config(vocab_size=v, head_dim=16, **_GROUPED),
     "mistral": lambda v: transformers.MistralConfig(vocab_size=v, sliding_window=24, **_GROUPED),
-    "gpt2": lambda v: transformers.GPT2Config(vocab_size=v, n_embd=WIDTH, n_layer=LAYERS, n_head=4, n_positions=512, bos_token_id=None, eos_token_id=None),
-    "t5": lambda v: transformers.T5Config(vocab_size=v, d_model=WIDTH, d_kv=16, d_ff=2 * WIDTH, num_layers=LAYERS, num_heads=4, decoder_start_token_id=0, eos_token_id=None),
+    "gpt2": lambda v: transformers.GPT2Config(
+        vocab_size=v, n_embd=WIDTH, n_layer=LAYERS, n_head=4, n_positions=512, bos_token_id=None, eos_token_id=None
+    ),
+    "t5": lambda v: transformers.T5Config(
+        vocab_size=v,
+        d_model=WIDTH,
+        d_kv=16,
+        d_ff=2 * WIDTH,
+        num_layers=LAYERS,
+        num_heads=4,
+        decoder_start_token_id=0,
+        eos_token_id=None,
+    ),
 }
 FAMILIES = ("blockwise", *CONFIGS)
 
@@ -43,18 +60,26 @@ class Small:
     model: Any
 
 
-def small(family: str, text: np.ndarray, vocab_size: int, *, steps: int, seed: int, dtype: torch.dtype = torch.float32) -> Small:
+def small(
+    family: str, text: np.ndarray, vocab_size: int, *, steps: int, seed: int, dtype: torch.dtype = torch.float32
+) -> Small:
     """A model of the family; with `steps`, trained on so many batches of text int [n], else with random weights."""
     torch.manual_seed(seed)
     if family == "blockwise":
-        model = BlockwiseTransformer(BlockwiseConfig(vocab_size=vocab_size, heads=HEADS, layers=LAYERS, width=WIDTH, hidden=2 * WIDTH, head_hidden=WIDTH))
+        model = BlockwiseTransformer(
+            BlockwiseConfig(
+                vocab_size=vocab_size, heads=HEADS, layers=LAYERS, width=WIDTH, hidden=2 * WIDTH, head_hidden=WIDTH
+            )
+        )
         _scatter(model)
         train(model, lambda ids: model.all_logits(model(ids)), text, steps)
         model = model.to(dtype).eval()
         return Small(target=BlockwiseTarget(model), heads=BlockwiseHeads(model), model=model)
     config = CONFIGS[family](vocab_size)
     encoder_decoder = config.is_encoder_decoder
-    model = (transformers.AutoModelForSeq2SeqLM if encoder_decoder else transformers.AutoModelForCausalLM).from_config(config, attn_implementation="sdpa")
+    model = (transformers.AutoModelForSeq2SeqLM if encoder_decoder else transformers.AutoModelForCausalLM).from_config(
+        config, attn_implementation="sdpa"
+    )
     heads = MedusaHeads(heads=HEADS - 1, width=WIDTH, output=lambda hidden: target.logits(hidden))
     _scatter(heads)
     both = nn.ModuleList([model, heads])
@@ -71,7 +96,10 @@ def train(module: nn.Module, logits: Callable[[Tensor], Tensor], text: np.ndarra
     for _ in range(steps):
         ids = stream[torch.randint(len(stream) - 48, (16, 1)) + torch.arange(48)]
         found = logits(ids)
-        loss = sum(nn.functional.cross_entropy(found[:, :-j, j - 1].flatten(0, 1), ids[:, j:].flatten()) for j in range(1, found.shape[2] + 1))
+        loss = sum(
+            nn.functional.cross_entropy(found[:, :-j, j - 1].flatten(0, 1), ids[:, j:].flatten())
+            for j in range(1, found.shape[2] + 1)
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -18,7 +18,8 @@ DISTILL_CHUNK_ROWS = 256  # two matrices of logits are alive at a time
 class TiedCrossEntropy(torch.autograd.Function):
     """Mean cross entropy [] in nats of softmax(hidden @ embedding.T) against ids.
 
-    hidden [n, width]; embedding [V, width]; ids [n] int64. Gradients are formed in the forward pass, those that are wanted.
+    hidden [n, width]; embedding [V, width]; ids [n] int64. Gradients are formed in the forward pass, those that are
+    wanted.
     """
 
     @staticmethod
@@ -58,8 +59,11 @@ def first_loss(mixed: Tensor, table: Tensor, ids: Tensor) -> Tensor:
     return cross_entropy(mixed[:, :-1].flatten(0, 1), table, ids[:, 1:].flatten())
 
 
-def later_losses(heads: Sequence[nn.Module], tables: Sequence[Tensor], hidden: Tensor, ids: Tensor, rows: Tensor) -> list[Tensor]:
-    """Losses of `heads`, the model's heads 2..h, at the positions `rows` (indices into the flattened [B, L]); hidden [B, L, width].
+def later_losses(
+    heads: Sequence[nn.Module], tables: Sequence[Tensor], hidden: Tensor, ids: Tensor, rows: Tensor
+) -> list[Tensor]:
+    """Losses of `heads`, the model's heads 2..h, at the positions `rows` (indices into the flattened [B, L]); hidden
+    [B, L, width].
 
     Head j's logits are heads[j - 2](hidden) @ tables[j - 2].T.
     """
@@ -76,7 +80,8 @@ def own_positions(start: Tensor, stop: Tensor, length: int) -> tuple[Tensor, Ten
     """Where the model continued itself: positions int64 [n] in the flattened [B, L], and how many heads may look there.
 
     Position m predicts token m + 1, which the model drew for start <= m + 1 < stop. Head j predicts the same token
-    from position m - j + 1, and is taught if everything after that position was drawn too: j - 1 <= reach[m], int64 [n].
+    from position m - j + 1, and is taught if everything after that position was drawn too: j - 1 <= reach[m], int64
+    [n].
     """
     column = torch.arange(length, device=start.device)
     taught = (column >= start[:, None]) & (column < stop[:, None] - 1)
@@ -94,12 +99,13 @@ def distill(
     *,
     measure: bool,
 ) -> list[float]:
-    """Add to the gradients of heads 2..h, and of the tables that want them, those of the mean cross entropy against head 1.
+    """Add to the gradients of heads 2..h, and of the tables that want them, those of the mean cross entropy against
+    head 1.
 
     Head j learns the model's own distribution j positions ahead of what it has read: the token there was drawn
-    by the model, and head 1 at the position before it says from which distribution: `target` gives these probabilities [n, V]
-    for hidden states [n, width]. heads and tables as in `later_losses`; hidden [B, L, width]; `positions` and `reach` as given
-    by `own_positions`. The losses in nats come back when `measure` is set, else an empty list.
+    by the model, and head 1 at the position before it says from which distribution: `target` gives these probabilities
+    [n, V] for hidden states [n, width]. heads and tables as in `later_losses`; hidden [B, L, width]; `positions` and
+    `reach` as given by `own_positions`. The losses in nats come back when `measure` is set, else an empty list.
     """
     flat = hidden.flatten(0, 1)
     ahead = range(1, len(heads) + 1)
@@ -108,13 +114,17 @@ def distill(
     weights = [mask / mask.sum().clamp(min=1) for mask in taught]
     grads = [torch.empty_like(m) for m in mixed]
     learnt = [table.requires_grad and torch.is_grad_enabled() for table in tables]
-    table_grads = [torch.zeros_like(table, dtype=torch.float32) if wanted else None for table, wanted in zip(tables, learnt)]
+    table_grads = [
+        torch.zeros_like(table, dtype=torch.float32) if wanted else None for table, wanted in zip(tables, learnt)
+    ]
     losses = torch.zeros(len(mixed))
     with torch.no_grad():
         for begin in range(0, len(positions), DISTILL_CHUNK_ROWS):
             part = slice(begin, begin + DISTILL_CHUNK_ROWS)
             aim = target(flat[positions[part]])
-            for d, (states, table, weight, grad, table_grad) in enumerate(zip(mixed, tables, weights, grads, table_grads)):
+            for d, (states, table, weight, grad, table_grad) in enumerate(
+                zip(mixed, tables, weights, grads, table_grads)
+            ):
                 logits = states[part] @ table.T
                 if measure:
                     logp = torch.log_softmax(logits.float(), dim=-1)

@@ -30,19 +30,26 @@ class TokenFile:
         try:
             loaded = np.load(path, mmap_mode="r")
         except (OSError, ValueError) as error:
-            raise SystemExit(f"{path}: expected an .npy of tokens or an .npz of sample_text.py, got a file that does not load: {error}") from None
+            raise SystemExit(
+                f"{path}: expected an .npy of tokens or an .npz of sample_text.py, got a file that does not load: "
+                f"{error}"
+            ) from None
         self.windows = isinstance(loaded, np.lib.npyio.NpzFile)
         if self.windows:
             missing = {"tokens", "start", "stop"} - set(loaded)
             if missing:
-                raise SystemExit(f"{path}: expected arrays tokens, start and stop, got none named {', '.join(sorted(missing))}")
+                raise SystemExit(
+                    f"{path}: expected arrays tokens, start and stop, got none named {', '.join(sorted(missing))}"
+                )
             self.tokens, self.start, self.stop = (loaded[name] for name in ("tokens", "start", "stop"))
             if self.tokens.ndim != 2 or self.tokens.shape[1] != length or not len(self.tokens):
                 raise SystemExit(f"{path}: expected windows of --length {length} tokens, got shape {self.tokens.shape}")
         else:
             self.tokens = loaded
             if self.tokens.ndim != 1 or len(self.tokens) <= length:
-                raise SystemExit(f"{path}: expected a flat array of more than {length} tokens, got shape {self.tokens.shape}")
+                raise SystemExit(
+                    f"{path}: expected a flat array of more than {length} tokens, got shape {self.tokens.shape}"
+                )
 
     def size(self) -> int:
         """Tokens that can be learnt from."""
@@ -67,7 +74,9 @@ class TokenFile:
 
 
 class TokenFiles:
-    """Windows of `length` tokens drawn from weighted token files NAME=FILE[*WEIGHT]; a step's draw depends on seed and step alone."""
+    """Windows of `length` tokens drawn from weighted token files NAME=FILE[*WEIGHT]; a step's draw depends on seed and
+    step alone.
+    """
 
     def __init__(self, specs: list[str], length: int, seed: int):
         self.seed = seed

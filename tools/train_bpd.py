@@ -3,9 +3,9 @@
     python tools/train_bpd.py OUT --train gsm8k=train.gsm8k.npy*2 --valid gsm8k=valid.gsm8k.npy --steps 6000
 
 Token files are flat uint16/int32 arrays; `*2` weighs a file's share of the windows. OUT receives `model.safetensors`,
-`state.pt` (to resume: run the same command again), `curve.jsonl` (training and validation loss of every head) and `training.json`.
-The loss is the sum over heads of appendix C.1; heads 2..h are evaluated on a random `--later-fraction` of the
-positions and weighted by `--later-weight`.
+`state.pt` (to resume: run the same command again), `curve.jsonl` (training and validation loss of every head) and
+`training.json`. The loss is the sum over heads of appendix C.1; heads 2..h are evaluated on a random `--later-fraction`
+of the positions and weighted by `--later-weight`.
 
     python tools/train_bpd.py OUT --distill model.safetensors --train own=own.npz --valid own=own.valid.npz --steps 1000
 
@@ -63,7 +63,9 @@ class Blockwise:
         return [first, *later_losses(self.later, self.tables, hidden, ids, rows)]
 
     def distill_gradients(self, batch: Batch, step: int, logged: bool) -> list[float]:
-        """Gradients of heads 2..h on the model's own windows; the losses where they are logged, for they take as long again."""
+        """Gradients of heads 2..h on the model's own windows; the losses where they are logged, for they take as long
+        again.
+        """
         with torch.no_grad():
             hidden = self.trunk(batch.ids)
         positions, reach = own_positions(batch.start, batch.stop, batch.ids.shape[1])
@@ -90,7 +92,9 @@ class Blockwise:
         return found
 
     def save(self, steps: int) -> None:
-        made = {"step": str(steps)} | ({"distilled_at_temperature": str(self.args.temperature)} if self.args.distill else {})
+        made = {"step": str(steps)} | (
+            {"distilled_at_temperature": str(self.args.temperature)} if self.args.distill else {}
+        )
         self.weights.save(self.args.out / "model.safetensors", made)
 
 
@@ -105,7 +109,12 @@ def part_of(rows: Tensor, fraction: float, step: int) -> Tensor:
 def new_model(args: argparse.Namespace) -> BlockwiseTransformer:
     """The fp32 weights that the optimizers work on."""
     if not args.distill:
-        shape = {"layers": args.layers, "width": args.width, "hidden": 4 * args.width, "attention_heads": args.width // 64}
+        shape = {
+            "layers": args.layers,
+            "width": args.width,
+            "hidden": 4 * args.width,
+            "attention_heads": args.width // 64,
+        }
         return BlockwiseTransformer(BlockwiseConfig(vocab_size=args.vocab_size, **shape))
     model = BlockwiseTransformer.load(args.distill)
     for name, parameter in model.named_parameters():
@@ -119,10 +128,18 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=256, help="a multiple of 64 (default: 256)")
-    parser.add_argument("--later-fraction", type=float, help="share of positions that heads 2..h see (default: 0.125; with --distill 1)")
-    parser.add_argument("--later-weight", type=float, default=0.5, help="weight of each later head's loss (default: 0.5)")
-    parser.add_argument("--distill", type=Path, metavar="INIT", help="train heads 2..h of this model on its own continuations")
-    parser.add_argument("--temperature", type=float, default=0.7, help="of the target distribution in --distill (default: 0.7)")
+    parser.add_argument(
+        "--later-fraction", type=float, help="share of positions that heads 2..h see (default: 0.125; with --distill 1)"
+    )
+    parser.add_argument(
+        "--later-weight", type=float, default=0.5, help="weight of each later head's loss (default: 0.5)"
+    )
+    parser.add_argument(
+        "--distill", type=Path, metavar="INIT", help="train heads 2..h of this model on its own continuations"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=0.7, help="of the target distribution in --distill (default: 0.7)"
+    )
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=False)
     args = parser.parse_args()
     if args.later_fraction is None:
@@ -132,7 +149,9 @@ def main() -> None:
     check_options(parser, args)
     files, valid = token_files(args)
     if args.distill and not all(file.windows for file in files.files.values()):
-        raise SystemExit("--distill: expected --train files of the model's own windows (.npz of sample_text.py), got flat tokens")
+        raise SystemExit(
+            "--distill: expected --train files of the model's own windows (.npz of sample_text.py), got flat tokens"
+        )
     train(Blockwise(args), files, valid, args)
 
 

@@ -1,11 +1,13 @@
 """Train prediction heads 2..h for a frozen causal language model of Hugging Face; resumable, CPU or CUDA.
 
-    python tools/train_heads.py OUT --base FOLDER --heads 8 --train own=own.npz --valid own=own.valid.npz --steps 1000 --own
+    python tools/train_heads.py OUT --base FOLDER --heads 8 --train own=own.npz --valid own=own.valid.npz --steps 1000
+    --own
 
 FOLDER holds the model (`save_pretrained`); it is read and never written. On its own continuations (`--own`, windows of
-`sample_text.py FOLDER`) head j learns the model's distribution at `--temperature` j tokens ahead; on token files, the text.
-OUT becomes a Medusa checkpoint (`rescore.decode.models.medusa`) with the loop's `state.pt`, `training.json` and `curve.jsonl` (`training_loop.py`), whose
-losses are those of heads 2..h. Heads share the model's output embedding unless each gets a table of its own (`--untied`).
+`sample_text.py FOLDER`) head j learns the model's distribution at `--temperature` j tokens ahead; on token files, the
+text. OUT becomes a Medusa checkpoint (`rescore.decode.models.medusa`) with the loop's `state.pt`, `training.json` and
+`curve.jsonl` (`training_loop.py`), whose losses are those of heads 2..h. Heads share the model's output embedding
+unless each gets a table of its own (`--untied`).
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ class Heads:
         self.pair = Pair(new_heads(args, self.shared), device(), dtype)
         self.weights: MedusaHeads = self.pair.master
         working: MedusaHeads = self.pair.model
-        self.blocks, self.tables = [stack[: args.layers] for stack in working.heads], own_tables(working) or [self.shared] * args.heads
+        self.blocks, self.tables = (
+            [stack[: args.layers] for stack in working.heads],
+            own_tables(working) or [self.shared] * args.heads,
+        )
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         return optimizers(self.weights, own_tables(self.weights), self.args.muon_lr, self.args.adam_lr)
@@ -105,9 +110,13 @@ def main() -> None:
     parser.add_argument("--base", type=Path, required=True, metavar="FOLDER", help="the causal language model")
     parser.add_argument("--heads", type=int, default=8, help="heads to train, heads 2..h (default: 8)")
     parser.add_argument("--layers", type=int, default=1, help="residual blocks per head (default: 1)")
-    parser.add_argument("--untied", action="store_true", help="a table of logits for each head, which starts as the model's")
+    parser.add_argument(
+        "--untied", action="store_true", help="a table of logits for each head, which starts as the model's"
+    )
     parser.add_argument("--own", action="store_true", help="--train are windows of the model's own continuations")
-    parser.add_argument("--temperature", type=float, default=0.7, help="of the target distribution with --own (default: 0.7)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.7, help="of the target distribution with --own (default: 0.7)"
+    )
     args = parser.parse_args()
     check_options(parser, args)
     if args.out.resolve() == args.base.resolve():

@@ -4,8 +4,9 @@
         --valid gsm8k=valid.gsm8k.npy --steps 600
 
 OUT becomes a folder that `AutoModelForCausalLM.from_pretrained` opens (fp32 weights in safetensors, config.json and
-tokenizer.json) with the loop's `state.pt`, `curve.jsonl` and `training.json` (`training_loop.py`). Presets are the rescoring models of Kim et al. 2024, table 6; `--config` takes any other
-configuration. Positions past `--length` are never trained.
+tokenizer.json) with the loop's `state.pt`, `curve.jsonl` and `training.json` (`training_loop.py`). Presets are the
+rescoring models of Kim et al. 2024, table 6; `--config` takes any other configuration. Positions past `--length` are
+never trained.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class LanguageModel:
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
-        self.pair = Pair(new_model(configuration(args), args.seed), device(), torch.bfloat16 if args.bf16 else torch.float32)
+        self.pair = Pair(
+            new_model(configuration(args), args.seed), device(), torch.bfloat16 if args.bf16 else torch.float32
+        )
         self.weights = self.pair.master
         self.pair.model.train()
 
@@ -68,9 +71,13 @@ def configuration(args: argparse.Namespace):
     config = read_config(args.config) if args.config else preset(args.preset, vocab_size=size, context=args.length)
     config.bos_token_id, config.eos_token_id = end, end
     if config.vocab_size != size:
-        raise SystemExit(f"{args.config}: expected vocab_size {size}, that of {args.tokenizer}, got {config.vocab_size}")
+        raise SystemExit(
+            f"{args.config}: expected vocab_size {size}, that of {args.tokenizer}, got {config.vocab_size}"
+        )
     if config.max_position_embeddings < args.length:
-        raise SystemExit(f"{args.config}: expected positions for --length {args.length} tokens, got {config.max_position_embeddings}")
+        raise SystemExit(
+            f"{args.config}: expected positions for --length {args.length} tokens, got {config.max_position_embeddings}"
+        )
     return config
 
 
@@ -79,7 +86,11 @@ def main() -> None:
     add_options(parser)
     parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json of the token files")
     shape = parser.add_mutually_exclusive_group(required=True)
-    shape.add_argument("--preset", choices=PRESETS, help="layers, width, hidden: " + "; ".join(f"{name} {shape}" for name, shape in PRESETS.items()))
+    shape.add_argument(
+        "--preset",
+        choices=PRESETS,
+        help="layers, width, hidden: " + "; ".join(f"{name} {shape}" for name, shape in PRESETS.items()),
+    )
     shape.add_argument("--config", type=Path, metavar="FILE", help="JSON of a Hugging Face configuration")
     args = parser.parse_args()
     check_options(parser, args)

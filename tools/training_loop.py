@@ -4,8 +4,8 @@ A run is determined by its options: step s draws the same windows however often 
 resumed run ends with the weights, and the curve, of an uninterrupted one. OUT receives
 
     state.pt       step, fp32 weights that are trained and the optimizers' state; the same command goes on from it
-    curve.jsonl    one line a logged step: step, loss (of every head, nats per token), norm (of the gradient), tokens_per_s
-                   and, every `--every` steps and at the end, valid: per set, the losses of every head
+    curve.jsonl    one line a logged step: step, loss (of every head, nats per token), norm (of the gradient),
+                   tokens_per_s and, every `--every` steps and at the end, valid: per set, the losses of every head
     training.json  what was trained, and what it has cost so far
 
 and what the trainer saves beside them.
@@ -60,13 +60,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--rows", type=int, default=32, help="windows per step (default: 32)")
     parser.add_argument("--length", type=int, default=256, help="tokens per window (default: 256)")
-    parser.add_argument("--muon-lr", type=float, default=0.02, help="of the matrices between hidden states (default: 0.02)")
-    parser.add_argument("--adam-lr", type=float, default=3e-3, help="of tables of tokens, norms and biases (default: 0.003)")
-    parser.add_argument("--every", type=int, default=200, help="steps between validations and checkpoints (default: 200)")
+    parser.add_argument(
+        "--muon-lr", type=float, default=0.02, help="of the matrices between hidden states (default: 0.02)"
+    )
+    parser.add_argument(
+        "--adam-lr", type=float, default=3e-3, help="of tables of tokens, norms and biases (default: 0.003)"
+    )
+    parser.add_argument(
+        "--every", type=int, default=200, help="steps between validations and checkpoints (default: 200)"
+    )
     parser.add_argument("--log-every", type=int, default=20, help="steps between lines of the curve (default: 20)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=fast_bf16(device()),
-                        help="passes in bfloat16, weights in fp32 (default: where the hardware has it)")  # fmt: skip
+    parser.add_argument(
+        "--bf16",
+        action=argparse.BooleanOptionalAction,
+        default=fast_bf16(device()),
+        help="passes in bfloat16, weights in fp32 (default: where the hardware has it)",
+    )
 
 
 def check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -86,12 +96,18 @@ def fast_bf16(device: str) -> bool:
 
 
 def learning_rate(step: int, steps: int, decay: float = 0.4) -> float:
-    """Warm-up over 100 steps or a tenth, plateau, then linear decay to zero over the last `decay` of the steps, in (0, 1]."""
+    """Warm-up over 100 steps or a tenth, plateau, then linear decay to zero over the last `decay` of the steps, in (0,
+    1].
+    """
     return min((step + 1) / min(100, max(1, steps // 10)), 1.0, max(1e-3, (steps - step) / (decay * steps)))
 
 
-def optimizers(model: nn.Module, tables: Iterable[Tensor], muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices between hidden states; Adam for `tables`, which have a row per token or position, and the rest."""
+def optimizers(
+    model: nn.Module, tables: Iterable[Tensor], muon_lr: float, adam_lr: float
+) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices between hidden states; Adam for `tables`, which have a row per token or position, and the
+    rest.
+    """
     apart = {id(table) for table in tables}
     trained = [p for p in model.parameters() if p.requires_grad]
     matrices = [p for p in trained if p.dim() == 2 and id(p) not in apart]
@@ -144,8 +160,11 @@ def resume(path: Path, weights: nn.Module, optims: list[torch.optim.Optimizer], 
     shapes, saved = ({name: tuple(p.shape) for name, p in found.items()} for found in (trained, state["model"]))
     if shapes != saved:
         odd = sorted(name for name in shapes.keys() | saved.keys() if shapes.get(name) != saved.get(name))[0]
-        raise SystemExit(f"{path}: expected the state of a model of the same shape, got another ({odd}: expected {shapes.get(odd, 'none')}, "
-                         f"got {saved.get(odd, 'none')}); give an empty OUT or the same options")  # fmt: skip
+        raise SystemExit(
+            f"{path}: expected the state of a model of the same shape, got another ({odd}: "
+            f"expected {shapes.get(odd, 'none')}, "
+            f"got {saved.get(odd, 'none')}); give an empty OUT or the same options"
+        )
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(state["model"][name])
@@ -198,9 +217,17 @@ def train(trainee: Trainee, files: TokenFiles, valid: TokenFiles, args: argparse
             if not logged:
                 continue
             losses = [float(loss) for loss in found]
-            row = {"step": step, "loss": [round(loss, 4) for loss in losses], "norm": round(float(norm), 3), "tokens_per_s": round(speed)}
+            row = {
+                "step": step,
+                "loss": [round(loss, 4) for loss in losses],
+                "norm": round(float(norm), 3),
+                "tokens_per_s": round(speed),
+            }
             if not math.isfinite(sum(losses) + float(norm)):
-                raise SystemExit(f"step {step}: the loss is not finite ({row['loss']}); lower the learning rate and resume from state.pt")
+                raise SystemExit(
+                    f"step {step}: the loss is not finite ({row['loss']}); lower the learning rate and resume from "
+                    "state.pt"
+                )
             bar.update(shown, description=f"loss {losses[0]:.3f}, {speed:,.0f} tokens/s")
             if step % args.every == 0 or last:
                 row["valid"] = trainee.validate(valid)
@@ -225,12 +252,19 @@ def trained_parameters(weights: nn.Module) -> int:
 
 
 def write_cost(weights: nn.Module, steps: int, seconds: float, args: argparse.Namespace) -> None:
-    """training.json: `parameters` are those that are trained, `minutes` those of all runs together, validation included."""
+    """training.json: `parameters` are those that are trained, `minutes` those of all runs together, validation
+    included.
+    """
     cost = {
-        "parameters": trained_parameters(weights), "steps": steps, "of_steps": args.steps,
-        "tokens": steps * args.rows * args.length, "minutes": round(seconds / 60, 1), "device": device(),
-        "threads": torch.get_num_threads(), "bf16": args.bf16,
-    }  # fmt: skip
+        "parameters": trained_parameters(weights),
+        "steps": steps,
+        "of_steps": args.steps,
+        "tokens": steps * args.rows * args.length,
+        "minutes": round(seconds / 60, 1),
+        "device": device(),
+        "threads": torch.get_num_threads(),
+        "bf16": args.bf16,
+    }
     with replacing(args.out / "training.json") as file:
         file.write((json.dumps(cost, indent=2) + "\n").encode())
 

@@ -1,4 +1,6 @@
-"""Batches of lattices in one call: lattices a second by batch size and threads, what a call costs besides the search, what it allocates."""
+"""Batches of lattices in one call: lattices a second by batch size and threads, what a call costs besides the search,
+what it allocates.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,19 @@ CALLS_TIMED = 200  # of the smallest lattice in a round
 SMALLEST = {"paths, p = 1": paths_call(1), "tree of 1": tree_call(1)}
 
 
-def throughput(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, sizes: Sequence[int], threads: Sequence[int], rounds: int, advance: Callable[[], None]) -> Iterator[Row]:
-    """Of every call, batch size and number of threads the microseconds a lattice by the clock on the wall, over all lattices.
+def throughput(
+    model: NGram,
+    alpha: float,
+    batch: Sausage,
+    histories: NDArray[np.int32],
+    *,
+    sizes: Sequence[int],
+    threads: Sequence[int],
+    rounds: int,
+    advance: Callable[[], None],
+) -> Iterator[Row]:
+    """Of every call, batch size and number of threads the microseconds a lattice by the clock on the wall, over all
+    lattices.
 
     Disagreement unless every way gives the answer that lattices have one by one.
     """
@@ -35,10 +48,18 @@ def throughput(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np
             rescorer = Rescorer(model, alpha=alpha, threads=count)
             for size in sizes:
                 if not all(map(np.array_equal, answers(call, rescorer, batch, histories, size), alone)):
-                    raise Disagreement(f"{name}: batches of {size} on {count} threads have other answers than single lattices")
-                calls = [partial(call.public, rescorer, batch[part], histories[part]) for part in parts(len(histories), size)]
+                    raise Disagreement(
+                        f"{name}: batches of {size} on {count} threads have other answers than single lattices"
+                    )
+                calls = [
+                    partial(call.public, rescorer, batch[part], histories[part]) for part in parts(len(histories), size)
+                ]
                 found = figures(least_wall_times(calls, rounds) / size)
-                yield Row(group=name, case={"batch": size, "threads": count, "lattices": len(calls) * size}, engines={OURS: {**found, "lattices_per_s": 1e6 / found["mean_us"]}})
+                yield Row(
+                    group=name,
+                    case={"batch": size, "threads": count, "lattices": len(calls) * size},
+                    engines={OURS: {**found, "lattices_per_s": 1e6 / found["mean_us"]}},
+                )
                 advance()
 
 
@@ -53,15 +74,38 @@ def answers(call: Call, rescorer: Rescorer, batch: Sausage, histories: NDArray[n
 
 
 def overhead(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Iterator[Row]:
-    """Microseconds of the thread for lattices in which there is nothing to search: checks, arrays, the way into the core and back."""
+    """Microseconds of the thread for lattices in which there is nothing to search: checks, arrays, the way into the
+    core and back.
+    """
     rescorer, small = Rescorer(model, alpha=alpha), batch[:1].head(1).top_k(1)
     for name, call in SMALLEST.items():
-        ways: dict[str, Callable[[], object]] = {OURS: partial(call.public, rescorer, small, histories[:1]), AGAIN: call.again(rescorer, small, histories[:1]), NATIVE: partial(call.native, *native_arguments(rescorer, small, histories[:1]))}
-        yield Row(group=OVERHEAD, case={"call": name}, engines={way: figures(least_times([one] * CALLS_TIMED, rounds)) for way, one in ways.items()})
+        ways: dict[str, Callable[[], object]] = {
+            OURS: partial(call.public, rescorer, small, histories[:1]),
+            AGAIN: call.again(rescorer, small, histories[:1]),
+            NATIVE: partial(call.native, *native_arguments(rescorer, small, histories[:1])),
+        }
+        yield Row(
+            group=OVERHEAD,
+            case={"call": name},
+            engines={way: figures(least_times([one] * CALLS_TIMED, rounds)) for way, one in ways.items()},
+        )
 
 
-def allocations(lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path) -> Iterator[Row]:
+def allocations(
+    lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path
+) -> Iterator[Row]:
     """How often a call asks for memory: the least and the most over the lattices, and for all lattices in one call."""
-    found = count_allocations(compile_preload(folder / "preload.so"), lm, alpha, batch, histories, threads=threads, folder=folder)
+    found = count_allocations(
+        compile_preload(folder / "preload.so"), lm, alpha, batch, histories, threads=threads, folder=folder
+    )
     for name, own in found.items():
-        yield Row(group=ALLOCATIONS, case={"call": name, "threads": threads, "batch": len(histories)}, engines={OURS: own["public"], AGAIN: own["again"], NATIVE: own["native"], f"a batch of {len(histories)}": own["batch"]})
+        yield Row(
+            group=ALLOCATIONS,
+            case={"call": name, "threads": threads, "batch": len(histories)},
+            engines={
+                OURS: own["public"],
+                AGAIN: own["again"],
+                NATIVE: own["native"],
+                f"a batch of {len(histories)}": own["batch"],
+            },
+        )

@@ -1,4 +1,6 @@
-"""The clock of the benchmarks: the thread's own, the least of the rounds, so that what else the machine does counts as little as can be."""
+"""The clock of the benchmarks: the thread's own, the least of the rounds, so that what else the machine does counts as
+little as can be.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from numpy.typing import NDArray
 def least_times(calls: Sequence[Callable[[], object]], rounds: int, seconds: float = 0) -> NDArray[np.float64]:
     """Microseconds of this thread in each call, the least of the rounds, after a round that is not counted.
 
-    seconds  rounds go on for so long at least: those of short calls would else all lie in the same few milliseconds, in which
-             others may have the machine
+    seconds  rounds go on for so long at least: those of short calls would else all lie in the same few milliseconds, in
+             which others may have the machine
     """
     return _least(calls, rounds, seconds, time.thread_time_ns)
 
@@ -25,10 +27,16 @@ def least_wall_times(calls: Sequence[Callable[[], object]], rounds: int) -> NDAr
 
 def figures(microseconds: NDArray[np.float64]) -> dict[str, float]:
     """median_us, p99_us and mean_us over lattices."""
-    return {"median_us": float(np.median(microseconds)), "p99_us": float(np.percentile(microseconds, 99)), "mean_us": float(microseconds.mean())}
+    return {
+        "median_us": float(np.median(microseconds)),
+        "p99_us": float(np.percentile(microseconds, 99)),
+        "mean_us": float(microseconds.mean()),
+    }
 
 
-def _least(calls: Sequence[Callable[[], object]], rounds: int, seconds: float, now: Callable[[], int]) -> NDArray[np.float64]:
+def _least(
+    calls: Sequence[Callable[[], object]], rounds: int, seconds: float, now: Callable[[], int]
+) -> NDArray[np.float64]:
     least = np.full(len(calls), np.inf)
     for call in calls:
         call()

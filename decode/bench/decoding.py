@@ -34,7 +34,8 @@ class Measured:
     """A contender at one batch size.
 
     seconds    wall time of each round over all prompts
-    tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft tokens
+    tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft
+                                    tokens
     drafting   seconds of drafting in all rounds, of `seconds` in all
     different  texts that are not the plain ones; None where drafts are drawn, whose texts have the same law only
     """
@@ -77,16 +78,24 @@ def bench(
 ) -> list[list[Measured]]:
     """For every batch size, what each contender needs for all prompts; plain decoding is the first.
 
-    Contenders take turns in every round, so that what else the machine does meets all alike; a first round, of two passes,
-    is not counted. advance: called after every round of a contender.
+    Contenders take turns in every round, so that what else the machine does meets all alike; a first round, of two
+    passes, is not counted. advance: called after every round of a contender.
     """
     everyone = [Contender(name=PLAIN, drafter=None, layout=TreeLayout()), *contenders]
     found = []
     for batch in batches:
-        measured = [Measured(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0) for one in everyone]
+        measured = [
+            Measured(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0)
+            for one in everyone
+        ]
         texts: list[list[int]] = []
         for one in everyone:
-            generate(target, _requests(prompts[:batch], most=min(options.max_tokens, 3)), one.drafter, replace(options, layout=one.layout))
+            generate(
+                target,
+                _requests(prompts[:batch], most=min(options.max_tokens, 3)),
+                one.drafter,
+                replace(options, layout=one.layout),
+            )
         for number in range(repeats):
             for one, result in zip(everyone, measured):
                 out = _round(target, prompts, one, options, batch, result)
@@ -98,7 +107,14 @@ def bench(
     return found
 
 
-def _round(target: Target, prompts: Sequence[NDArray[np.integer]], one: Contender, options: Options, batch: int, result: Measured) -> list[Generation]:
+def _round(
+    target: Target,
+    prompts: Sequence[NDArray[np.integer]],
+    one: Contender,
+    options: Options,
+    batch: int,
+    result: Measured,
+) -> list[Generation]:
     """All prompts once; its time goes into the result."""
     own, requests, out = replace(options, layout=one.layout), _requests(prompts), []
     began = time.perf_counter()

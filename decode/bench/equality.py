@@ -1,4 +1,6 @@
-"""Whether the exact search and C++ OpenFst agree on a whole dump, and whether OpenFst is timed with its best settings."""
+"""Whether the exact search and C++ OpenFst agree on a whole dump, and whether OpenFst is timed with its
+best settings.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,15 @@ TURNS = 3
 
 
 def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = lambda text: None) -> int:
-    """How many lattices the dump has. Disagreement, naming task and position, unless for every p both give the same costs (to 1e-4) and strings."""
+    """How many lattices the dump has.
+
+    Disagreement, naming task and position, unless for every p both give the same costs (to 1e-4) and strings.
+    """
     if engines.program is None:
-        raise RuntimeError("--every-lattice: expected C++ OpenFst to compare with, got none; install g++ and OpenFst (Debian: libfst-dev)")
+        raise RuntimeError(
+            "--every-lattice: expected C++ OpenFst to compare with, got none; install g++ and OpenFst (Debian: "
+            "libfst-dev)"
+        )
     lattices, context = 0, engines.rescorer.context
     for task in dump.tasks:
         done = 0
@@ -36,7 +44,9 @@ def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = l
                 try:
                     check_equal(ANCHOR, ours, theirs.strings)
                 except Disagreement as error:
-                    raise Disagreement(f"{dump.path}: task {task}, p = {paths}, lattices counted from position {done}: {error}") from None
+                    raise Disagreement(
+                        f"{dump.path}: task {task}, p = {paths}, lattices counted from position {done}: {error}"
+                    ) from None
                 stage(f"{task}: {done + block.rows:,} lattices, p = {paths}")
             done += block.rows
         lattices += done
@@ -44,15 +54,20 @@ def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = l
 
 
 def peer_settings(engines: Engines, lattices: Lattices, folder: Path, *, rounds: int, group: str) -> list[Row]:
-    """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of its median to that of the settings which are timed.
+    """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of its
+    median to that of the settings which are timed.
 
-    The programs take turns, so that what else the machine does meets all alike, and of each lattice the least of the turns counts.
+    The programs take turns, so that what else the machine does meets all alike, and of each lattice the least of the
+    turns counts.
     """
     batch = lattices.cut(SLOTS, WIDTH)
     states = engines.rescorer.states(lattices.histories)[0]
     drafts = engines.rescorer.paths(batch, lattices.histories, PATHS[-1])
     ours = [strings_of(drafts, i) for i in range(batch.batch_size)]
-    programs = {name: compile_search(folder / f"openfst_search_{number}", options) for number, (name, options) in enumerate(SETTINGS.items())}
+    programs = {
+        name: compile_search(folder / f"openfst_search_{number}", options)
+        for number, (name, options) in enumerate(SETTINGS.items())
+    }
     least = {name: np.full(batch.batch_size, np.inf) for name in programs}
     for _ in range(TURNS):
         for name, program in programs.items():
@@ -61,4 +76,7 @@ def peer_settings(engines: Engines, lattices: Lattices, folder: Path, *, rounds:
             least[name] = np.minimum(least[name], found.microseconds)
     times = {name: figures(own) for name, own in least.items()}
     anchor = times[next(iter(SETTINGS))]["median_us"]
-    return [Row(group=group, case={"setting": name}, engines={ANCHOR: {**own, "times_as_timed": own["median_us"] / anchor}}) for name, own in times.items()]
+    return [
+        Row(group=group, case={"setting": name}, engines={ANCHOR: {**own, "times_as_timed": own["median_us"] / anchor}})
+        for name, own in times.items()
+    ]

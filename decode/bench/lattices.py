@@ -1,4 +1,6 @@
-"""Lattices of any size for measuring searches: parts of a dump's own, joined or filled up where they are too small; or made around a text."""
+"""Lattices of any size for measuring searches: parts of a dump's own, joined or filled up where they are too small; or
+made around a text.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,10 @@ class Lattices:
 def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
     """At most `count` lattices of slots x width, at equal distances over all rows of the dump.
 
-    Where a row has fewer slots, those of the row behind them follow, so that the lattice goes on where the text does. Where
-    slots have fewer candidates, others are drawn without replacement from the model's distribution behind the
-    history, each a little costlier than the one before: harder to tell apart than a head's, but tokens that the model has seen.
-    ValueError if no sequence of the dump is long enough.
+    Where a row has fewer slots, those of the row behind them follow, so that the lattice goes on where the text does.
+    Where slots have fewer candidates, others are drawn without replacement from the model's distribution behind the
+    history, each a little costlier than the one before: harder to tell apart than a head's, but tokens that the model
+    has seen. ValueError if no sequence of the dump is long enough.
     """
     own = dump.header.heads - 1
     parts = -(-slots // own)
@@ -55,7 +57,10 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     rows = [np.flatnonzero(np.arange(block.rows) + (parts - 1) * own < block.sequence_ends) for block in blocks]
     total = sum(map(len, rows))
     if not total:
-        raise ValueError(f"{dump.path}: expected a sequence of more than {(parts - 1) * own} tokens for lattices of {slots} slots, got none")
+        raise ValueError(
+            f"{dump.path}: expected a sequence of more than {(parts - 1) * own} tokens for lattices of {slots} slots, "
+            "got none"
+        )
     wanted = np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
     start = 0
     for block, eligible in zip(blocks, rows):
@@ -63,9 +68,14 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
         start += len(eligible)
         if len(chosen):
             joined = [block.sausages(chosen + part * own, min(width, dump.header.top_k)) for part in range(parts)]
-            sausage = Sausage(ids=np.concatenate([one.ids for one in joined], axis=1), cost=np.concatenate([one.cost for one in joined], axis=1))
+            sausage = Sausage(
+                ids=np.concatenate([one.ids for one in joined], axis=1),
+                cost=np.concatenate([one.cost for one in joined], axis=1),
+            )
             found.append((sausage.head(slots), block.histories(chosen, model.order - 1)))
-    sausage = Sausage(ids=np.concatenate([one.ids for one, _ in found]), cost=np.concatenate([one.cost for one, _ in found]))
+    sausage = Sausage(
+        ids=np.concatenate([one.ids for one, _ in found]), cost=np.concatenate([one.cost for one, _ in found])
+    )
     histories = np.concatenate([one for _, one in found])
     missing = width - sausage.width
     if missing > 0:
@@ -73,31 +83,50 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     return Lattices(sausage=sausage, histories=histories, row_slots=own, drawn=max(0, missing))
 
 
-def lattices_of_text(tokens: NDArray[np.int32], model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
-    """Lattices around places of a text, where no dump has the model's tokens: as a head might give them that is right in 40% of all slots.
+def lattices_of_text(
+    tokens: NDArray[np.int32], model: NGram, *, count: int, slots: int, width: int, seed: int
+) -> Lattices:
+    """Lattices around places of a text, where no dump has the model's tokens: as a head might give them that is right
+    in 40% of all slots.
 
-    The true token is at rank r with probability 0.4 * 0.6^r, the others are drawn from the text by frequency, and costs are -ln of
-    that probability. ValueError if the text is too short or has too few distinct tokens.
+    The true token is at rank r with probability 0.4 * 0.6^r, the others are drawn from the text by frequency, and costs
+    are -ln of that probability. ValueError if the text is too short or has too few distinct tokens.
     """
     draw, context = np.random.default_rng(seed), model.order - 1
     distinct = np.unique(tokens)
     if len(tokens) < context + slots + 1 or len(distinct) < width:
-        raise ValueError(f"expected a text of at least {context + slots + 1} tokens, {width} of them distinct, got {len(tokens)} and {len(distinct)}")
+        raise ValueError(
+            f"expected a text of at least {context + slots + 1} tokens, {width} of them distinct, "
+            f"got {len(tokens)} and {len(distinct)}"
+        )
     at = draw.integers(context, len(tokens) - slots, count)
     truth = tokens[at[:, None] + np.arange(slots)]
     rank = np.minimum(draw.geometric(RIGHT, truth.shape) - 1, width - 1)
-    ids = np.array([[_others(draw, tokens, distinct, int(true), width - 1) for true in row] for row in truth], np.int32).reshape(count, slots, width - 1)
+    ids = np.array(
+        [[_others(draw, tokens, distinct, int(true), width - 1) for true in row] for row in truth], np.int32
+    ).reshape(count, slots, width - 1)
     place = np.arange(width)
     behind = np.clip(place - (place > rank[..., None]), 0, max(0, width - 2))
-    chosen = np.where(place == rank[..., None], truth[..., None], np.take_along_axis(ids, behind, axis=2) if width > 1 else 0).astype(np.int32)
+    chosen = np.where(
+        place == rank[..., None], truth[..., None], np.take_along_axis(ids, behind, axis=2) if width > 1 else 0
+    ).astype(np.int32)
     cost = np.broadcast_to((-np.log(RIGHT) - place * np.log(1 - RIGHT)).astype(np.float32), chosen.shape)
     sausage = Sausage(ids=np.ascontiguousarray(chosen), cost=np.ascontiguousarray(cost))
-    return Lattices(sausage=sausage, histories=tokens[at[:, None] + np.arange(-context, 0)].astype(np.int32), row_slots=slots, drawn=width)
+    return Lattices(
+        sausage=sausage,
+        histories=tokens[at[:, None] + np.arange(-context, 0)].astype(np.int32),
+        row_slots=slots,
+        drawn=width,
+    )
 
 
-def _others(draw: np.random.Generator, tokens: NDArray[np.int32], distinct: NDArray[np.int32], true: int, number: int) -> list[int]:
+def _others(
+    draw: np.random.Generator, tokens: NDArray[np.int32], distinct: NDArray[np.int32], true: int, number: int
+) -> list[int]:
     """So many distinct tokens of the text other than the true one, the frequent more likely."""
-    found = dict.fromkeys(token for token in tokens[draw.integers(0, len(tokens), 4 * number + 4)].tolist() if token != true)
+    found = dict.fromkeys(
+        token for token in tokens[draw.integers(0, len(tokens), 4 * number + 4)].tolist() if token != true
+    )
     if len(found) < number:
         found |= dict.fromkeys(token for token in draw.permutation(distinct).tolist() if token != true)
     return list(found)[:number]
@@ -107,7 +136,10 @@ def widened(sausage: Sausage, histories: NDArray[np.int32], model: NGram, missin
     """With so many candidates more in every slot, drawn from the model without replacement (Gumbel's trick)."""
     draw = np.random.default_rng(seed)
     if missing > model.vocab_size - sausage.width:
-        raise ValueError(f"expected at most {model.vocab_size - sausage.width} more candidates of {model.vocab_size} tokens, got {missing}")
+        raise ValueError(
+            f"expected at most {model.vocab_size - sausage.width} more candidates of {model.vocab_size} tokens, "
+            f"got {missing}"
+        )
     ids, cost = [], []
     for own, costs, history in zip(sausage.ids, sausage.cost, histories):
         scores = draw.gumbel(size=(len(own), model.vocab_size)) - model.distribution(model.start(history[history >= 0]))

@@ -1,4 +1,6 @@
-"""What a language model costs to open, to hold and to read: ours beside KenLM and OpenFst, each in a process of its own, scores compared."""
+"""What a language model costs to open, to hold and to read: ours beside KenLM and OpenFst, each in a process of its
+own, scores compared.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Peer:
 
 
 def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: list[str]) -> Iterator[Peer]:
-    """Ours, and the same model in the file of every peer that is installed; the others' names and why go to `left_out`."""
+    """Ours, and the same model in the file of every peer that is installed; the others' names and why go to
+    `left_out`.
+    """
     ours = lm
     if lm.suffix != ".ngram":
         ours = folder / "model.ngram"
@@ -77,13 +81,22 @@ def _binaries(arpa: Path, folder: Path, left_out: list[str]) -> Iterator[Peer]:
         yield Peer(name=name, engine="kenlm", file=file)
 
 
-def bench_lm(model: NGram, found: Iterator[Peer], tokens: NDArray[np.int32], folder: Path, *, rounds: int, advance: Callable[[str], None] = lambda name: None) -> Row:
+def bench_lm(
+    model: NGram,
+    found: Iterator[Peer],
+    tokens: NDArray[np.int32],
+    folder: Path,
+    *,
+    rounds: int,
+    advance: Callable[[str], None] = lambda name: None,
+) -> Row:
     """The row of all engines. Disagreement unless every one that scores gives our costs to 1e-4 nats.
 
-    Of each: `open_ms`; `opened_mib`, `read_mib`: by how much the process grew when it opened the model, and when it had scored the text;
-    `file_mib`; `bytes_per_ngram` of the file, of the memory where all of it is read (KenLM's from ARPA, OpenFst's); microseconds of
-    the thread, median and 99th percentile over calls of 1,000: `walk_us` for a token of the text, `random_us` for a
-    whole n-gram at a random place of it, scored from the empty context, `start_us` for the state of a history. `times_ours`: of `walk_us`.
+    Of each: `open_ms`; `opened_mib`, `read_mib`: by how much the process grew when it opened the model, and when it had
+    scored the text; `file_mib`; `bytes_per_ngram` of the file, of the memory where all of it is read (KenLM's from
+    ARPA, OpenFst's); microseconds of the thread, median and 99th percentile over calls of 1,000: `walk_us` for a token
+    of the text, `random_us` for a whole n-gram at a random place of it, scored from the empty context, `start_us` for
+    the state of a history. `times_ours`: of `walk_us`.
     """
     text, engines, costs = folder / "text.npy", {}, {}
     np.save(text, tokens)
@@ -104,7 +117,15 @@ def bench_lm(model: NGram, found: Iterator[Peer], tokens: NDArray[np.int32], fol
 
 
 def measure(peer: Peer, text: Path, rounds: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "rescore.decode.bench.lm_process", peer.engine, str(peer.file), str(text), str(rounds)]
+    command = [
+        sys.executable,
+        "-m",
+        "rescore.decode.bench.lm_process",
+        peer.engine,
+        str(peer.file),
+        str(text),
+        str(rounds),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
@@ -115,4 +136,6 @@ def check_costs(name: str, ours: NDArray[np.float64], theirs: NDArray[np.float64
     apart = np.abs(ours - theirs)
     if len(ours) != len(theirs) or apart.max() > TOLERANCE:
         place = int(apart.argmax())
-        raise Disagreement(f"{name} and ours disagree on token {place} of the text: {theirs[place]} and {ours[place]} nats")
+        raise Disagreement(
+            f"{name} and ours disagree on token {place} of the text: {theirs[place]} and {ours[place]} nats"
+        )

@@ -1,6 +1,8 @@
-"""A language model opened and read in a process of its own: `python -m rescore.decode.bench.lm_process ENGINE MODEL TEXT.npy ROUNDS`.
+"""A language model opened and read in a process of its own: `python -m rescore.decode.bench.lm_process ENGINE MODEL
+TEXT.npy ROUNDS`.
 
-Prints a JSON object: what `bench_lm.measure` says. Nothing is imported before the memory is looked at but what opening needs.
+Prints a JSON object: what `bench_lm.measure` says. Nothing is imported before the memory is looked at but what opening
+needs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ LN10 = float(np.log(10.0))
 
 
 class Engine(Protocol):
-    """A model opened: its order, calls that score texts (ids [n]) from the empty context on, and the cost of each token, float64 [n]."""
+    """A model opened: its order, calls that score texts (ids [n]) from the empty context on, and the cost of each
+    token, float64 [n].
+    """
 
     order: int
 
@@ -86,7 +90,11 @@ class OpenFst:
 
 
 ENGINES: dict[str, Callable[[str], Any]] = {"ours": Ours, "kenlm": KenLM, "openfst": OpenFst}
-PACKAGES = {"ours": "rescore.lm.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}  # imported before the memory is looked at
+PACKAGES = {
+    "ours": "rescore.lm.ngram",
+    "kenlm": "kenlm",
+    "openfst": "pywrapfst",
+}  # imported before the memory is looked at
 
 
 def main(engine: str, path: str, text: str, rounds: str) -> None:
@@ -101,7 +109,8 @@ def main(engine: str, path: str, text: str, rounds: str) -> None:
 
 
 def scored(engine: Any, tokens: NDArray[np.int32], rounds: int) -> dict[str, Any]:
-    """Microseconds of the thread for a token of the text, for an n-gram of it at random, and for a start state; by how much the process grew meanwhile,
+    """Microseconds of the thread for a token of the text, for an n-gram of it at random, and for a start state; by how
+    much the process grew meanwhile,
     the texts themselves not counted; and the first costs in nats."""
     draw = np.random.default_rng(0)
     ngrams = tokens[draw.integers(0, len(tokens) - engine.order + 1, RANDOM)[:, None] + np.arange(engine.order)]

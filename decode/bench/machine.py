@@ -10,7 +10,10 @@ from pathlib import Path
 
 def machine(*packages: str) -> dict[str, object]:
     """Processor, cores, memory, load, and the versions of Python and of the packages (None: not installed)."""
-    cpu = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),

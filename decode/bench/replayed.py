@@ -1,8 +1,8 @@
 """Decoding at the size of a model that is not at hand: times of random weights, acceptance replayed from a dump.
 
 How long a pass takes depends on a model's shape and not on what it has learnt, and how many tokens it brings is in the
-dump. So both are known exactly, each by itself; what is not known is whether a model of that shape would have heads as good, or
-as bad, as the dump's.
+dump. So both are known exactly, each by itself; what is not known is whether a model of that shape would have heads as
+good, or as bad, as the dump's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -
     try:
         from transformers import LlamaConfig, LlamaForCausalLM
     except ImportError:
-        raise ValueError("random weights of a shape need the package transformers: pip install rescore[transformers]") from None
+        raise ValueError(
+            "random weights of a shape need the package transformers: pip install rescore[transformers]"
+        ) from None
     from rescore.decode.models.causal_lm import CausalLMTarget
 
     config = LlamaConfig(
@@ -69,8 +71,8 @@ Search = Callable[[TensorSausage, Tensor], Any]
 class Way:
     """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
 
-    search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads: whether it needs
-    lattices of heads. tree: rescorer and nodes of drafts that need nothing of the host
+    search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads:
+    whether it needs lattices of heads. tree: rescorer and nodes of drafts that need nothing of the host
     """
 
     name: str
@@ -89,14 +91,43 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way
     yield Way(name="base", replayed="base", rows=1, width=1 + slots, search=None)
     if rescorer.models:
         yield Way(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
-    yield Way(name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p))
-    yield Way(name=f"parallel {p}, tree", replayed="parallel_rescored", rows=1, width=1 + merged_size(dump, rescorer, p), search=_paths(rescorer, p))
+    yield Way(
+        name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p)
+    )
+    yield Way(
+        name=f"parallel {p}, tree",
+        replayed="parallel_rescored",
+        rows=1,
+        width=1 + merged_size(dump, rescorer, p),
+        search=_paths(rescorer, p),
+    )
     for n in TREE_SIZES:
         if rescorer.models:
-            yield Way(name=f"tree {n}", replayed=f"tree_{n}", rows=1, width=1 + n, search=_trees(rescorer, n), tree=(rescorer, n))
-        yield Way(name=f"tree {n}, heads alone", replayed=f"tree_base_{n}", rows=1, width=1 + n, search=_trees(alone, n), tree=(alone, n))
+            yield Way(
+                name=f"tree {n}",
+                replayed=f"tree_{n}",
+                rows=1,
+                width=1 + n,
+                search=_trees(rescorer, n),
+                tree=(rescorer, n),
+            )
+        yield Way(
+            name=f"tree {n}, heads alone",
+            replayed=f"tree_base_{n}",
+            rows=1,
+            width=1 + n,
+            search=_trees(alone, n),
+            tree=(alone, n),
+        )
     for n in MODEL_SIZES if rescorer.models else ():
-        yield Way(name=f"ngram {n}", replayed=f"lm_alone_{n}", rows=1, width=1 + n, search=_alone(rescorer, slots, n), heads=False)
+        yield Way(
+            name=f"ngram {n}",
+            replayed=f"lm_alone_{n}",
+            rows=1,
+            width=1 + n,
+            search=_alone(rescorer, slots, n),
+            heads=False,
+        )
 
 
 def _paths(rescorer: Rescorer, p: int) -> Search:
@@ -108,14 +139,18 @@ def _trees(rescorer: Rescorer, n: int) -> Search:
 
 
 def _alone(rescorer: Rescorer, slots: int, n: int) -> Search:
-    return lambda sausages, histories: propose_trees(rescorer.models[0], histories.cpu().numpy(), slots=slots, n=n, threads=rescorer.threads)
+    return lambda sausages, histories: propose_trees(
+        rescorer.models[0], histories.cpu().numpy(), slots=slots, n=n, threads=rescorer.threads
+    )
 
 
 def merged_size(dump: Dump, rescorer: Rescorer, p: int) -> int:
     """Nodes of p drafts merged by prefix, the mean of some lattices."""
     sausages, histories = lattices(dump, rescorer, SAMPLE)
     drafts = rescorer.paths(sausages, histories, p)
-    return round(np.mean([TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b]]).size for b in range(len(drafts.count))]))
+    return round(
+        np.mean([TokenTree.from_drafts(drafts.tokens[b, : drafts.count[b]]).size for b in range(len(drafts.count))])
+    )
 
 
 def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.ndarray]:
@@ -128,7 +163,9 @@ def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.nd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replayed(Slots):
-    """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that a model knows."""
+    """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that
+    a model knows.
+    """
 
     lattices: TensorSausage
 
@@ -140,7 +177,9 @@ class _Replayed(Slots):
 class Rig:
     """A target of some shape with heads as Medusa's, all weights random, and a stopwatch."""
 
-    def __init__(self, target: Target, *, width: int, dtype: torch.dtype, slots: int, top_k: int, length: int, repeats: int):
+    def __init__(
+        self, target: Target, *, width: int, dtype: torch.dtype, slots: int, top_k: int, length: int, repeats: int
+    ):
         self.target, self.length, self.repeats, self.width = target, length, repeats, width
         self._heads = MedusaHeads(heads=slots, width=width, output=target.logits).to(target.device, dtype)
         self._slots = Slots(heads=self._heads, top_k=top_k)
@@ -159,13 +198,19 @@ class Rig:
 
     @torch.inference_mode()
     def passes(self, rows: int, width: int) -> dict[str, float]:
-        """Seconds of a pass behind `length` tokens: `eager`, and on CUDA, where it can be captured, as a `graph`, in which nothing waits for Python."""
+        """Seconds of a pass behind `length` tokens: `eager`, and on CUDA, where it can be captured, as a `graph`, in
+        which nothing waits for Python.
+        """
         cache, block = self._filled(rows, width), self._block(rows, self.length, width)
         return self._both_ways(lambda: self.target.logits(self.target.read(block, cache)).argmax(dim=-1))
 
     @torch.inference_mode()
-    def drafted_passes(self, rescorer: Rescorer, nodes: int, lattices: TensorSausage, histories: Tensor) -> dict[str, float]:
-        """Seconds of passes that make their own drafts, trees of so many nodes in lattices [b, T, K] behind histories [b, m], as `passes`."""
+    def drafted_passes(
+        self, rescorer: Rescorer, nodes: int, lattices: TensorSausage, histories: Tensor
+    ) -> dict[str, float]:
+        """Seconds of passes that make their own drafts, trees of so many nodes in lattices [b, T, K] behind histories
+        [b, m], as `passes`.
+        """
         rows, width, device = len(histories), 1 + nodes, self.target.device
         cache, hidden = self._filled(rows, width), self._hidden(rows)
         slots = _Replayed(heads=self._heads, top_k=self._slots.top_k, lattices=lattices)
@@ -185,7 +230,9 @@ class Rig:
         return found if replay is None else {**found, "graph": self.seconds(replay)}
 
     def _filled(self, rows: int, width: int) -> Any:
-        """A cache with numbers for `length` tokens of each row, drawn and not read, which takes longer than all passes; and room for a pass."""
+        """A cache with numbers for `length` tokens of each row, drawn and not read, which takes longer than all passes;
+        and room for a pass.
+        """
         cache, _ = self.target.open([np.zeros(self.length, np.int64)] * rows, 1, self.length + width)
         self.target.read(self._block(rows, self.length - 1, 1), cache)  # which makes its tensors
         for store in (*cache.keys, *cache.values):
@@ -204,7 +251,9 @@ class Rig:
 
 
 def _captured(call: Callable[[], Tensor]) -> Callable[[], None] | None:
-    """The call as a CUDA graph, whose shapes and addresses are fixed; None of a model that asks the device for values on its way."""
+    """The call as a CUDA graph, whose shapes and addresses are fixed; None of a model that asks the device for values
+    on its way.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -223,11 +272,19 @@ def _captured(call: Callable[[], Tensor]) -> Callable[[], None] | None:
 
 
 def bench_replay(
-    dump: Dump, rescorer: Rescorer, rig: Rig, options: ReplayOptions, *, batch: int, efficiency: dict[str, float], advance: Callable[[], None] = lambda: None
+    dump: Dump,
+    rescorer: Rescorer,
+    rig: Rig,
+    options: ReplayOptions,
+    *,
+    batch: int,
+    efficiency: dict[str, float],
+    advance: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """For every way to draft: tokens a pass (replayed), seconds of its parts (measured), and what follows from them.
 
-    Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of the parts.
+    Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of
+    the parts.
 
     batch: texts at once, as if each had the dump's acceptance. efficiency: of `replayed_efficiency`.
     """
@@ -237,33 +294,44 @@ def bench_replay(
     for way in ways(dump, rescorer, options):
         passes = rig.passes(way.rows * batch, way.width)
         steps = rig.drafted_passes(*way.tree, *samples[0]) if way.tree else {}
-        search = 0.0 if way.search is None else statistics.median(rig.seconds(partial(way.search, *sample)) for sample in samples)
+        search = (
+            0.0
+            if way.search is None
+            else statistics.median(rig.seconds(partial(way.search, *sample)) for sample in samples)
+        )
         drafting = lattice * way.heads + search
         per_pass = efficiency[way.replayed] if way.replayed else 1.0
         best = min(passes.values())
         whole = steps.get("graph", drafting + best)
-        rows.append({
-            "drafter": way.name,
-            "batch": batch,
-            "tokens_per_pass": per_pass,
-            "verified": (way.width - 1) * way.rows,
-            "pass_ms": {name: 1e3 * value for name, value in passes.items()},
-            "step_ms": {name: 1e3 * value for name, value in steps.items()},
-            "lattice_ms": 1e3 * lattice * way.heads,
-            "search_ms": 1e3 * search,
-            "drafting_share": 1 - best / whole,
-            "tokens_per_s": batch * per_pass / whole,
-        })
+        rows.append(
+            {
+                "drafter": way.name,
+                "batch": batch,
+                "tokens_per_pass": per_pass,
+                "verified": (way.width - 1) * way.rows,
+                "pass_ms": {name: 1e3 * value for name, value in passes.items()},
+                "step_ms": {name: 1e3 * value for name, value in steps.items()},
+                "lattice_ms": 1e3 * lattice * way.heads,
+                "search_ms": 1e3 * search,
+                "drafting_share": 1 - best / whole,
+                "tokens_per_s": batch * per_pass / whole,
+            }
+        )
         advance()
     plain = rows[0]["tokens_per_s"]
     return [{**row, "times_plain": row["tokens_per_s"] / plain} for row in rows]
 
 
-def _samples(sausages: Sausage, histories: np.ndarray, batch: int, device: torch.device) -> Iterator[tuple[TensorSausage, Tensor]]:
+def _samples(
+    sausages: Sausage, histories: np.ndarray, batch: int, device: torch.device
+) -> Iterator[tuple[TensorSausage, Tensor]]:
     """The lattices, `batch` at a time, on a device."""
     for start in range(0, SAMPLE, batch):
         part = np.arange(start, start + batch) % SAMPLE
-        yield TensorSausage.of(sausages[part], device), torch.from_numpy(np.ascontiguousarray(histories[part])).to(device)
+        yield (
+            TensorSausage.of(sausages[part], device),
+            torch.from_numpy(np.ascontiguousarray(histories[part])).to(device),
+        )
 
 
 def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:

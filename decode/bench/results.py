@@ -16,8 +16,8 @@ class Row:
 
     group    which rows belong together, as the heading of their table says it
     case     what was asked: names and numbers, such as slots, candidates, paths
-    engines  of each engine its figures by name, times in microseconds (`_us`) unless the name says otherwise; `times_ours`: how many
-             times our median of the same answer
+    engines  of each engine its figures by name, times in microseconds (`_us`) unless the name says otherwise;
+             `times_ours`: how many times our median of the same answer
     run      which of the repetitions of the whole benchmark, from 1
     """
 
@@ -27,12 +27,19 @@ class Row:
     run: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        return {"group": self.group, "run": self.run, "case": dict(self.case), "engines": {name: dict(own) for name, own in self.engines.items()}}
+        return {
+            "group": self.group,
+            "run": self.run,
+            "case": dict(self.case),
+            "engines": {name: dict(own) for name, own in self.engines.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
-    """What a benchmark found: its name, machine and versions, settings, what was checked to be equal before anything counted, and the rows."""
+    """What a benchmark found: its name, machine and versions, settings, what was checked to be equal before anything
+    counted, and the rows.
+    """
 
     bench: str
     machine: Mapping[str, Any]
@@ -45,9 +52,17 @@ class BenchReport:
         return [row for row in self.rows if (row.group, row.run) == (name, run)]
 
     def to_json(self) -> dict[str, Any]:
-        return {"bench": self.bench, "machine": dict(self.machine), "settings": dict(self.settings), "checked": list(self.checked), "results": [row.to_json() for row in self.rows]}
+        return {
+            "bench": self.bench,
+            "machine": dict(self.machine),
+            "settings": dict(self.settings),
+            "checked": list(self.checked),
+            "results": [row.to_json() for row in self.rows],
+        }
 
 
 def bench_machine(*packages: str) -> dict[str, Any]:
-    """The machine with the versions of packages, and what the native core was compiled for: this machine (native) or any of its kind (portable)."""
+    """The machine with the versions of packages, and what the native core was compiled for: this machine (native) or
+    any of its kind (portable).
+    """
     return {**machine(*packages), "core": "native" if _core.native else "portable"}

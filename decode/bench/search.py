@@ -1,4 +1,6 @@
-"""How long a search takes, ours beside OpenFst on the same lattices in one run; engines of one kind must agree, or nothing counts."""
+"""How long a search takes, ours beside OpenFst on the same lattices in one run; engines of one kind must agree, or
+nothing counts.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,28 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
 OURS, NATIVE, ANCHOR = "ours", "ours, native call", "C++ OpenFst, PhiMatcher"
-OURS_EPSILON, REPEATING, DISTINCT, PYTHON = "ours, epsilon", "C++ OpenFst, epsilon, strings repeat", "C++ OpenFst, epsilon, distinct", "pywrapfst, epsilon"
-PEERS = {ANCHOR: OURS, REPEATING: OURS_EPSILON, DISTINCT: OURS_EPSILON, PYTHON: OURS_EPSILON}  # which of our answers theirs is
+OURS_EPSILON, REPEATING, DISTINCT, PYTHON = (
+    "ours, epsilon",
+    "C++ OpenFst, epsilon, strings repeat",
+    "C++ OpenFst, epsilon, distinct",
+    "pywrapfst, epsilon",
+)
+PEERS = {
+    ANCHOR: OURS,
+    REPEATING: OURS_EPSILON,
+    DISTINCT: OURS_EPSILON,
+    PYTHON: OURS_EPSILON,
+}  # which of our answers theirs is
 PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of the C++ program
 GLOBAL, LOCAL = "ours, pushed", "ours, local"
 
 HEADLINE, TREES, SAMPLES = "8 x 16, p = 16", "trees of 8 x 16", "drafts drawn from 8 x 16"
-BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES = "by p, 8 x 16", "by slots, p = 16", "by candidates, p = 16", "trees by nodes, 8 x 16"
+BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES = (
+    "by p, 8 x 16",
+    "by slots, p = 16",
+    "by candidates, p = 16",
+    "trees by nodes, 8 x 16",
+)
 SWEEPS = (BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES)
 ALL = (OURS, NATIVE, ANCHOR, OURS_EPSILON, REPEATING, DISTINCT, PYTHON)
 OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)
@@ -47,7 +64,9 @@ class Disagreement(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of all lattices: `kind` is paths, tree or samples, `size` so many of them (nodes of a tree), by the engines named."""
+    """What is asked of all lattices: `kind` is paths, tree or samples, `size` so many of them (nodes of a tree), by the
+    engines named.
+    """
 
     group: str
     kind: str
@@ -58,12 +77,23 @@ class Question:
 
 
 def questions(*, tables: bool, sweep: bool, most_slots: int, most_candidates: int) -> list[Question]:
-    """8 x 16 with p = 16, trees and samples; the cells of the paper's tables 12 and 13; each size by itself in a sweep, up to a most."""
+    """8 x 16 with p = 16, trees and samples; the cells of the paper's tables 12 and 13; each size by itself in a sweep,
+    up to a most.
+    """
     asked = [Question(group=HEADLINE, kind="paths", slots=SLOTS, candidates=WIDTH, size=PATHS, engines=ALL)]
-    asked += [Question(group=TREES, kind="tree", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS, NATIVE)) for n in TREE_SIZES]
-    asked += [Question(group=SAMPLES, kind="samples", slots=SLOTS, candidates=WIDTH, size=n, engines=(GLOBAL, LOCAL)) for n in (1, PATHS)]
+    asked += [
+        Question(group=TREES, kind="tree", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS, NATIVE))
+        for n in TREE_SIZES
+    ]
+    asked += [
+        Question(group=SAMPLES, kind="samples", slots=SLOTS, candidates=WIDTH, size=n, engines=(GLOBAL, LOCAL))
+        for n in (1, PATHS)
+    ]
     if tables:
-        asked += [Question(group=TABLES, kind="paths", slots=slots, candidates=width, size=paths, engines=OF_TABLES) for slots, width, paths in CELLS]
+        asked += [
+            Question(group=TABLES, kind="paths", slots=slots, candidates=width, size=paths, engines=OF_TABLES)
+            for slots, width, paths in CELLS
+        ]
     if sweep:
         asked += list(_swept(most_slots, most_candidates))
     return asked
@@ -83,7 +113,9 @@ def _swept(most_slots: int, most_candidates: int) -> Iterator[Question]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engines:
-    """What all searches use: our model, the same with scaled costs as an FST in a file, the compiled program or None, the FST in memory or None."""
+    """What all searches use: our model, the same with scaled costs as an FST in a file, the compiled program or None,
+    the FST in memory or None.
+    """
 
     rescorer: Rescorer
     file: Path
@@ -91,23 +123,41 @@ class Engines:
     fst: python_search.Model | None
 
     @classmethod
-    def of_model(cls, model: NGram, alpha: float, folder: Path, program: Path | None, *, python: bool = True) -> Engines:
+    def of_model(
+        cls, model: NGram, alpha: float, folder: Path, program: Path | None, *, python: bool = True
+    ) -> Engines:
         file = folder / "model.fst"
         write_const(file, model, alpha=alpha)
-        return cls(rescorer=Rescorer(model, alpha=alpha), file=file, program=program, fst=python_search.read_model(file) if python else None)
+        return cls(
+            rescorer=Rescorer(model, alpha=alpha),
+            file=file,
+            program=program,
+            fst=python_search.read_model(file) if python else None,
+        )
 
     def has(self, engine: str) -> bool:
         return self.program is not None if engine in PROGRAM else self.fst is not None or engine != PYTHON
 
 
 def bench_search(
-    engines: Engines, asked: Sequence[Question], lattices: Mapping[str, Lattices], *, rounds: int, run: int = 1, advance: Callable[[], None] = lambda: None
+    engines: Engines,
+    asked: Sequence[Question],
+    lattices: Mapping[str, Lattices],
+    *,
+    rounds: int,
+    run: int = 1,
+    advance: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for every question, put to the lattices of its group. Disagreement if two engines of one kind give different answers."""
+    """A row for every question, put to the lattices of its group.
+
+    Disagreement if two engines of one kind give different answers.
+    """
     rows = []
     for question in asked:
         given = lattices[question.group]
-        times = KINDS[question.kind](engines, question, given.cut(question.slots, question.candidates), given.histories, rounds)
+        times = KINDS[question.kind](
+            engines, question, given.cut(question.slots, question.candidates), given.histories, rounds
+        )
         rows.append(Row(group=question.group, case=_case(question, given), engines=compared(times), run=run))
         advance()
     return rows
@@ -115,7 +165,13 @@ def bench_search(
 
 def _case(question: Question, lattices: Lattices) -> dict[str, int | float | str]:
     made = {"rows_joined": lattices.joined(question.slots), "candidates_drawn": lattices.drawn_of(question.candidates)}
-    return {"slots": question.slots, "candidates": question.candidates, _SIZES[question.kind]: question.size, "lattices": lattices.sausage.batch_size, **made}
+    return {
+        "slots": question.slots,
+        "candidates": question.candidates,
+        _SIZES[question.kind]: question.size,
+        "lattices": lattices.sausage.batch_size,
+        **made,
+    }
 
 
 _SIZES = {"paths": "paths", "tree": "nodes", "samples": "samples"}
@@ -124,9 +180,15 @@ Times = dict[str, NDArray[np.float64]]
 Found = tuple[NDArray[np.float64], list[list[String]]]  # microseconds, and strings for each lattice
 
 
-def path_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
+def path_times(
+    engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
+) -> Times:
     """Microseconds of every engine for every lattice, float64 [B]; Disagreement unless all answer alike."""
-    ways = {name: _way(engines, name, batch, histories, question.size, rounds) for name in question.engines if engines.has(name)}
+    ways = {
+        name: _way(engines, name, batch, histories, question.size, rounds)
+        for name in question.engines
+        if engines.has(name)
+    }
     times: Times = {}
     answers: dict[str, list[list[String]]] = {}
     for _ in range(TURNS):
@@ -141,58 +203,111 @@ def path_times(engines: Engines, question: Question, batch: Sausage, histories: 
     return times
 
 
-def _way(engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], paths: int, rounds: int) -> Callable[[], Found]:
+def _way(
+    engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], paths: int, rounds: int
+) -> Callable[[], Found]:
     """One turn of an engine: its times, and its strings."""
     rescorer, every = engines.rescorer, range(batch.batch_size)
     if name in PROGRAM and engines.program is not None:
-        return partial(_program_turn, engines.program, engines.file, batch, rescorer.states(histories)[0], PROGRAM[name], paths, rounds)
+        return partial(
+            _program_turn,
+            engines.program,
+            engines.file,
+            batch,
+            rescorer.states(histories)[0],
+            PROGRAM[name],
+            paths,
+            rounds,
+        )
     if name == PYTHON:
-        return partial(python_search.search_times, engines.fst, [batch[i] for i in every], rescorer.states(histories)[0], paths, rounds)
+        return partial(
+            python_search.search_times,
+            engines.fst,
+            [batch[i] for i in every],
+            rescorer.states(histories)[0],
+            paths,
+            rounds,
+        )
     semantics = "epsilon" if name == OURS_EPSILON else "failure"
-    calls: list[Callable[[], object]] = [partial(rescorer.paths, batch[i], histories[i], paths, semantics=semantics) for i in every]
+    calls: list[Callable[[], object]] = [
+        partial(rescorer.paths, batch[i], histories[i], paths, semantics=semantics) for i in every
+    ]
     if name == NATIVE:
-        calls = [partial(paths_call(paths).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every]
+        calls = [
+            partial(paths_call(paths).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1]))
+            for i in every
+        ]
     drafts = rescorer.paths(batch, histories, paths, semantics=semantics)
     strings = [strings_of(drafts, i) for i in every]
     return lambda: (least_times(calls, rounds), strings)
 
 
-def _program_turn(program: Path, model: Path, batch: Sausage, states: NDArray[np.uint32], mode: str, paths: int, rounds: int) -> Found:
+def _program_turn(
+    program: Path, model: Path, batch: Sausage, states: NDArray[np.uint32], mode: str, paths: int, rounds: int
+) -> Found:
     found = run_search(program, model, batch, states, mode=mode, paths=paths, rounds=1 + rounds)
     return found.microseconds, found.strings
 
 
-def tree_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
+def tree_times(
+    engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
+) -> Times:
     """Of trees. A tree of n nodes is the beginning of one of 2 n, or Disagreement."""
     rescorer, nodes, every = engines.rescorer, question.size, range(batch.batch_size)
     trees, larger = (rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes))
-    if not (np.array_equal(trees.tokens, larger.tokens[:, :nodes]) and np.array_equal(trees.parents, larger.parents[:, :nodes])):
+    if not (
+        np.array_equal(trees.tokens, larger.tokens[:, :nodes])
+        and np.array_equal(trees.parents, larger.parents[:, :nodes])
+    ):
         raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {2 * nodes}")
     return {
         OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds, SECONDS),
-        NATIVE: least_times([partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1])) for i in every], rounds, SECONDS),
+        NATIVE: least_times(
+            [
+                partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1]))
+                for i in every
+            ],
+            rounds,
+            SECONDS,
+        ),
     }
 
 
-def sample_times(engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Times:
-    """Of normalising a lattice and drawing drafts from it. The best strings have the ln q that their costs say, or Disagreement."""
+def sample_times(
+    engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
+) -> Times:
+    """Of normalising a lattice and drawing drafts from it.
+
+    The best strings have the ln q that their costs say, or Disagreement.
+    """
     rescorer, every = engines.rescorer, range(batch.batch_size)
     drafts, pushed = rescorer.paths(batch, histories, 1), rescorer.normalise(batch, histories)
-    if not np.allclose(pushed.logq(drafts.tokens), -drafts.cost.astype(np.float64) - pushed.log_mass[:, None], rtol=0, atol=1e-4):
+    if not np.allclose(
+        pushed.logq(drafts.tokens), -drafts.cost.astype(np.float64) - pushed.log_mass[:, None], rtol=0, atol=1e-4
+    ):
         raise Disagreement("ln q of the best strings is not what their costs say")
     uniforms = np.random.default_rng(0).random((len(every), question.size, batch.slots))
 
     def draw(lattice: int, local: bool) -> object:
         return rescorer.normalise(batch[lattice], histories[lattice], local=local).sample(uniforms[lattice])
 
-    return {name: least_times([partial(draw, i, local) for i in every], rounds, SECONDS) for name, local in ((GLOBAL, False), (LOCAL, True))}
+    return {
+        name: least_times([partial(draw, i, local) for i in every], rounds, SECONDS)
+        for name, local in ((GLOBAL, False), (LOCAL, True))
+    }
 
 
-KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {"paths": path_times, "tree": tree_times, "samples": sample_times}
+KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {
+    "paths": path_times,
+    "tree": tree_times,
+    "samples": sample_times,
+}
 
 
 def compared(times: Times) -> dict[str, dict[str, float]]:
-    """The figures of every engine; `times_ours`, `times_ours_p99`: how many times our median and 99th percentile of the same answer."""
+    """The figures of every engine; `times_ours`, `times_ours_p99`: how many times our median and 99th percentile of the
+    same answer.
+    """
     found = {name: figures(own) for name, own in times.items()}
     for name, peer in PEERS.items():
         if name in found:
@@ -212,7 +327,10 @@ def check_equal(engine: str, ours: list[list[String]], theirs: list[list[String]
 
 def peer_versions() -> dict[str, str | None]:
     """What C++ OpenFst is compiled from and with (Debian's packages)."""
-    return {"libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"), "g++": _output("g++", "-dumpfullversion")}
+    return {
+        "libfst-dev": _output("dpkg-query", "-W", "-f", "${Version}", "libfst-dev"),
+        "g++": _output("g++", "-dumpfullversion"),
+    }
 
 
 def _output(*command: str) -> str | None:

@@ -20,7 +20,9 @@ SETTINGS = ("dump", "lm", "alpha", "lattices", "rounds", "left_out")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Microseconds for a lattice: the median and the 99th percentile over lattices; times_ours: how many times our median of the same answer, None of ours."""
+    """Microseconds for a lattice: the median and the 99th percentile over lattices; times_ours: how many times our
+    median of the same answer, None of ours.
+    """
 
     median_us: float
     p99_us: float
@@ -29,7 +31,9 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTimes:
-    """cells: of each of tables 12 and 13 the times of every engine, all in one order; facts: names and texts of machine and settings; ngrams: of the model."""
+    """cells: of each of tables 12 and 13 the times of every engine, all in one order; facts: names and texts of machine
+    and settings; ngrams: of the model.
+    """
 
     cells: Mapping[Cell, Mapping[str, Times]]
     facts: Mapping[str, str]
@@ -45,10 +49,19 @@ def read_search(path: str | Path) -> SearchTimes:
     report = read_json(path)
     try:
         cells = _cells([row for row in report["results"] if row["group"] == TABLES and row["run"] == 1])
-        facts = {name: str(value)[:NAME] for part, names in (("machine", FACTS), ("settings", SETTINGS)) for name in names if (value := report[part].get(name)) is not None}
-        return SearchTimes(cells=cells, facts=facts, ngrams=sum(_whole(number, "ngrams") for number in report["settings"]["ngrams"]))
+        facts = {
+            name: str(value)[:NAME]
+            for part, names in (("machine", FACTS), ("settings", SETTINGS))
+            for name in names
+            if (value := report[part].get(name)) is not None
+        }
+        return SearchTimes(
+            cells=cells, facts=facts, ngrams=sum(_whole(number, "ngrams") for number in report["settings"]["ngrams"])
+        )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: expected a report of `rescore bench search --json`, got one without {error}") from None
+        raise ValueError(
+            f"{path}: expected a report of `rescore bench search --json`, got one without {error}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -58,15 +71,24 @@ def _cells(rows: list[dict[str, Any]]) -> dict[Cell, dict[str, Times]]:
     found: dict[Cell, dict[str, Times]] = {}
     for row in rows:
         case = row["case"]
-        cell = (_whole(case["slots"], "slots"), _whole(case["candidates"], "candidates"), _whole(case["paths"], "paths"))
+        cell = (
+            _whole(case["slots"], "slots"),
+            _whole(case["candidates"], "candidates"),
+            _whole(case["paths"], "paths"),
+        )
         if cell not in wanted or cell in found:
-            raise ValueError(f"results: expected each cell of tables 12 and 13 once, got {_named(cell)} {'twice' if cell in found else 'besides'}")
+            raise ValueError(
+                f"results: expected each cell of tables 12 and 13 once, got {_named(cell)} "
+                f"{'twice' if cell in found else 'besides'}"
+            )
         found[cell] = {_name(name): _times(times, cell) for name, times in row["engines"].items()}
     if missing := next((cell for cell in wanted if cell not in found), None):
         raise ValueError(f"results: expected all of tables 12 and 13, got no {_named(missing)}")
     engines = {tuple(own) for own in found.values()}
     if len(engines) > 1 or not 1 <= len(next(iter(engines))) <= ENGINES:
-        raise ValueError(f"results: expected the same 1 to {ENGINES} engines in each, got {sorted(len(own) for own in engines)}")
+        raise ValueError(
+            f"results: expected the same 1 to {ENGINES} engines in each, got {sorted(len(own) for own in engines)}"
+        )
     return found
 
 
@@ -81,7 +103,9 @@ def _times(times: dict[str, Any], cell: Cell) -> Times:
 
 def _positive(value: Any, name: str, cell: Cell) -> float:
     if type(value) not in (int, float) or not 0 < value < LONGEST_US or not math.isfinite(value):
-        raise ValueError(f"{name} of {_named(cell)}: expected a positive number below {LONGEST_US:g}, got {value!r:.80}")
+        raise ValueError(
+            f"{name} of {_named(cell)}: expected a positive number below {LONGEST_US:g}, got {value!r:.80}"
+        )
     return float(value)
 
 

@@ -1,4 +1,6 @@
-"""The command line: `rescore VERB`, one module per verb; what a verb does is in `actions`, imported when it is called."""
+"""The command line: `rescore VERB`, one module per verb; what a verb does is in `actions`, imported when it
+is called.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,13 @@ def _drop_output() -> None:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else f"writing or reading: {error.strerror}"
+        text = (
+            f"{os.fsdecode(error.filename)}: {error.strerror}"
+            if error.filename
+            else f"writing or reading: {error.strerror}"
+        )
     else:
         text = " ".join(str(error).split()) or type(error).__name__
-    return printable(text if isinstance(error, EXPECTED) else f"unexpected {type(error).__name__}: {text}; --debug shows where")
+    return printable(
+        text if isinstance(error, EXPECTED) else f"unexpected {type(error).__name__}: {text}; --debug shows where"
+    )

@@ -41,7 +41,9 @@ def weighted_path(text: str) -> tuple[Path, float]:
     try:
         value = float(weight)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected PATH or PATH=WEIGHT, the weight a number, got {weight!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected PATH or PATH=WEIGHT, the weight a number, got {weight!r}"
+        ) from None
     if not path or not 0 <= value <= 1e6:
         raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight from 0 to 1e6, got {weight}")
     return Path(path), value
@@ -64,7 +66,9 @@ def whole(low: int, high: int):
 
 def real(low: float, high: float = math.inf, *, above: bool = False):
     """A parser of finite numbers from low, or `above` it, to high."""
-    expected = f"a finite number {'above' if above else 'of at least'} {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
+    expected = f"a finite number {'above' if above else 'of at least'} {low:g}" + (
+        f" and at most {high:g}" if high < math.inf else ""
+    )
 
     def parse(text: str) -> float:
         try:
@@ -92,7 +96,9 @@ def alpha(text: str) -> list[float]:
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, or one per slot as in 0.5,0.4,0.3, got {text!r:.80}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected a number, or one per slot as in 0.5,0.4,0.3, got {text!r:.80}"
+        ) from None
     if not all(0 <= value <= 1e6 for value in values):
         raise argparse.ArgumentTypeError(f"expected weights from 0 to 1e6, got {text!r:.80}")
     return values
@@ -100,14 +106,32 @@ def alpha(text: str) -> list[float]:
 
 def add_rescoring(parser: argparse.ArgumentParser) -> None:
     """--lm, --alpha, --paths, --top-k, --semantics, --threads."""
-    parser.add_argument("--lm", action="append", default=[], type=weighted_path, metavar="LM[=WEIGHT]",
-                        help="an .ngram (or .arpa, .fst) file; several may be given, each with a weight (default weight: 1)")
-    parser.add_argument("--alpha", type=alpha, metavar="A[,A..]",
-                        help=f"weight of the language models' costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})")
-    parser.add_argument("--paths", type=whole(1, 1024), default=16, metavar="P", help="drafts verified in parallel (default: 16)")
-    parser.add_argument("--top-k", type=whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)")
-    parser.add_argument("--semantics", choices=SEMANTICS, default="failure",
-                        help="failure: exact; epsilon: backoff whenever it is cheaper, for comparison (default: failure)")
+    parser.add_argument(
+        "--lm",
+        action="append",
+        default=[],
+        type=weighted_path,
+        metavar="LM[=WEIGHT]",
+        help="an .ngram (or .arpa, .fst) file; several may be given, each with a weight (default weight: 1)",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=alpha,
+        metavar="A[,A..]",
+        help=f"weight of the language models' costs, one for all slots or one per slot (default: {DEFAULT_ALPHA})",
+    )
+    parser.add_argument(
+        "--paths", type=whole(1, 1024), default=16, metavar="P", help="drafts verified in parallel (default: 16)"
+    )
+    parser.add_argument(
+        "--top-k", type=whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)"
+    )
+    parser.add_argument(
+        "--semantics",
+        choices=SEMANTICS,
+        default="failure",
+        help="failure: exact; epsilon: backoff whenever it is cheaper, for comparison (default: failure)",
+    )
     add_threads(parser)
 
 
@@ -115,7 +139,11 @@ def add_dump(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """DUMP, --allow-inexact."""
     name, number = ("dumps", "+") if several else ("dump", None)
     parser.add_argument(name, nargs=number, type=Path, metavar="DUMP", help="folder of a dump (docs/dump-format.md)")
-    parser.add_argument("--allow-inexact", action="store_true", help="accept a greedy dump whose tokens are not head 1's first candidates")
+    parser.add_argument(
+        "--allow-inexact",
+        action="store_true",
+        help="accept a greedy dump whose tokens are not head 1's first candidates",
+    )
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
@@ -123,8 +151,15 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N", help="default: all processors")
+    parser.add_argument(
+        "--threads", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N", help="default: all processors"
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON; - for standard output instead of the table")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the figures as JSON; - for standard output instead of the table",
+    )

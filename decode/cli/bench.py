@@ -156,30 +156,85 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser("passes", parents=[common], help="what wide passes cost", description=PASSES, epilog=PASSES_EXAMPLES)
-    parser.add_argument("--model", type=Path, metavar="DIR|FILE", help="a Hugging Face folder, or a blockwise transformer's .safetensors file")
+    parser = actions.add_parser(
+        "passes", parents=[common], help="what wide passes cost", description=PASSES, epilog=PASSES_EXAMPLES
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR|FILE",
+        help="a Hugging Face folder, or a blockwise transformer's .safetensors file",
+    )
     parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape instead")
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
-    parser.add_argument("--dtype", choices=model_arguments.DTYPES, help="of its weights (default: as opened, float32 for random ones)")
-    parser.add_argument("--batch", type=arguments.whole(1, 4096), action="append", metavar="B", help="texts at once; may be given several times (default: 1 and 8)")
-    parser.add_argument("--length", type=arguments.whole(1, 2**20), default=512, metavar="L", help="tokens in the cache (default: 512)")
-    parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="of which the median counts (default: 3)")
+    parser.add_argument(
+        "--dtype", choices=model_arguments.DTYPES, help="of its weights (default: as opened, float32 for random ones)"
+    )
+    parser.add_argument(
+        "--batch",
+        type=arguments.whole(1, 4096),
+        action="append",
+        metavar="B",
+        help="texts at once; may be given several times (default: 1 and 8)",
+    )
+    parser.add_argument(
+        "--length", type=arguments.whole(1, 2**20), default=512, metavar="L", help="tokens in the cache (default: 512)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=arguments.whole(1, 1000),
+        default=3,
+        metavar="N",
+        help="of which the median counts (default: 3)",
+    )
     arguments.add_threads(parser)
     arguments.add_json(parser)
     parser.set_defaults(does="bench_passes")
 
 
 def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser("search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES)
+    parser = actions.add_parser(
+        "search", parents=[common], help="the search beside OpenFst", description=SEARCH, epilog=SEARCH_EXAMPLES
+    )
     add_lattices(parser)
-    parser.add_argument("--lattices", type=arguments.whole(1, 2**20), default=100, metavar="N", help="of each size, spread over the dump (default: 100)")
-    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="searches of each lattice in each of two turns of all engines, of which the fastest counts (default: 3)")
-    parser.add_argument("--repeat", type=arguments.whole(1, 100), default=1, metavar="N", help="of the whole; prints the ratios of each (default: 1)")
+    parser.add_argument(
+        "--lattices",
+        type=arguments.whole(1, 2**20),
+        default=100,
+        metavar="N",
+        help="of each size, spread over the dump (default: 100)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=arguments.whole(1, 1000),
+        default=3,
+        metavar="N",
+        help="searches of each lattice in each of two turns of all engines, of which the fastest counts (default: 3)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=arguments.whole(1, 100),
+        default=1,
+        metavar="N",
+        help="of the whole; prints the ratios of each (default: 1)",
+    )
     parser.add_argument("--headline", action="store_true", help="8 x 16 only: without the paper's tables")
     parser.add_argument("--sweep", action="store_true", help="also by p, slots, candidates and nodes, each by itself")
-    parser.add_argument("--every-lattice", action="store_true", help="first compare the answers on all lattices of the dump, p = 1, 2, 4, 8, 16")
-    parser.add_argument("--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one changed at a time")
-    parser.add_argument("--without", action="append", default=[], choices=("openfst", "pywrapfst"), help="a peer to leave out; may be given twice")
+    parser.add_argument(
+        "--every-lattice",
+        action="store_true",
+        help="first compare the answers on all lattices of the dump, p = 1, 2, 4, 8, 16",
+    )
+    parser.add_argument(
+        "--peer-settings", action="store_true", help="also time C++ OpenFst with other settings, one changed at a time"
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("openfst", "pywrapfst"),
+        help="a peer to leave out; may be given twice",
+    )
     add_output(parser)
     parser.set_defaults(does="bench_search")
 
@@ -187,46 +242,143 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
 def add_lattices(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--dump", type=Path, metavar="DUMP", help="whose lattices are searched")
-    source.add_argument("--text", type=Path, metavar="FILE", help="token ids (.npy, .npz, .bin) around which lattices are made up, for a model that no dump is for")
+    source.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="token ids (.npy, .npz, .bin) around which lattices are made up, for a model that no dump is for",
+    )
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
-    parser.add_argument("--alpha", type=arguments.real(0, 1e6), default=arguments.DEFAULT_ALPHA, metavar="A", help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})")
-    parser.add_argument("--seed", type=arguments.seed, default=0, help="of candidates that are drawn where the dump has fewer (default: 0)")
+    parser.add_argument(
+        "--alpha",
+        type=arguments.real(0, 1e6),
+        default=arguments.DEFAULT_ALPHA,
+        metavar="A",
+        help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})",
+    )
+    parser.add_argument(
+        "--seed",
+        type=arguments.seed,
+        default=0,
+        help="of candidates that are drawn where the dump has fewer (default: 0)",
+    )
 
 
 def add_batch(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser("batch", parents=[common], help="batches, threads, calls and allocations", description=BATCH, epilog=BATCH_EXAMPLES)
+    parser = actions.add_parser(
+        "batch",
+        parents=[common],
+        help="batches, threads, calls and allocations",
+        description=BATCH,
+        epilog=BATCH_EXAMPLES,
+    )
     add_lattices(parser)
-    parser.add_argument("--most", type=arguments.whole(1, 2**16), default=256, metavar="B", help="lattices in the largest batch (default: 256)")
-    parser.add_argument("--threads", type=arguments.whole(1, 1024), action="append", metavar="N", help="may be given several times (default: 1 and 2)")
-    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=5, metavar="N", help="of which the fastest counts (default: 5)")
+    parser.add_argument(
+        "--most",
+        type=arguments.whole(1, 2**16),
+        default=256,
+        metavar="B",
+        help="lattices in the largest batch (default: 256)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=arguments.whole(1, 1024),
+        action="append",
+        metavar="N",
+        help="may be given several times (default: 1 and 2)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=arguments.whole(1, 1000),
+        default=5,
+        metavar="N",
+        help="of which the fastest counts (default: 5)",
+    )
     add_output(parser)
     parser.set_defaults(does="bench_batch")
 
 
 def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser("lm", parents=[common], help="opening, holding and reading a language model", description=LM, epilog=LM_EXAMPLES)
+    parser = actions.add_parser(
+        "lm", parents=[common], help="opening, holding and reading a language model", description=LM, epilog=LM_EXAMPLES
+    )
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
-    parser.add_argument("--text", type=Path, required=True, metavar="FILE|DUMP", help="what is read: token ids (.npy, .npz, .bin), or a dump")
-    parser.add_argument("--most", type=arguments.whole(1, 2**40), default=1_000_000, metavar="N", help="tokens of it (default: a million)")
-    parser.add_argument("--rounds", type=arguments.whole(1, 1000), default=3, metavar="N", help="of which the fastest counts (default: 3)")
-    parser.add_argument("--without", action="append", default=[], choices=("kenlm", "openfst"), help="a peer to leave out; may be given twice")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        required=True,
+        metavar="FILE|DUMP",
+        help="what is read: token ids (.npy, .npz, .bin), or a dump",
+    )
+    parser.add_argument(
+        "--most",
+        type=arguments.whole(1, 2**40),
+        default=1_000_000,
+        metavar="N",
+        help="tokens of it (default: a million)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=arguments.whole(1, 1000),
+        default=3,
+        metavar="N",
+        help="of which the fastest counts (default: 3)",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("kenlm", "openfst"),
+        help="a peer to leave out; may be given twice",
+    )
     add_output(parser)
     parser.set_defaults(does="bench_lm")
 
 
 def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
-    parser = actions.add_parser("decode", parents=[common], help="tokens per second with every drafter", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = actions.add_parser(
+        "decode",
+        parents=[common],
+        help="tokens per second with every drafter",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
     model_arguments.add_model(parser, required=False)
     drafting_arguments.add_drafting(parser)
-    parser.add_argument("--prompts", type=Path, metavar="FILE|DUMP", help="JSON lines with prompt (or text), or a dump, whose prompts are taken")
-    parser.add_argument("--limit", type=arguments.whole(1, 2**40), default=4, metavar="N", help="prompts per task (default: 4)")
-    parser.add_argument("--max-tokens", type=arguments.whole(2, 2**20), default=48, metavar="N", help="of each text (default: 48)")
-    parser.add_argument("--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)")
-    parser.add_argument("--batch", type=arguments.whole(1, 4096), action="append", metavar="B", help="texts at once; may be given several times (default: 1 and 8)")
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE|DUMP",
+        help="JSON lines with prompt (or text), or a dump, whose prompts are taken",
+    )
+    parser.add_argument(
+        "--limit", type=arguments.whole(1, 2**40), default=4, metavar="N", help="prompts per task (default: 4)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=arguments.whole(2, 2**20), default=48, metavar="N", help="of each text (default: 48)"
+    )
+    parser.add_argument(
+        "--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)"
+    )
+    parser.add_argument(
+        "--batch",
+        type=arguments.whole(1, 4096),
+        action="append",
+        metavar="B",
+        help="texts at once; may be given several times (default: 1 and 8)",
+    )
     parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="rounds (default: 3)")
-    parser.add_argument("--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens a pass brings")
+    parser.add_argument(
+        "--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens a pass brings"
+    )
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (default: 1.5b)")
-    parser.add_argument("--length", type=arguments.whole(1, 2**20), default=512, metavar="N", help="with --replay: tokens in the cache (default: 512)")
+    parser.add_argument(
+        "--length",
+        type=arguments.whole(1, 2**20),
+        default=512,
+        metavar="N",
+        help="with --replay: tokens in the cache (default: 512)",
+    )
     arguments.add_threads(parser)
     add_output(parser)
     parser.set_defaults(does="bench_decode")

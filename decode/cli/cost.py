@@ -53,7 +53,9 @@ def way(text: str) -> tuple[str, float, float, int]:
             raise ValueError
         return name, float(parts[0]), float(parts[1]), int(parts[2]) if len(parts) == 3 else 1
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, numbers all but the name") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80}: expected NAME=TOKENS,VERIFIED or NAME=TOKENS,VERIFIED,ROWS, numbers all but the name"
+        ) from None
 
 
 def rescorer(text: str) -> tuple[str, float]:
@@ -64,26 +66,114 @@ def rescorer(text: str) -> tuple[str, float]:
             raise ValueError
         return name, float(tokens)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80}: expected NAME=TOKENS or PATH=TOKENS, the tokens of a pass a number"
+        ) from None
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("cost", parents=[common], help="what drafts would be worth on a machine", description=DESCRIPTION, epilog=EXAMPLES)
-    parser.add_argument("--model", metavar="NAME|PATH", help="tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, a .safetensors file of ours, or a folder with one of them")
-    parser.add_argument("--run", type=Path, metavar="FILE", help="the report of `rescore run --json`: block efficiencies, verified tokens, times")
+    parser = verbs.add_parser(
+        "cost",
+        parents=[common],
+        help="what drafts would be worth on a machine",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME|PATH",
+        help=(
+            "tiny, 1.5b, 7b, llama-3-8b, llama-3-70b, paper-1.5b; a config.json, a .safetensors file of ours, "
+            "or a folder with one of them"
+        ),
+    )
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="FILE",
+        help="the report of `rescore run --json`: block efficiencies, verified tokens, times",
+    )
     parser.add_argument("--dump", metavar="DUMP", help="which dump of the report, where it is of several")
-    parser.add_argument("--way", type=way, action="append", default=[], metavar="NAME=TOKENS,VERIFIED[,ROWS]", help="a way of drafting by its figures; may be given several times")
-    parser.add_argument("--neural", type=rescorer, metavar="NAME|PATH=TOKENS", help="the lattice rescored by a small model of this shape, greedily: T of its passes for each step")
-    parser.add_argument("--slots", type=arguments.whole(0, 1024), metavar="T", help="heads that propose, besides the model's own (default: those of the report)")
-    parser.add_argument("--gpu", metavar="NAME|GB/S,TFLOPS,GB", help="h200, h100, h100-pcie, a100, a100-40gb, l40s, l4, a10, rtx-4090, rtx-3090, mi300x, or three numbers (default: h100)")
+    parser.add_argument(
+        "--way",
+        type=way,
+        action="append",
+        default=[],
+        metavar="NAME=TOKENS,VERIFIED[,ROWS]",
+        help="a way of drafting by its figures; may be given several times",
+    )
+    parser.add_argument(
+        "--neural",
+        type=rescorer,
+        metavar="NAME|PATH=TOKENS",
+        help="the lattice rescored by a small model of this shape, greedily: T of its passes for each step",
+    )
+    parser.add_argument(
+        "--slots",
+        type=arguments.whole(0, 1024),
+        metavar="T",
+        help="heads that propose, besides the model's own (default: those of the report)",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME|GB/S,TFLOPS,GB",
+        help=(
+            "h200, h100, h100-pcie, a100, a100-40gb, l40s, l4, a10, rtx-4090, rtx-3090, mi300x, "
+            "or three numbers (default: h100)"
+        ),
+    )
     parser.add_argument("--passes", type=Path, metavar="FILE", help="measured passes instead of --gpu")
-    parser.add_argument("--batch", type=arguments.whole(1, 2**16), action="append", metavar="B", help="texts at once; may be given several times (default: 1, 8 and 64; all measured ones)")
-    parser.add_argument("--length", type=arguments.whole(1, 2**24), default=1024, metavar="L", help="tokens in the cache (default: 1024)")
-    parser.add_argument("--parameter-bytes", type=arguments.real(0, 8, above=True), default=2.0, metavar="N", help="of a parameter (default: 2)")
-    parser.add_argument("--cache-bytes", type=arguments.real(0, 8, above=True), default=2.0, metavar="N", help="of a number in the cache (default: 2)")
-    parser.add_argument("--bandwidth-share", type=arguments.real(0, 1, above=True), default=0.8, metavar="S", help="of the data sheet's bandwidth that is reached (default: 0.8)")
-    parser.add_argument("--compute-share", type=arguments.real(0, 1, above=True), default=0.6, metavar="S", help="of its operations a second (default: 0.6)")
-    parser.add_argument("--overhead-us", type=arguments.real(0, 1e9), default=0.0, metavar="US", help="microseconds of each step besides (default: 0)")
-    parser.add_argument("--paper", action="store_true", help="the paper's table 11, computed from its inputs, beside what it prints")
+    parser.add_argument(
+        "--batch",
+        type=arguments.whole(1, 2**16),
+        action="append",
+        metavar="B",
+        help="texts at once; may be given several times (default: 1, 8 and 64; all measured ones)",
+    )
+    parser.add_argument(
+        "--length",
+        type=arguments.whole(1, 2**24),
+        default=1024,
+        metavar="L",
+        help="tokens in the cache (default: 1024)",
+    )
+    parser.add_argument(
+        "--parameter-bytes",
+        type=arguments.real(0, 8, above=True),
+        default=2.0,
+        metavar="N",
+        help="of a parameter (default: 2)",
+    )
+    parser.add_argument(
+        "--cache-bytes",
+        type=arguments.real(0, 8, above=True),
+        default=2.0,
+        metavar="N",
+        help="of a number in the cache (default: 2)",
+    )
+    parser.add_argument(
+        "--bandwidth-share",
+        type=arguments.real(0, 1, above=True),
+        default=0.8,
+        metavar="S",
+        help="of the data sheet's bandwidth that is reached (default: 0.8)",
+    )
+    parser.add_argument(
+        "--compute-share",
+        type=arguments.real(0, 1, above=True),
+        default=0.6,
+        metavar="S",
+        help="of its operations a second (default: 0.6)",
+    )
+    parser.add_argument(
+        "--overhead-us",
+        type=arguments.real(0, 1e9),
+        default=0.0,
+        metavar="US",
+        help="microseconds of each step besides (default: 0)",
+    )
+    parser.add_argument(
+        "--paper", action="store_true", help="the paper's table 11, computed from its inputs, beside what it prints"
+    )
     arguments.add_json(parser)
     parser.set_defaults(does="cost")

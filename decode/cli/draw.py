@@ -27,15 +27,35 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("draw", parents=[common], help="draw rescored lattices and trees", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "draw", parents=[common], help="draw rescored lattices and trees", description=DESCRIPTION, epilog=EXAMPLES
+    )
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
-    parser.add_argument("--nodes", type=arguments.whole(1, 4096), default=16, metavar="N", help="of the token tree (default: 16)")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text")
+    parser.add_argument(
+        "--nodes", type=arguments.whole(1, 4096), default=16, metavar="N", help="of the token tree (default: 16)"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text"
+    )
     arguments.add_task(parser)
-    parser.add_argument("--best", type=arguments.whole(1, 1000), metavar="N", help="draw the N steps that gain most (default: 4)")
-    parser.add_argument("--sequence", type=arguments.whole(0, 2**40), metavar="S", help="with --position: the sequence of the task, from 0 (default: 0)")
-    parser.add_argument("--position", type=arguments.whole(0, 2**40), metavar="P", help="draw the lattice predicted at this position, from 0")
-    parser.add_argument("-o", "--out", type=Path, default=Path("."), metavar="DIR", help="where to write (default: here)")
+    parser.add_argument(
+        "--best", type=arguments.whole(1, 1000), metavar="N", help="draw the N steps that gain most (default: 4)"
+    )
+    parser.add_argument(
+        "--sequence",
+        type=arguments.whole(0, 2**40),
+        metavar="S",
+        help="with --position: the sequence of the task, from 0 (default: 0)",
+    )
+    parser.add_argument(
+        "--position",
+        type=arguments.whole(0, 2**40),
+        metavar="P",
+        help="draw the lattice predicted at this position, from 0",
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("."), metavar="DIR", help="where to write (default: here)"
+    )
     arguments.add_json(parser)
     parser.set_defaults(does="draw")

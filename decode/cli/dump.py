@@ -79,7 +79,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_info(actions: Any, common: argparse.ArgumentParser) -> None:
-    info = actions.add_parser("info", parents=[common], help="what a dump holds", description=DESCRIPTION, epilog=EXAMPLES)
+    info = actions.add_parser(
+        "info", parents=[common], help="what a dump holds", description=DESCRIPTION, epilog=EXAMPLES
+    )
     arguments.add_dump(info)
     info.add_argument("--verify", action="store_true", help="read everything: checksums of all shards, every value")
     arguments.add_json(info)
@@ -87,41 +89,95 @@ def _add_info(actions: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_make(actions: Any, common: argparse.ArgumentParser) -> None:
-    make = actions.add_parser("make", parents=[common], help="what a model's heads predict", description=MAKE, epilog=MAKE_EXAMPLES)
+    make = actions.add_parser(
+        "make", parents=[common], help="what a model's heads predict", description=MAKE, epilog=MAKE_EXAMPLES
+    )
     model_arguments.add_model(make)
     make.add_argument("--prompts", type=Path, required=True, metavar="FILE")
     make.add_argument("--kind", choices=("forced", "greedy", "sampled"), required=True)
     make.add_argument("--name", help="of the model in dump.json (default: that of its file)")
     _add_top_k(make)
-    make.add_argument("--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="tokens of a continuation, at most (default: 64)")
-    make.add_argument("--temperature", type=arguments.real(0, above=True), metavar="T", help="of sampled text (default: 0.7)")
-    make.add_argument("--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="of sampled text (default: 1.0)")
+    make.add_argument(
+        "--max-tokens",
+        type=arguments.whole(1, 2**20),
+        default=64,
+        metavar="N",
+        help="tokens of a continuation, at most (default: 64)",
+    )
+    make.add_argument(
+        "--temperature", type=arguments.real(0, above=True), metavar="T", help="of sampled text (default: 0.7)"
+    )
+    make.add_argument(
+        "--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="of sampled text (default: 1.0)"
+    )
     make.add_argument("--seed", type=arguments.seed, metavar="N", help="of sampled text (default: 1)")
     make.add_argument("--limit", type=arguments.whole(1, 2**40), metavar="N", help="prompts per task (default: all)")
-    make.add_argument("--rows", type=arguments.whole(1, 2**16), default=50, metavar="N", help="texts written at once (default: 50)")
+    make.add_argument(
+        "--rows", type=arguments.whole(1, 2**16), default=50, metavar="N", help="texts written at once (default: 50)"
+    )
     _add_out(make)
     make.set_defaults(does="dump_make")
 
 
 def _add_reduce(actions: Any, common: argparse.ArgumentParser) -> None:
-    reduce = actions.add_parser("reduce", parents=[common], help="full-vocabulary logits on file as a dump", description=REDUCE, epilog=REDUCE_EXAMPLES)
+    reduce = actions.add_parser(
+        "reduce",
+        parents=[common],
+        help="full-vocabulary logits on file as a dump",
+        description=REDUCE,
+        epilog=REDUCE_EXAMPLES,
+    )
     reduce.add_argument("logits", nargs="+", type=Path, metavar="LOGITS")
-    reduce.add_argument("--tokens", action="append", default=[], type=Path, metavar="FILE", help="the texts of the logits, a file for each in their order (default: they stand beside the logits)")
-    reduce.add_argument("--task", action="append", default=[], metavar="NAME", help="of the logits, one for each in their order (default: their files' names)")
+    reduce.add_argument(
+        "--tokens",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="the texts of the logits, a file for each in their order (default: they stand beside the logits)",
+    )
+    reduce.add_argument(
+        "--task",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of the logits, one for each in their order (default: their files' names)",
+    )
     reduce.add_argument("--kind", choices=("forced", "greedy", "sampled"), required=True)
     reduce.add_argument("--name", help="of the model in dump.json (default: that of the first file)")
     _add_top_k(reduce)
-    reduce.add_argument("--tokenizer", type=Path, metavar="FILE", help="the model's Hugging Face tokenizer.json, by which language models are matched (default: unknown)")
-    reduce.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends texts (default: the tokenizer's one of the usual names)")
-    reduce.add_argument("--temperature", type=arguments.real(0, above=True), metavar="T", help="at which sampled text was drawn")
-    reduce.add_argument("--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="of sampled text (default: 1.0)")
-    reduce.add_argument("--seed", type=arguments.seed, metavar="N", help="that the seeds of sampled text were made from")
+    reduce.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="the model's Hugging Face tokenizer.json, by which language models are matched (default: unknown)",
+    )
+    reduce.add_argument(
+        "--end-of-text",
+        metavar="TOKEN",
+        help="the token that ends texts (default: the tokenizer's one of the usual names)",
+    )
+    reduce.add_argument(
+        "--temperature", type=arguments.real(0, above=True), metavar="T", help="at which sampled text was drawn"
+    )
+    reduce.add_argument(
+        "--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="of sampled text (default: 1.0)"
+    )
+    reduce.add_argument(
+        "--seed", type=arguments.seed, metavar="N", help="that the seeds of sampled text were made from"
+    )
     _add_out(reduce)
     reduce.set_defaults(does="dump_reduce")
 
 
 def _add_top_k(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--top-k", type=arguments.whole(1, 64), default=10, metavar="K", help="candidates per head and position (default: 10)")
+    parser.add_argument(
+        "--top-k",
+        type=arguments.whole(1, 64),
+        default=10,
+        metavar="K",
+        help="candidates per head and position (default: 10)",
+    )
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:

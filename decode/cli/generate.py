@@ -45,16 +45,33 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("generate", parents=[common], help="text from a model, with drafts", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "generate", parents=[common], help="text from a model, with drafts", description=DESCRIPTION, epilog=EXAMPLES
+    )
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
     model_arguments.add_model(parser)
     drafting_arguments.add_drafting(parser)
-    parser.add_argument("--drafter", choices=drafting_arguments.DRAFTERS, metavar="NAME",
-                        help="default: neural or draft if such a model is given, open with --settings or one --lm, else tree (rescored where the model reads no trees), ngram, or none, by what there is")
-    parser.add_argument("--layout", choices=("tree", "rows"), help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)")
+    parser.add_argument(
+        "--drafter",
+        choices=drafting_arguments.DRAFTERS,
+        metavar="NAME",
+        help=(
+            "default: neural or draft if such a model is given, open with --settings or one --lm, "
+            "else tree (rescored where the model reads no trees), ngram, or none, by what there is"
+        ),
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("tree", "rows"),
+        help="several drafts in one row with a mask, or a row each (default: tree where the model reads trees)",
+    )
     add_decoding(parser)
-    parser.add_argument("--compare", action="store_true", help="decode plainly as well, and show passes and times of both")
-    parser.add_argument("--no-color", action="store_true", help="no colours on a terminal, as NO_COLOR in the environment")
+    parser.add_argument(
+        "--compare", action="store_true", help="decode plainly as well, and show passes and times of both"
+    )
+    parser.add_argument(
+        "--no-color", action="store_true", help="no colours on a terminal, as NO_COLOR in the environment"
+    )
     arguments.add_threads(parser)
     arguments.add_json(parser)
     parser.set_defaults(does="generate")
@@ -62,10 +79,37 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def add_decoding(parser: argparse.ArgumentParser) -> None:
     """--max-tokens, --temperature, --top-p, --sample-top-k, --repetition-penalty, --seed, --stop."""
-    parser.add_argument("--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)")
-    parser.add_argument("--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)")
-    parser.add_argument("--top-p", type=arguments.real(0, 1, above=True), metavar="P", help="draw from the most probable tokens of mass P")
-    parser.add_argument("--sample-top-k", type=arguments.whole(1, 2**31 - 1), metavar="K", help="draw from the K most probable tokens (--top-k is the lattice's)")
-    parser.add_argument("--repetition-penalty", type=arguments.real(0, above=True), default=1.0, metavar="R", help="divides the logits of tokens that occurred (default: 1)")
+    parser.add_argument(
+        "--max-tokens", type=arguments.whole(1, 2**20), default=64, metavar="N", help="of each text (default: 64)"
+    )
+    parser.add_argument(
+        "--temperature", type=arguments.real(0), default=0.0, metavar="T", help="0 is greedy (default: 0)"
+    )
+    parser.add_argument(
+        "--top-p",
+        type=arguments.real(0, 1, above=True),
+        metavar="P",
+        help="draw from the most probable tokens of mass P",
+    )
+    parser.add_argument(
+        "--sample-top-k",
+        type=arguments.whole(1, 2**31 - 1),
+        metavar="K",
+        help="draw from the K most probable tokens (--top-k is the lattice's)",
+    )
+    parser.add_argument(
+        "--repetition-penalty",
+        type=arguments.real(0, above=True),
+        default=1.0,
+        metavar="R",
+        help="divides the logits of tokens that occurred (default: 1)",
+    )
     parser.add_argument("--seed", type=arguments.seed, metavar="N", help="of drawn text (default: 0)")
-    parser.add_argument("--stop", action="append", default=[], type=arguments.something, metavar="STR", help="text that ends a text, itself not shown; may be given several times")
+    parser.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        type=arguments.something,
+        metavar="STR",
+        help="text that ends a text, itself not shown; may be given several times",
+    )

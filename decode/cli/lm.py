@@ -124,8 +124,11 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    lm = verbs.add_parser("lm", help="build, prune, convert, describe, score, merge, verify and compare n-gram models",
-                          description="N-gram models: Katz estimation, entropy pruning, .ngram, ARPA and OpenFst files.")
+    lm = verbs.add_parser(
+        "lm",
+        help="build, prune, convert, describe, score, merge, verify and compare n-gram models",
+        description="N-gram models: Katz estimation, entropy pruning, .ngram, ARPA and OpenFst files.",
+    )
     actions = lm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add(name: str, help: str, description: str, examples: str) -> argparse.ArgumentParser:
@@ -145,20 +148,35 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 def add_build(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_inputs(parser)
     parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="default: 4")
-    parser.add_argument("--min-count", type=lm_arguments.counts, default=(), metavar="C1,C2,..", help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)")
+    parser.add_argument(
+        "--min-count",
+        type=lm_arguments.counts,
+        default=(),
+        metavar="C1,C2,..",
+        help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)",
+    )
     parser.add_argument("--textbook", action="store_true", help="no discount above k, instead of OpenGrm's 0.999")
-    parser.add_argument("--unseen-cost", type=lm_arguments.number(1e6), metavar="COST", help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)")
+    parser.add_argument(
+        "--unseen-cost",
+        type=lm_arguments.number(1e6),
+        metavar="COST",
+        help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)",
+    )
     lm_arguments.add_pruning(parser, required=False)
     add_resources(parser)
     lm_arguments.add_out(parser)
-    parser.add_argument("--arpa", type=lm_arguments.arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz")
+    parser.add_argument(
+        "--arpa", type=lm_arguments.arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz"
+    )
     parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
     arguments.add_json(parser)
 
 
 def add_count(parser: argparse.ArgumentParser) -> None:
     lm_arguments.add_inputs(parser)
-    parser.add_argument("--order", type=arguments.whole(1, 7), default=4, metavar="N", help="of the longest n-grams (default: 4)")
+    parser.add_argument(
+        "--order", type=arguments.whole(1, 7), default=4, metavar="N", help="of the longest n-grams (default: 4)"
+    )
     add_resources(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="a new folder")
     parser.set_defaults(min_count=())
@@ -167,9 +185,28 @@ def add_count(parser: argparse.ArgumentParser) -> None:
 
 def add_resources(parser: argparse.ArgumentParser) -> None:
     """What work on more than memory holds may use."""
-    parser.add_argument("--memory", type=lm_arguments.size, default=4 << 30, metavar="BYTES", help="stay within, e.g. 1200M or 16G (default: 4G)")
-    parser.add_argument("--disk", type=lm_arguments.size, metavar="BYTES", help="of the work folder at most, e.g. 100G (default: what there is)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="work folder, which is kept: other pruning later starts from its counts (default: beside the model, removed at the end)")
+    parser.add_argument(
+        "--memory",
+        type=lm_arguments.size,
+        default=4 << 30,
+        metavar="BYTES",
+        help="stay within, e.g. 1200M or 16G (default: 4G)",
+    )
+    parser.add_argument(
+        "--disk",
+        type=lm_arguments.size,
+        metavar="BYTES",
+        help="of the work folder at most, e.g. 100G (default: what there is)",
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help=(
+            "work folder, which is kept: other pruning later starts from its counts (default: beside the model, "
+            "removed at the end)"
+        ),
+    )
     arguments.add_threads(parser)
 
 
@@ -184,8 +221,14 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
 def add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     parser.add_argument("out", type=lm_arguments.model_path, metavar="OUT")
-    parser.add_argument("--quantise", action="store_true", help="round the costs to 256 values for each order: an .ngram file of half the size")
-    lm_arguments.add_tokenizer(parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash")
+    parser.add_argument(
+        "--quantise",
+        action="store_true",
+        help="round the costs to 256 values for each order: an .ngram file of half the size",
+    )
+    lm_arguments.add_tokenizer(
+        parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash"
+    )
     lm_arguments.add_ids(parser)
     lm_arguments.add_words(parser)
     arguments.add_json(parser)

@@ -15,7 +15,9 @@ SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face tokenizer.json, for text") -> None:
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help=help)
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)")
+    parser.add_argument(
+        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
+    )
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -28,32 +30,55 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     """How text and tokens are read, by `actions/inputs.py`."""
     add_tokenizer(parser)
     add_ids(parser)
-    parser.add_argument("--text-field", default="text", metavar="NAME", help="key or column of the text in JSON lines and Parquet (default: text)")
+    parser.add_argument(
+        "--text-field",
+        default="text",
+        metavar="NAME",
+        help="key or column of the text in JSON lines and Parquet (default: text)",
+    )
     parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
     parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
-    parser.add_argument("--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)")
+    parser.add_argument(
+        "--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
 
 
 def add_ids(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vocab-size", type=arguments.whole(1, 1 << 24), metavar="V", help="of token files, or of an ARPA file whose words are ids")
+    parser.add_argument(
+        "--vocab-size",
+        type=arguments.whole(1, 1 << 24),
+        metavar="V",
+        help="of token files, or of an ARPA file whose words are ids",
+    )
     parser.add_argument("--eot", type=arguments.whole(0, (1 << 24) - 1), metavar="ID", help="their end-of-text id")
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=model_path, required=True, metavar="FILE", help=".ngram, .arpa, .arpa.gz or .fst")
+    parser.add_argument(
+        "-o", "--out", type=model_path, required=True, metavar="FILE", help=".ngram, .arpa, .arpa.gz or .fst"
+    )
     add_words(parser)
 
 
 def add_words(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--words", choices=("auto", "text", "ids"), default="auto",
-                        help="the words of an ARPA file, of that written, else of that read: text or decimal token ids (default: auto, text where possible)")
+    parser.add_argument(
+        "--words",
+        choices=("auto", "text", "ids"),
+        default="auto",
+        help=(
+            "the words of an ARPA file, of that written, else of that read: text or decimal token ids (default: auto, "
+            "text where possible)"
+        ),
+    )
 
 
 def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
     group = parser.add_mutually_exclusive_group(required=required)
     group.add_argument("--max-ngrams", type=amount, metavar="N", help="keep this many n-grams, e.g. 900k or 100M")
-    group.add_argument("--theta", type=number(1e6), metavar="X", help="drop n-grams whose relative-entropy loss is below ln(1 + X)")
+    group.add_argument(
+        "--theta", type=number(1e6), metavar="X", help="drop n-grams whose relative-entropy loss is below ln(1 + X)"
+    )
 
 
 def model_path(text: str) -> Path:
@@ -116,5 +141,7 @@ def counts(text: str) -> tuple[int, ...]:
     except ValueError:
         values = ()
     if values[:1] != (1,) or list(values) != sorted(values) or len(values) > 7 or max(values) >= 2**31:
-        raise argparse.ArgumentTypeError(f"expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}")
+        raise argparse.ArgumentTypeError(
+            f"expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, got {text!r:.80}"
+        )
     return values

@@ -93,9 +93,20 @@ def add_parsers(add: Any) -> None:
 def add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--weights", type=weights, metavar="L1,L2,..", help="one for each model; they sum to 1 unless --log-linear (default: equal ones)")
-    group.add_argument("--tune", metavar="FILE", help="held-out text or tokens to find the weights on, as of `rescore lm build`; held in memory")
-    parser.add_argument("--log-linear", action="store_true", help="multiply powers of the probabilities instead of adding them")
+    group.add_argument(
+        "--weights",
+        type=weights,
+        metavar="L1,L2,..",
+        help="one for each model; they sum to 1 unless --log-linear (default: equal ones)",
+    )
+    group.add_argument(
+        "--tune",
+        metavar="FILE",
+        help="held-out text or tokens to find the weights on, as of `rescore lm build`; held in memory",
+    )
+    parser.add_argument(
+        "--log-linear", action="store_true", help="multiply powers of the probabilities instead of adding them"
+    )
     lm_arguments.add_reading(parser)
     lm_arguments.add_pruning(parser, required=False)
     lm_arguments.add_out(parser)
@@ -105,7 +116,12 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 def add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     lm_arguments.add_ids(parser)
-    parser.add_argument("--tolerance", type=lm_arguments.number(1), metavar="X", help="how far sums may be from one (default: 1e-4, of quantised models 0.2)")
+    parser.add_argument(
+        "--tolerance",
+        type=lm_arguments.number(1),
+        metavar="X",
+        help="how far sums may be from one (default: 1e-4, of quantised models 0.2)",
+    )
     arguments.add_json(parser)
 
 

@@ -10,9 +10,33 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """--model, --heads, --tokenizer, --end-of-text, --device, --dtype."""
-    parser.add_argument("--model", type=Path, required=required, metavar="DIR|FILE", help="a Hugging Face folder, or a blockwise transformer's .safetensors file")
-    parser.add_argument("--heads", metavar="DIR|mtp", help="the heads that propose: a folder of Medusa heads, or the model's own MTP modules (default: those that come with the model)")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json (default: the one beside the model)")
-    parser.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends texts (default: the model's, or the tokenizer's one of the usual names)")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        required=required,
+        metavar="DIR|FILE",
+        help="a Hugging Face folder, or a blockwise transformer's .safetensors file",
+    )
+    parser.add_argument(
+        "--heads",
+        metavar="DIR|mtp",
+        help=(
+            "the heads that propose: a folder of Medusa heads, or the model's own MTP modules (default: "
+            "those that come with the model)"
+        ),
+    )
+    parser.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="a Hugging Face tokenizer.json (default: the one beside the model)",
+    )
+    parser.add_argument(
+        "--end-of-text",
+        metavar="TOKEN",
+        help="the token that ends texts (default: the model's, or the tokenizer's one of the usual names)",
+    )
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
-    parser.add_argument("--dtype", choices=DTYPES, help="of its weights (default: as opened, float32 for blockwise transformers)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="of its weights (default: as opened, float32 for blockwise transformers)"
+    )

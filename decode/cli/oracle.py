@@ -25,7 +25,13 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("oracle", parents=[common], help="the ceiling of rescoring, for every k", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "oracle",
+        parents=[common],
+        help="the ceiling of rescoring, for every k",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
     arguments.add_dump(parser)
     arguments.add_task(parser)
     arguments.add_json(parser)

@@ -32,27 +32,107 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("report", parents=[common], help="write one page about a dump", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "report", parents=[common], help="write one page about a dump", description=DESCRIPTION, epilog=EXAMPLES
+    )
     arguments.add_dump(parser)
     arguments.add_rescoring(parser)
     arguments.add_task(parser)
     trees = parser.add_mutually_exclusive_group()
-    trees.add_argument("--settings", type=Path, metavar="FILE", help="of rescore tune: the model, the calibrations of trees, the split (default: trees are calibrated on the tuning part)")
-    trees.add_argument("--untuned", action="store_true", help="show open trees with the default calibration, and calibrate nothing")
-    parser.add_argument("--neural", type=Path, metavar="DIR|FILE", help="a small causal model of the same tokenizer that rescores as well, slot by slot (algorithm 2 of the paper): a folder of Hugging Face, or one of our blockwise models; it takes some milliseconds a lattice")
-    parser.add_argument("--neural-alpha", type=arguments.real(0, 1e6), metavar="A", help="its weight, which nothing tunes (default: 1)")
-    parser.add_argument("--neural-paths", type=arguments.whole(1, 256), metavar="P", help="strings of its beam, shown beside the greedy draft (default: 1, no beam)")
-    parser.add_argument("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text")
-    parser.add_argument("--sequences", type=arguments.whole(0, 1000), default=5, metavar="N", help="of each task in the lattice browser (default: 5)")
-    parser.add_argument("--nodes", type=arguments.whole(1, 256), default=16, metavar="N", help="of the tree that the browser follows (default: 16)")
-    parser.add_argument("--part", choices=("heldout", "tune", "all"), help="sequences that are reported on: those held out of the split, its tuning part, all (default: heldout; all with settings of another dump)")
-    parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**40), metavar="N", help="of each task, the first, are the tuning part (default: 100, at most half)")
-    parser.add_argument("--seed", type=arguments.seed, default=0, metavar="N", help="of the bootstrap's intervals (default: 0)")
-    parser.add_argument("--model", default="7b", metavar="NAME|PATH", help="whose cost is told: a shape as `rescore cost --model` takes it (default: 7b)")
-    parser.add_argument("--gpu", default="h100", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100)")
-    parser.add_argument("--passes", type=Path, metavar="FILE", help="passes measured by `rescore bench passes` instead of --gpu")
-    parser.add_argument("--length", type=arguments.whole(1, 2**24), default=1024, metavar="L", help="tokens in the cache (default: 1024)")
-    parser.add_argument("--latency", type=Path, metavar="FILE", help="times of searches, measured by `rescore bench search --json FILE`, to show beside the paper's")
+    trees.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "of rescore tune: the model, the calibrations of trees, the split (default: "
+            "trees are calibrated on the tuning part)"
+        ),
+    )
+    trees.add_argument(
+        "--untuned", action="store_true", help="show open trees with the default calibration, and calibrate nothing"
+    )
+    parser.add_argument(
+        "--neural",
+        type=Path,
+        metavar="DIR|FILE",
+        help=(
+            "a small causal model of the same tokenizer that rescores as well, "
+            "slot by slot (algorithm 2 of the paper): a folder of Hugging Face, or one of our blockwise models; "
+            "it takes some milliseconds a lattice"
+        ),
+    )
+    parser.add_argument(
+        "--neural-alpha", type=arguments.real(0, 1e6), metavar="A", help="its weight, which nothing tunes (default: 1)"
+    )
+    parser.add_argument(
+        "--neural-paths",
+        type=arguments.whole(1, 256),
+        metavar="P",
+        help="strings of its beam, shown beside the greedy draft (default: 1, no beam)",
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text"
+    )
+    parser.add_argument(
+        "--sequences",
+        type=arguments.whole(0, 1000),
+        default=5,
+        metavar="N",
+        help="of each task in the lattice browser (default: 5)",
+    )
+    parser.add_argument(
+        "--nodes",
+        type=arguments.whole(1, 256),
+        default=16,
+        metavar="N",
+        help="of the tree that the browser follows (default: 16)",
+    )
+    parser.add_argument(
+        "--part",
+        choices=("heldout", "tune", "all"),
+        help=(
+            "sequences that are reported on: those held out of the split, its tuning part, all (default: heldout; "
+            "all with settings of another dump)"
+        ),
+    )
+    parser.add_argument(
+        "--tune-sequences",
+        type=arguments.whole(0, 2**40),
+        metavar="N",
+        help="of each task, the first, are the tuning part (default: 100, at most half)",
+    )
+    parser.add_argument(
+        "--seed", type=arguments.seed, default=0, metavar="N", help="of the bootstrap's intervals (default: 0)"
+    )
+    parser.add_argument(
+        "--model",
+        default="7b",
+        metavar="NAME|PATH",
+        help="whose cost is told: a shape as `rescore cost --model` takes it (default: 7b)",
+    )
+    parser.add_argument(
+        "--gpu", default="h100", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100)"
+    )
+    parser.add_argument(
+        "--passes", type=Path, metavar="FILE", help="passes measured by `rescore bench passes` instead of --gpu"
+    )
+    parser.add_argument(
+        "--length",
+        type=arguments.whole(1, 2**24),
+        default=1024,
+        metavar="L",
+        help="tokens in the cache (default: 1024)",
+    )
+    parser.add_argument(
+        "--latency",
+        type=Path,
+        metavar="FILE",
+        help="times of searches, measured by `rescore bench search --json FILE`, to show beside the paper's",
+    )
     parser.set_defaults(does="report")

@@ -56,16 +56,40 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("run", parents=[common], help="rescore dumps and print what it buys", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "run", parents=[common], help="rescore dumps and print what it buys", description=DESCRIPTION, epilog=EXAMPLES
+    )
     arguments.add_dump(parser, several=True)
     arguments.add_rescoring(parser)
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="of rescore tune: what it found is replayed as well, with its models unless --lm names others")
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="of rescore tune: what it found is replayed as well, with its models unless --lm names others",
+    )
     arguments.add_task(parser)
-    parser.add_argument("--part", choices=("tune", "heldout", "all"),
-                        help="of each task: the first sequences, which settings are tuned on, or those after them (default: all; with --settings of this dump: heldout)")
-    parser.add_argument("--tune-sequences", type=arguments.whole(0, 2**48), metavar="N",
-                        help="how many sequences of each task are the tuning part (default: 100, at most half of them)")
-    parser.add_argument("--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)")
-    parser.add_argument("--drafts", type=Path, metavar="FILE", help="write every step's drafts, costs and accepted lengths (.parquet or .jsonl)")
+    parser.add_argument(
+        "--part",
+        choices=("tune", "heldout", "all"),
+        help=(
+            "of each task: the first sequences, which settings are tuned on, or those after them (default: all; "
+            "with --settings of this dump: heldout)"
+        ),
+    )
+    parser.add_argument(
+        "--tune-sequences",
+        type=arguments.whole(0, 2**48),
+        metavar="N",
+        help="how many sequences of each task are the tuning part (default: 100, at most half of them)",
+    )
+    parser.add_argument(
+        "--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)"
+    )
+    parser.add_argument(
+        "--drafts",
+        type=Path,
+        metavar="FILE",
+        help="write every step's drafts, costs and accepted lengths (.parquet or .jsonl)",
+    )
     arguments.add_json(parser)
     parser.set_defaults(does="run")

@@ -38,16 +38,46 @@ examples:
 
 
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    parser = verbs.add_parser("tune", parents=[common], help="choose weights on one part of a dump, report on the rest", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = verbs.add_parser(
+        "tune",
+        parents=[common],
+        help="choose weights on one part of a dump, report on the rest",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+    )
     arguments.add_dump(parser)
-    parser.add_argument("--lm", action="append", type=Path, required=True, metavar="LM",
-                        help="an .ngram file; with several, the p best strings alone are tuned, with a weight of each (trees take one: `rescore lm merge`)")
+    parser.add_argument(
+        "--lm",
+        action="append",
+        type=Path,
+        required=True,
+        metavar="LM",
+        help=(
+            "an .ngram file; with several, the p best strings alone are tuned, with a weight of each (trees take one: "
+            "`rescore lm merge`)"
+        ),
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the settings file to write")
-    parser.add_argument("--tune-sequences", type=arguments.whole(1, 2**48), metavar="N", help="of each task, to tune on (default: 100, at most half of them)")
+    parser.add_argument(
+        "--tune-sequences",
+        type=arguments.whole(1, 2**48),
+        metavar="N",
+        help="of each task, to tune on (default: 100, at most half of them)",
+    )
     parser.add_argument("--per-task", action="store_true", help="calibrate trees for each task as well")
-    parser.add_argument("--paths", type=arguments.whole(1, 1024), default=16, metavar="P", help="drafts verified in parallel (default: 16)")
-    parser.add_argument("--top-k", type=arguments.whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)")
-    parser.add_argument("--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)")
+    parser.add_argument(
+        "--paths",
+        type=arguments.whole(1, 1024),
+        default=16,
+        metavar="P",
+        help="drafts verified in parallel (default: 16)",
+    )
+    parser.add_argument(
+        "--top-k", type=arguments.whole(1, 64), metavar="K", help="candidates per slot (default: all in the dump)"
+    )
+    parser.add_argument(
+        "--seed", type=arguments.seed, default=0, help="of the resamples that intervals are made of (default: 0)"
+    )
     arguments.add_threads(parser)
     arguments.add_json(parser)
     parser.set_defaults(does="tune", task=None)

@@ -17,7 +17,9 @@ HEADLESS = "lm_alone"  # and those that need no heads
 
 
 def open_shape(name: str) -> ModelShape:
-    """A preset's shape, or that of one of our .safetensors files, of a config.json, or of the folder that holds either."""
+    """A preset's shape, or that of one of our .safetensors files, of a config.json, or of the folder that
+    holds either.
+    """
     if name in PRESETS:
         return PRESETS[name]
     path = Path(name)
@@ -27,7 +29,10 @@ def open_shape(name: str) -> ModelShape:
         return ModelShape.from_checkpoint(path / "model.safetensors")
     if (path / "config.json").exists() if path.is_dir() else path.exists():
         return ModelShape.from_config(path)
-    raise FileNotFoundError(f"{name}: expected one of {', '.join(PRESETS)}, a config.json, a .safetensors file of ours or a folder with one of them, got nothing of that name")
+    raise FileNotFoundError(
+        f"{name}: expected one of {', '.join(PRESETS)}, a config.json, a .safetensors file of ours or a folder with "
+        "one of them, got nothing of that name"
+    )
 
 
 def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
@@ -44,9 +49,9 @@ def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
 def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]:
     """The drafters of a report of `rescore run`: the means over its tasks. `dump`: which, where it is of several.
 
-    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without tree
-    attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice, which for trees
-    of any size is that of 128 nodes.
+    Whole paths verified as a batch come twice: as rows that keep the text's keys each for itself, as engines without
+    tree attention do, and as rows that share them, as the paper counts. Drafting is the report's time per lattice,
+    which for trees of any size is that of 128 nodes.
     """
     means = _chosen(report["overall"], dump)
     paths = _count(report["settings"].get("paths", 1), "paths")
@@ -55,13 +60,20 @@ def ways_of_report(report: dict[str, Any], dump: str | None = None) -> list[Way]
     if not math.isfinite(base := float(verified["base"])):
         raise ValueError(f"verified_per_pass of base: expected a finite number, got {base}")
     names = [name for name in efficiency if name not in BOUND]
-    return [way for name in names for way in _ways(name, float(efficiency[name]), float(verified[name]), round(base), paths, times)]
+    return [
+        way
+        for name in names
+        for way in _ways(name, float(efficiency[name]), float(verified[name]), round(base), paths, times)
+    ]
 
 
 def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, Any]:
     found = [one for one in overall if dump is None or one["dump"] == dump]
     if len(found) != 1:
-        raise ValueError(f"expected one of the dumps {', '.join(str(one['dump']) for one in overall)}, got {dump or 'none named'}: name it with --dump")
+        raise ValueError(
+            f"expected one of the dumps {', '.join(str(one['dump']) for one in overall)}, got {dump or 'none named'}: "
+            "name it with --dump"
+        )
     return found[0]
 
 
@@ -72,7 +84,15 @@ def _ways(name: str, efficiency: float, verified: float, slots: int, paths: int,
     if not name.startswith("parallel"):
         return [Way(name=name, tokens_per_pass=efficiency, verified=verified, slots=own, drafting=drafting)]
     return [
-        Way(name=f"{name}, {cache}", tokens_per_pass=efficiency, verified=verified, rows=paths, shared_cache=shared, slots=own, drafting=drafting)
+        Way(
+            name=f"{name}, {cache}",
+            tokens_per_pass=efficiency,
+            verified=verified,
+            rows=paths,
+            shared_cache=shared,
+            slots=own,
+            drafting=drafting,
+        )
         for cache, shared in (("own caches", False), ("shared cache", True))
     ]
 
@@ -85,16 +105,23 @@ def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
         lengths = sorted({_count(one["length"], "length") for one in tables})
         found = {_count(one["batch"], "batch"): _costs(one) for one in tables if one["length"] == length}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: expected a report of `rescore bench passes --json`, got one without {error}") from None
+        raise ValueError(
+            f"{path}: expected a report of `rescore bench passes --json`, got one without {error}"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if not found:
-        raise ValueError(f"{path}: expected passes behind {length} tokens, got those behind {', '.join(map(str, lengths)) or 'none'}: give --length of one of these")
+        raise ValueError(
+            f"{path}: expected passes behind {length} tokens, got those behind "
+            f"{', '.join(map(str, lengths)) or 'none'}: give --length of one of these"
+        )
     return dict(sorted(found.items()))
 
 
 def _costs(table: dict[str, Any]) -> PassCosts:
-    return PassCosts.of_times([_count(number, "tokens") for number in table["tokens"]], [float(value) for value in table["seconds"]])
+    return PassCosts.of_times(
+        [_count(number, "tokens") for number in table["tokens"]], [float(value) for value in table["seconds"]]
+    )
 
 
 def _count(value: Any, name: str) -> int:
@@ -104,9 +131,16 @@ def _count(value: Any, name: str) -> int:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """The object of a JSON file of a stranger; infinities in it, and whole numbers that no float can hold, are NaN. ValueError, with the file's name, where there is none."""
+    """The object of a JSON file of a stranger; infinities in it, and whole numbers that no float can hold, are NaN.
+
+    ValueError, with the file's name, where there is none.
+    """
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=lambda name: math.nan, parse_int=lambda digits: int(digits) if len(digits) < 300 else math.nan)
+        value = json.loads(
+            Path(path).read_text(encoding="utf-8"),
+            parse_constant=lambda name: math.nan,
+            parse_int=lambda digits: int(digits) if len(digits) < 300 else math.nan,
+        )
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
     if not isinstance(value, dict):

@@ -1,14 +1,17 @@
-"""What decoding costs with each way of drafting: bytes moved and operations for each decoded token, and the time that follows.
+"""What decoding costs with each way of drafting: bytes moved and operations for each decoded token, and the time that
+follows.
 
-After the paper's appendix I (blockwise-parallel-drafts.txt), counted for a pass that keeps its keys and values (docs/cost-model.md):
+After the paper's appendix I (blockwise-parallel-drafts.txt), counted for a pass that keeps its keys and values
+(docs/cost-model.md):
 
     tokens of a pass  m = rows + verified                rows: 1, or p where p drafts are rows of a batch
     parameters        read once for the whole batch; with heads, theirs and the output matrix once more
-    cache             B (copies L + m) tokens            copies: 1, or the rows where each keeps the text's keys for itself
+    cache             B (copies L + m) tokens            copies: 1, or the rows where each keeps the text's keys for
+                      itself
     operations        B m (2 N + 4 layers width (L + m / rows))
 
-N is what a pass multiplies by, L the text's length, B texts decoded at once. All of it divided by B times the block efficiency is
-what one decoded token costs.
+N is what a pass multiplies by, L the text's length, B texts decoded at once. All of it divided by B times the block
+efficiency is what one decoded token costs.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from rescore.decode.cost.pass_costs import PassCosts
 
 def _at_least(name: str, value: float, least: float, owner: str = "") -> None:
     if not (math.isfinite(value) and value >= least):
-        raise ValueError(f"{owner + ': ' if owner else ''}{name}: expected a finite number of at least {least:g}, got {value!r}")
+        raise ValueError(
+            f"{owner + ': ' if owner else ''}{name}: expected a finite number of at least {least:g}, got {value!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,10 @@ class Way:
         _at_least("drafting", self.drafting, 0, self.name)
         _at_least("small_passes", self.small_passes, 1, self.name)
         if self.tokens_per_pass > 1 + self.verified:
-            raise ValueError(f"{self.name}: expected at most 1 + verified = {1 + self.verified:g} tokens per pass, got {self.tokens_per_pass:g}")
+            raise ValueError(
+                f"{self.name}: expected at most 1 + verified = {1 + self.verified:g} tokens per pass, "
+                f"got {self.tokens_per_pass:g}"
+            )
 
     @property
     def tokens(self) -> float:
@@ -97,22 +105,29 @@ class Work:
 
 
 def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> tuple[Work, ...]:
-    """The target's pass, then that of its heads and those of a small model where there are any; one waits for the other."""
+    """The target's pass, then that of its heads and those of a small model where there are any; one waits for the
+    other.
+    """
     _at_least("batch", batch, 1)
     _at_least("length", length, 0)
     work = [_pass(shape, batch, way.tokens, way.rows, 1 if way.shared_cache else way.rows, length, precision)]
     if way.slots:
         output = shape.vocab_size * shape.width
-        work.append(Work(
-            parameter_bytes=precision.parameter * (shape.block_parameters + output), cache_bytes=0.0,
-            flops=2.0 * batch * (shape.block_parameters + way.slots * output),
-        ))
+        work.append(
+            Work(
+                parameter_bytes=precision.parameter * (shape.block_parameters + output),
+                cache_bytes=0.0,
+                flops=2.0 * batch * (shape.block_parameters + way.slots * output),
+            )
+        )
     if way.small is not None:
         work += [_pass(way.small, batch, 1, 1, 1, length, precision)] * way.small_passes
     return tuple(work)
 
 
-def _pass(shape: ModelShape, batch: int, tokens: float, rows: int, copies: int, length: int, precision: Precision) -> Work:
+def _pass(
+    shape: ModelShape, batch: int, tokens: float, rows: int, copies: int, length: int, precision: Precision
+) -> Work:
     attention = 4.0 * shape.layers * shape.attention_width * (length + tokens / rows)
     return Work(
         parameter_bytes=precision.parameter * shape.read_parameters,
@@ -137,7 +152,10 @@ def resident_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, prec
     copies = 1 if way.shared_cache else way.rows
     small = way.small
     cache = shape.cache_numbers * (copies * length + way.tokens) + (small.cache_numbers * length if small else 0)
-    return precision.parameter * (shape.stored_parameters + (small.stored_parameters if small else 0)) + precision.cache * batch * cache
+    return (
+        precision.parameter * (shape.stored_parameters + (small.stored_parameters if small else 0))
+        + precision.cache * batch * cache
+    )
 
 
 class Clock(Protocol):
@@ -167,7 +185,9 @@ class Roofline:
         _at_least("overhead", self.overhead, 0)
 
     def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float:
-        return self.overhead + sum(max(self.parts(one)) for one in step_work(shape, way, batch=batch, length=length, precision=self.precision))
+        return self.overhead + sum(
+            max(self.parts(one)) for one in step_work(shape, way, batch=batch, length=length, precision=self.precision)
+        )
 
     def parts(self, work: Work) -> tuple[float, float]:
         """Memory time and compute time."""
@@ -188,13 +208,18 @@ class Stopwatch:
 
     def seconds(self, shape: ModelShape, way: Way, *, batch: int, length: int) -> float:
         if batch not in self.passes:
-            raise ValueError(f"batch: expected one that passes were measured with, {', '.join(map(str, self.passes))}, got {batch}; measure it with `rescore bench passes --batch {batch}`")
+            raise ValueError(
+                f"batch: expected one that passes were measured with, {', '.join(map(str, self.passes))}, "
+                f"got {batch}; measure it with `rescore bench passes --batch {batch}`"
+            )
         return float(self.passes[batch].at(batch * way.tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a way comes to. step_s: seconds of a step, drafting_s of it on the processor; times_plain: against plain decoding."""
+    """What a way comes to. step_s: seconds of a step, drafting_s of it on the processor; times_plain: against plain
+    decoding.
+    """
 
     way: Way
     batch: int
@@ -212,7 +237,11 @@ def forecast(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batch: int
         step = clock.seconds(shape, way, batch=batch, length=length) + drafting
         rate = batch * way.tokens_per_pass / step
         plain = found[0].tokens_per_s if found else rate
-        found.append(Forecast(way=way, batch=batch, step_s=step, drafting_s=drafting, tokens_per_s=rate, times_plain=rate / plain))
+        found.append(
+            Forecast(
+                way=way, batch=batch, step_s=step, drafting_s=drafting, tokens_per_s=rate, times_plain=rate / plain
+            )
+        )
     return found
 
 
@@ -221,8 +250,12 @@ def fastest(forecasts: Sequence[Forecast]) -> Forecast:
     return max(forecasts, key=lambda one: one.tokens_per_s)
 
 
-def stops_paying(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batches: Sequence[int], length: int) -> dict[str, int | None]:
-    """For every way the least of the batches (ascending) from which on it is nowhere faster than plain decoding; None where it is at the largest."""
+def stops_paying(
+    shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batches: Sequence[int], length: int
+) -> dict[str, int | None]:
+    """For every way the least of the batches (ascending) from which on it is nowhere faster than plain decoding; None
+    where it is at the largest.
+    """
     last = {way.name: -1 for way in ways}
     for place, batch in enumerate(batches):
         for one in forecast(shape, ways, clock, batch=batch, length=length)[1:]:

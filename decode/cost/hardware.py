@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """bandwidth: bytes a second; flops: dense bfloat16 operations a second (a multiply-add is two); memory: bytes. All as on the data sheet."""
+    """bandwidth: bytes a second; flops: dense bfloat16 operations a second (a multiply-add is two); memory: bytes.
+
+    All as on the data sheet.
+    """
 
     name: str
     bandwidth: float
@@ -45,9 +48,11 @@ ACCELERATORS = {
         _sheet("l4", 300, 121, 24),
         # NVIDIA A10 Tensor Core GPU Datasheet: 600 GB/s, 125 TFLOPS bfloat16, 24 GB.
         _sheet("a10", 600, 125, 24),
-        # NVIDIA Ada GPU Architecture whitepaper, appendix A: RTX 4090, 1,008 GB/s, 165.2 TFLOPS bfloat16 with float32 accumulation, 24 GB.
+        # NVIDIA Ada GPU Architecture whitepaper, appendix A: RTX 4090, 1,008 GB/s, 165.2 TFLOPS bfloat16 with
+        # float32 accumulation, 24 GB.
         _sheet("rtx-4090", 1008, 165.2, 24),
-        # NVIDIA Ampere GA102 GPU Architecture whitepaper, appendix A: RTX 3090, 936 GB/s, 71 TFLOPS bfloat16 with float32 accumulation, 24 GB.
+        # NVIDIA Ampere GA102 GPU Architecture whitepaper, appendix A: RTX 3090, 936 GB/s, 71 TFLOPS bfloat16
+        # with float32 accumulation, 24 GB.
         _sheet("rtx-3090", 936, 71, 24),
         # AMD Instinct MI300X Data Sheet: 5.3 TB/s, 1,307.4 TFLOPS bfloat16, 192 GB.
         _sheet("mi300x", 5300, 1307.4, 192),
@@ -59,5 +64,7 @@ def accelerator(name: str) -> Accelerator:
     """That of a name, upper or lower case, blanks for hyphens."""
     found = ACCELERATORS.get(name.lower().replace(" ", "-"))
     if found is None:
-        raise ValueError(f"expected one of {', '.join(ACCELERATORS)}, got {name!r:.80}; or give bandwidth and operations a second")
+        raise ValueError(
+            f"expected one of {', '.join(ACCELERATORS)}, got {name!r:.80}; or give bandwidth and operations a second"
+        )
     return found

@@ -9,7 +9,22 @@ from pathlib import Path
 from typing import Any
 
 # model_types whose feed-forward layers have two matrices; the others' have a third, the gate.
-PLAIN_FEED_FORWARD = frozenset({"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt", "phi", "starcoder2"})
+PLAIN_FEED_FORWARD = frozenset(
+    {
+        "bloom",
+        "codegen",
+        "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gpt_neox",
+        "gptj",
+        "mpt",
+        "opt",
+        "phi",
+        "starcoder2",
+    }
+)
 # Names of one field in configurations of different families.
 NAMES = {
     "width": ("hidden_size", "n_embd", "d_model"),
@@ -61,8 +76,14 @@ class ModelShape:
             most = 10**15 if name == "parameters" else LARGEST
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise ValueError(f"{name}: expected a whole number from 1 to {most}, got {value!r}")
-        if isinstance(self.block_parameters, bool) or not isinstance(self.block_parameters, int) or not 0 <= self.block_parameters <= 10**15:
-            raise ValueError(f"block_parameters: expected a whole number from 0 to {10**15}, got {self.block_parameters!r}")
+        if (
+            isinstance(self.block_parameters, bool)
+            or not isinstance(self.block_parameters, int)
+            or not 0 <= self.block_parameters <= 10**15
+        ):
+            raise ValueError(
+                f"block_parameters: expected a whole number from 0 to {10**15}, got {self.block_parameters!r}"
+            )
         if self.heads % self.key_heads:
             raise ValueError(f"key_heads: expected a divisor of the {self.heads} heads, got {self.key_heads}")
         if self.head_width is None and self.width % self.heads:
@@ -80,7 +101,9 @@ class ModelShape:
 
     @property
     def read_parameters(self) -> int:
-        """Of the matrices that a pass multiplies by, and so reads whole: all but a table of embeddings that is only looked up in."""
+        """Of the matrices that a pass multiplies by, and so reads whole: all but a table of embeddings that is only
+        looked up in.
+        """
         table = self.vocab_size * self.width
         if self.parameters is not None:
             return max(1, self.parameters - (0 if self.tied else table))
@@ -94,12 +117,17 @@ class ModelShape:
         return self.read_parameters + self.block_parameters + (0 if self.tied else self.vocab_size * self.width)
 
     def with_block_heads(self, slots: int) -> ModelShape:
-        """The same with T heads as Medusa's (arXiv:2401.10774, section 2.1.1): one residual layer each, the output matrix shared."""
+        """The same with T heads as Medusa's (arXiv:2401.10774, section 2.1.1): one residual layer each, the output
+        matrix shared.
+        """
         return dataclasses.replace(self, block_parameters=slots * self.width * (self.width + 1))
 
     @classmethod
     def from_config(cls, path: str | Path) -> ModelShape:
-        """That of a Hugging Face config.json, or of the folder that holds it. ValueError where the architecture is not a plain decoder."""
+        """That of a Hugging Face config.json, or of the folder that holds it.
+
+        ValueError where the architecture is not a plain decoder.
+        """
         path = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
         return _of_config(_json_object(path), path)
 
@@ -117,11 +145,20 @@ class ModelShape:
             config = json.loads(text or "")
             width, heads, inner = config["width"], config["heads"], config["head_hidden"]
             return cls(
-                width=width, layers=config["layers"], heads=config["attention_heads"], key_heads=config["attention_heads"], hidden=config["hidden"],
-                vocab_size=config["vocab_size"], gated=False, tied=True, block_parameters=heads * 2 * width * inner,
+                width=width,
+                layers=config["layers"],
+                heads=config["attention_heads"],
+                key_heads=config["attention_heads"],
+                hidden=config["hidden"],
+                vocab_size=config["vocab_size"],
+                gated=False,
+                tied=True,
+                block_parameters=heads * 2 * width * inner,
             )
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(f"{path}: expected 'config' of one of our models in the metadata, got {str(text):.80}: {error}") from None
+            raise ValueError(
+                f"{path}: expected 'config' of one of our models in the metadata, got {str(text):.80}: {error}"
+            ) from None
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -143,15 +180,21 @@ def _of_config(config: dict[str, Any], path: Path) -> ModelShape:
         if not isinstance(value, (int, float)):
             raise ValueError(f"{path}: {name}: expected a number, got {value!r:.80}")
         if value > (1 if "experts" in name else 0):
-            raise ValueError(f"{path}: expected a plain decoder, got {what} ({name} {config[name]!r}), whose costs are not modelled")
+            raise ValueError(
+                f"{path}: expected a plain decoder, got {what} ({name} {config[name]!r}), whose costs are not modelled"
+            )
     found = {field: _first(config, names, path) for field, names in NAMES.items()}
     hidden = _known(config, HIDDEN)
     key_heads = 1 if config.get("multi_query") else _known(config, KEY_HEADS)
     kind = str(config.get("model_type", ""))
     try:
         return ModelShape(
-            **found, hidden=4 * found["width"] if hidden is None else hidden, key_heads=found["heads"] if key_heads is None else key_heads,
-            head_width=config.get("head_dim"), gated=kind not in PLAIN_FEED_FORWARD, tied=bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
+            **found,
+            hidden=4 * found["width"] if hidden is None else hidden,
+            key_heads=found["heads"] if key_heads is None else key_heads,
+            head_width=config.get("head_dim"),
+            gated=kind not in PLAIN_FEED_FORWARD,
+            tied=bool(config.get("tie_word_embeddings", kind in PLAIN_FEED_FORWARD)),
         )
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
@@ -164,19 +207,33 @@ def _known(config: dict[str, Any], names: tuple[str, ...]) -> Any:
 def _first(config: dict[str, Any], names: tuple[str, ...], path: Path) -> Any:
     value = _known(config, names)
     if value is None:
-        raise ValueError(f"{path}: expected the field {' or '.join(names)}, got none of them; is it the config.json of a decoder?")
+        raise ValueError(
+            f"{path}: expected the field {' or '.join(names)}, got none of them; is it the config.json of a decoder?"
+        )
     return value
 
 
 PRESETS = {
     # For tests and examples.
     "tiny": ModelShape(width=32, layers=2, heads=4, key_heads=2, hidden=64, vocab_size=128),
-    # Qwen2.5-1.5B and Llama-2-7B, their config.json; Qwen's output matrix is tied there, not in the random weights of `rescore bench`.
+    # Qwen2.5-1.5B and Llama-2-7B, their config.json; Qwen's output matrix is tied there, not in the random weights
+    # of `rescore bench`.
     "1.5b": ModelShape(width=1536, layers=28, heads=12, key_heads=2, hidden=8960, vocab_size=151936, tied=True),
     "7b": ModelShape(width=4096, layers=32, heads=32, key_heads=32, hidden=11008, vocab_size=32000),
     # The Llama 3 Herd of Models, arXiv:2407.21783, table 3; feed-forward widths of the released config.json.
     "llama-3-8b": ModelShape(width=4096, layers=32, heads=32, key_heads=8, hidden=14336, vocab_size=128256),
     "llama-3-70b": ModelShape(width=8192, layers=80, heads=64, key_heads=8, hidden=28672, vocab_size=128256),
-    # blockwise-parallel-drafts.txt, table 6 and section 4: "about 1.5 billion" with the nine heads; its matrices as described come to 1.27 billion.
-    "paper-1.5b": ModelShape(width=1536, layers=18, heads=12, key_heads=12, hidden=12288, vocab_size=50257, gated=False, tied=True, parameters=1_500_000_000),
+    # blockwise-parallel-drafts.txt, table 6 and section 4: "about 1.5 billion" with the nine heads; its matrices as
+    # described come to 1.27 billion.
+    "paper-1.5b": ModelShape(
+        width=1536,
+        layers=18,
+        heads=12,
+        key_heads=12,
+        hidden=12288,
+        vocab_size=50257,
+        gated=False,
+        tied=True,
+        parameters=1_500_000_000,
+    ),
 }

@@ -1,12 +1,12 @@
 """The paper's table 11 as the paper counted it (blockwise-parallel-drafts.txt, appendix I.1).
 
-The paper prints the table without its formulas. These give every printed digit from the paper's own inputs (table 6, the block
-efficiencies of table 11, h = 9, p = 16); docs/cost-model.md derives them. They are kept apart from `cost_model`, which counts what
-a pass moves and computes, because two of them do not count that:
+The paper prints the table without its formulas. These give every printed digit from the paper's own inputs (table 6,
+the block efficiencies of table 11, h = 9, p = 16); docs/cost-model.md derives them. They are kept apart from
+`cost_model`, which counts what a pass moves and computes, because two of them do not count that:
 
 - the cache holds `hidden` numbers for each layer, key and value, not the attention's `width`: 8 times too many here;
-- operations are those of attention over the whole text of 2048 tokens, made anew in every pass: quadratic in its length, without
-  what reading several tokens adds to the layers' products.
+- operations are those of attention over the whole text of 2048 tokens, made anew in every pass: quadratic in its
+  length, without what reading several tokens adds to the layers' products.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ NEURAL_61M = PaperModel(parameters=61e6, layers=12, width=384, hidden=1536)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperColumn:
-    """One method of table 11: its name, its mean block efficiency, tokens that a pass adds to the cache, models that it reads."""
+    """One method of table 11: its name, its mean block efficiency, tokens that a pass adds to the cache, models that it
+    reads.
+    """
 
     name: str
     block_efficiency: float

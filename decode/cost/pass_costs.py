@@ -22,7 +22,10 @@ class PassCosts:
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 1 or self.tokens.shape != self.seconds.shape or not self.tokens.size:
-            raise ValueError(f"expected tokens and seconds of one length of at least 1, got {self.tokens.shape} and {self.seconds.shape}")
+            raise ValueError(
+                f"expected tokens and seconds of one length of at least 1, got {self.tokens.shape} and "
+                f"{self.seconds.shape}"
+            )
         if self.tokens[0] < 1 or (np.diff(self.tokens) <= 0).any():
             raise ValueError(f"tokens: expected ascending numbers from 1, got {self.tokens.tolist()}")
         if not (np.isfinite(self.seconds) & (self.seconds > 0)).all():
@@ -35,7 +38,9 @@ class PassCosts:
         return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
 
     def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of passes over so many tokens, between those measured by straight lines, beyond them by the last one."""
+        """Seconds of passes over so many tokens, between those measured by straight lines, beyond them by
+        the last one.
+        """
         tokens = np.asarray(tokens)
         inside = np.interp(tokens, self.tokens, self.seconds)
         if len(self.tokens) < 2:

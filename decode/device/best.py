@@ -1,8 +1,8 @@
 """The p best strings of composed lattices.
 
-Backwards, the cost of the best completion of every node. Then forwards, slot by slot, the p prefixes that are least with that
-completion: among all prefixes of t tokens no more can belong to the p best strings, since each of the p has a completion
-of its own that comes first, and with it the order of ties is that of strings, by ranks.
+Backwards, the cost of the best completion of every node. Then forwards, slot by slot, the p prefixes that are least
+with that completion: among all prefixes of t tokens no more can belong to the p best strings, since each of the p has a
+completion of its own that comes first, and with it the order of ties is that of strings, by ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Prefixes(NamedTuple):
 
 @triton.jit
 def edge_costs(cost, target, completion, at, here, inner, K_PAD: tl.constexpr):
-    """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]. inner: not in the last slot."""
+    """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]. inner:
+    not in the last slot.
+    """
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
     weight = to_fixed(tl.load(cost + edge, mask=here[:, None], other=float("inf")))
     to = tl.load(target + edge, mask=here[:, None] & inner, other=-1)
@@ -54,13 +56,23 @@ def complete(composed, completion, row, slots, C: tl.constexpr, K_PAD: tl.conste
         edges = (row + t) * C * K_PAD
         for first in range(0, nodes, ROWS):
             at = first + tl.arange(0, ROWS)
-            _, total = edge_costs(composed.cost + edges, composed.target + edges, completion + (t + 1) * C, at, at < nodes, precedes(t + 1, slots), K_PAD)
+            _, total = edge_costs(
+                composed.cost + edges,
+                composed.target + edges,
+                completion + (t + 1) * C,
+                at,
+                at < nodes,
+                precedes(t + 1, slots),
+                K_PAD,
+            )
             tl.store(completion + t * C + at, tl.min(total, axis=1), mask=at < nodes)
         tl.debug_barrier()
 
 
 @triton.jit
-def spell(lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, count, p, P_PAD: tl.constexpr, ROWS: tl.constexpr):
+def spell(
+    lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, count, p, P_PAD: tl.constexpr, ROWS: tl.constexpr
+):
     """Writes the prefixes of the last slot in order of (cost, ranks); they stand in the order of ranks."""
     final = room.cost + (slots % 2) * P_PAD
     for first in range(0, p, ROWS):
@@ -71,7 +83,9 @@ def spell(lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, coun
         for other in range(0, count, ROWS):
             rival = other + tl.arange(0, ROWS)
             theirs = tl.load(final + rival, mask=rival < count, other=IMPOSSIBLE)
-            before = (theirs[None, :] < cost[:, None]) | ((theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None]))
+            before = (theirs[None, :] < cost[:, None]) | (
+                (theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None])
+            )
             place += tl.sum(before.to(tl.int32), axis=1)
         place = tl.where(here, place, at)
         tl.store(out_cost + place, tl.where(here, to_nats(cost).to(tl.float32), float("inf")), mask=at < p)
@@ -81,22 +95,41 @@ def spell(lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, coun
         for back in range(0, slots):
             t = slots - 1 - back
             rank = tl.load(room.rank + t * P_PAD + prefix, mask=here, other=0)
-            tl.store(out_tokens + place * all_slots + t, tl.load(lattice_ids + t * width + rank, mask=here, other=-1), mask=here)
+            tl.store(
+                out_tokens + place * all_slots + t,
+                tl.load(lattice_ids + t * width + rank, mask=here, other=-1),
+                mask=here,
+            )
             prefix = tl.load(room.parent + t * P_PAD + prefix, mask=here, other=0)
 
 
 @triton.jit
 def best_strings(
-    lattices, composed, rooms, tokens, costs, counts, p,
-    C: tl.constexpr, K_PAD: tl.constexpr, P_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    lattices,
+    composed,
+    rooms,
+    tokens,
+    costs,
+    counts,
+    p,
+    C: tl.constexpr,
+    K_PAD: tl.constexpr,
+    P_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The p best strings of lattice b, by program b."""
     b = tl.program_id(0).to(tl.int64)
     row = b * lattices.slots
     room = Prefixes(
-        rooms.completion + (row + b) * C, rooms.total + b * P_PAD * K_PAD, rooms.chosen + b * P_PAD, rooms.cost + b * 2 * P_PAD, rooms.node + b * 2 * P_PAD,
-        rooms.parent + row * P_PAD, rooms.rank + row * P_PAD,
-    )  # fmt: skip
+        rooms.completion + (row + b) * C,
+        rooms.total + b * P_PAD * K_PAD,
+        rooms.chosen + b * P_PAD,
+        rooms.cost + b * 2 * P_PAD,
+        rooms.node + b * 2 * P_PAD,
+        rooms.parent + row * P_PAD,
+        rooms.rank + row * P_PAD,
+    )
     slots = tl.load(composed.length + b)
     complete(composed, room.completion, row, slots, C, K_PAD, ROWS)
     tl.store(room.cost, tl.zeros((), tl.int64))
@@ -110,14 +143,29 @@ def best_strings(
             at = first + tl.arange(0, ROWS)
             here = at < count
             node = tl.load(room.node + own + at, mask=here, other=0)
-            _, total = edge_costs(composed.cost + edges, composed.target + edges, room.completion + (t + 1) * C, node, here, precedes(t + 1, slots), K_PAD)
+            _, total = edge_costs(
+                composed.cost + edges,
+                composed.target + edges,
+                room.completion + (t + 1) * C,
+                node,
+                here,
+                precedes(t + 1, slots),
+                K_PAD,
+            )
             before = tl.load(room.cost + own + at, mask=here, other=0)[:, None]
             total = tl.where(total < IMPOSSIBLE, before + total, IMPOSSIBLE)
             tl.store(room.total + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], total)
         children = tl.cdiv(count, ROWS) * ROWS * K_PAD
         tl.debug_barrier()
         most = threshold(room.total, children, room.total, 0, p, BLOCK)
-        count = choose(room.total, children, most, p - count_upto(room.total, children, room.total, 0, most - 1, BLOCK), room.chosen, BLOCK)
+        count = choose(
+            room.total,
+            children,
+            most,
+            p - count_upto(room.total, children, room.total, 0, most - 1, BLOCK),
+            room.chosen,
+            BLOCK,
+        )
         tl.debug_barrier()
         for first in range(0, count, ROWS):
             at = first + tl.arange(0, ROWS)
@@ -127,11 +175,27 @@ def best_strings(
             edge = edges + tl.load(room.node + own + parent, mask=here, other=0) * K_PAD + rank
             weight = to_fixed(tl.load(composed.cost + edge, mask=here, other=0.0))
             tl.store(room.cost + other + at, tl.load(room.cost + own + parent, mask=here, other=0) + weight, mask=here)
-            tl.store(room.node + other + at, tl.load(composed.target + edge, mask=here & precedes(t + 1, slots), other=0), mask=here)
+            tl.store(
+                room.node + other + at,
+                tl.load(composed.target + edge, mask=here & precedes(t + 1, slots), other=0),
+                mask=here,
+            )
             tl.store(room.parent + t * P_PAD + at, parent, mask=here)
             tl.store(room.rank + t * P_PAD + at, rank, mask=here)
         tl.debug_barrier()
-    spell(lattices.ids + row * lattices.width, room, tokens + b * p * lattices.slots, costs + b * p, slots, lattices.slots, lattices.width, count, p, P_PAD, ROWS)
+    spell(
+        lattices.ids + row * lattices.width,
+        room,
+        tokens + b * p * lattices.slots,
+        costs + b * p,
+        slots,
+        lattices.slots,
+        lattices.width,
+        count,
+        p,
+        P_PAD,
+        ROWS,
+    )
     tl.store(counts + b, count)
 
 
@@ -143,12 +207,29 @@ def best(lattices: Lattices, composed: Composition, p: int) -> TensorDrafts:
     p_pad = max(p_pad, rows)
     room = Room(batch, composed.cost.device)
     rooms = Prefixes(
-        completion=room(slots + 1, c, dtype=torch.int64), total=room(p_pad, k_pad, dtype=torch.int64), chosen=room(p_pad),
-        cost=room(2, p_pad, dtype=torch.int64), node=room(2, p_pad), parent=room(slots, p_pad), rank=room(slots, p_pad),
-    )  # fmt: skip
+        completion=room(slots + 1, c, dtype=torch.int64),
+        total=room(p_pad, k_pad, dtype=torch.int64),
+        chosen=room(p_pad),
+        cost=room(2, p_pad, dtype=torch.int64),
+        node=room(2, p_pad),
+        parent=room(slots, p_pad),
+        rank=room(slots, p_pad),
+    )
     tokens, cost, count = room(p, slots), room(p, dtype=torch.float32), room()
     best_strings[(batch,)](
-        lattices, composed, rooms, tokens, cost, count, p,
-        C=c, K_PAD=k_pad, P_PAD=p_pad, ROWS=rows, BLOCK=rows * k_pad, num_warps=warps(rows * k_pad), **EXACT,
-    )  # fmt: skip
+        lattices,
+        composed,
+        rooms,
+        tokens,
+        cost,
+        count,
+        p,
+        C=c,
+        K_PAD=k_pad,
+        P_PAD=p_pad,
+        ROWS=rows,
+        BLOCK=rows * k_pad,
+        num_warps=warps(rows * k_pad),
+        **EXACT,
+    )
     return TensorDrafts(tokens=tokens, cost=cost, count=count, exact=~composed.dropped, invalid=composed.invalid)

@@ -1,8 +1,10 @@
-"""Lattice and models composed: every (slot, states of the models) that some prefix reaches, once, and what leads on from there.
+"""Lattice and models composed: every (slot, states of the models) that some prefix reaches, once, and what leads on
+from there.
 
-Nodes come slot by slot, at most CAPACITY of them in each. All edges of a slot are weighed, and their targets found again in a
-hash table in memory that the edges fill together. Nodes are numbered in the order of the first edge that leads to them. Where a slot
-would have more, the least costly go on, by the cost of the best prefix that reaches them; `dropped` says so: a beam then.
+Nodes come slot by slot, at most CAPACITY of them in each. All edges of a slot are weighed, and their targets found
+again in a hash table in memory that the edges fill together. Nodes are numbered in the order of the first edge that
+leads to them. Where a slot would have more, the least costly go on, by the cost of the best prefix that reaches them;
+`dropped` says so: a beam then.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ LATER = tl.constexpr(2**31 - 1)  # than any edge
 class Composition(NamedTuple):
     """Nodes and edges of each lattice of a batch.
 
-    Row t of an array is slot t's. Edge (node, rank): its cost, and the node of the next slot, or -1 where it is not possible or was
-    dropped. Nodes beyond `nodes` and the last slot's targets are not written.
+    Row t of an array is slot t's. Edge (node, rank): its cost, and the node of the next slot, or -1 where it is not
+    possible or was dropped. Nodes beyond `nodes` and the last slot's targets are not written.
     """
 
     cost: Any  # float64 [B, T, C, K_PAD], nats; +inf: not possible
@@ -62,19 +64,60 @@ class Workplace(NamedTuple):
 def workplace_of(rooms, b, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, E: tl.constexpr, H: tl.constexpr):
     kept = b * J * DEPTH * C
     return Workplace(
-        rooms.state + b * J * E, rooms.chain + kept, rooms.owed + kept, rooms.reached + b * C, rooms.place + b * E, rooms.first + b * E, rooms.best + b * E,
-        rooms.chosen + b * C, rooms.claim + b * (H + 1), rooms.early + b * H, rooms.least + b * H, rooms.number + b * H,
-    )  # fmt: skip
+        rooms.state + b * J * E,
+        rooms.chain + kept,
+        rooms.owed + kept,
+        rooms.reached + b * C,
+        rooms.place + b * E,
+        rooms.first + b * E,
+        rooms.best + b * E,
+        rooms.chosen + b * C,
+        rooms.claim + b * (H + 1),
+        rooms.early + b * H,
+        rooms.least + b * H,
+        rooms.number + b * H,
+    )
 
 
 @triton.jit
-def weigh_edges(models, lattice, work, t, live, cost_out, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr):
+def weigh_edges(
+    models,
+    lattice,
+    work,
+    t,
+    live,
+    cost_out,
+    J: tl.constexpr,
+    DEPTH: tl.constexpr,
+    C: tl.constexpr,
+    K_PAD: tl.constexpr,
+    PARTS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Costs and states of slot t's edges; how many of its tokens no model has."""
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
         at = first + tl.arange(0, ROWS)
         here = (at < live)[:, None]
-        cost = expand(models, lattice, t, token, head, listed, at, here, work.chain, work.owed, C, work.state, C * K_PAD, J, DEPTH, K_PAD, PARTS)
+        cost = expand(
+            models,
+            lattice,
+            t,
+            token,
+            head,
+            listed,
+            at,
+            here,
+            work.chain,
+            work.owed,
+            C,
+            work.state,
+            C * K_PAD,
+            J,
+            DEPTH,
+            K_PAD,
+            PARTS,
+        )
         tl.store(cost_out + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], cost, mask=here)
     return wrong
 
@@ -91,8 +134,12 @@ def clear_table(work, size, H: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def meet(work, cost, edges, size, J: tl.constexpr, E: tl.constexpr, H: tl.constexpr, K_PAD: tl.constexpr, BLOCK: tl.constexpr):
-    """Every edge finds the place of its target: the first one in time claims it, others compare their states with that edge's."""
+def meet(
+    work, cost, edges, size, J: tl.constexpr, E: tl.constexpr, H: tl.constexpr, K_PAD: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Every edge finds the place of its target: the first one in time claims it, others compare their states with that
+    edge's.
+    """
     for first in range(0, edges, BLOCK):
         i = first + tl.arange(0, BLOCK)
         weight = tl.load(cost + i, mask=i < edges, other=float("inf"))
@@ -103,7 +150,9 @@ def meet(work, cost, edges, size, J: tl.constexpr, E: tl.constexpr, H: tl.conste
         place = ((key >> 32) & (size - 1)).to(tl.int32)
         left = possible
         while tl.max(left.to(tl.int32)) > 0:
-            held = tl.atomic_cas(work.claim + tl.where(left, place, H), tl.full((BLOCK,), FREE, tl.int32), i, sem="relaxed")
+            held = tl.atomic_cas(
+                work.claim + tl.where(left, place, H), tl.full((BLOCK,), FREE, tl.int32), i, sem="relaxed"
+            )
             owner = tl.where(left & (held >= 0), held, i)
             same = left
             for j in tl.static_range(J):
@@ -113,7 +162,9 @@ def meet(work, cost, edges, size, J: tl.constexpr, E: tl.constexpr, H: tl.conste
             place = tl.where(left, (place + 1) & (size - 1), place)
         before = tl.load(work.reached + i // K_PAD, mask=possible, other=0)
         tl.atomic_min(work.early + place, i, mask=possible, sem="relaxed")
-        tl.atomic_min(work.least + place, tl.where(possible, before + to_fixed(weight), IMPOSSIBLE), mask=possible, sem="relaxed")
+        tl.atomic_min(
+            work.least + place, tl.where(possible, before + to_fixed(weight), IMPOSSIBLE), mask=possible, sem="relaxed"
+        )
         tl.store(work.place + i, tl.where(possible, place, -1), mask=i < edges)
 
 
@@ -133,7 +184,9 @@ def list_targets(work, edges, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def number_nodes(models, work, count, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr):
+def number_nodes(
+    models, work, count, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr
+):
     """The targets that were chosen become the nodes of the next slot."""
     for first in range(0, count, ROWS):
         at = first + tl.arange(0, ROWS)
@@ -144,7 +197,16 @@ def number_nodes(models, work, count, J: tl.constexpr, DEPTH: tl.constexpr, C: t
         tl.store(work.reached + at, tl.load(work.best + target, mask=here, other=0), mask=here)
         for j in tl.static_range(J):
             kept = j * DEPTH * C
-            keep_chain(models, work.chain + kept, work.owed + kept, C, at, tl.load(work.state + j * E + edge, mask=here, other=-1), here, DEPTH)
+            keep_chain(
+                models,
+                work.chain + kept,
+                work.owed + kept,
+                C,
+                at,
+                tl.load(work.state + j * E + edge, mask=here, other=-1),
+                here,
+                DEPTH,
+            )
 
 
 @triton.jit
@@ -157,9 +219,21 @@ def link(work, target_out, edges, BLOCK: tl.constexpr):
 
 @triton.jit
 def compose_lattices(
-    models, lattices, rooms, out, capacity,
-    J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    models,
+    lattices,
+    rooms,
+    out,
+    capacity,
+    J: tl.constexpr,
+    J_PAD: tl.constexpr,
+    DEPTH: tl.constexpr,
+    C: tl.constexpr,
+    K_PAD: tl.constexpr,
+    PARTS: tl.constexpr,
+    H: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The composition of lattice b, by program b. C is `capacity`, padded."""
     b = tl.program_id(0).to(tl.int64)
     E: tl.constexpr = C * K_PAD
@@ -186,7 +260,14 @@ def compose_lattices(
             found = list_targets(work, edges, BLOCK)
             tl.debug_barrier()
             most = threshold(work.best, found, work.best, 0, capacity, BLOCK)
-            live = choose(work.best, found, most, capacity - count_upto(work.best, found, work.best, 0, most - 1, BLOCK), work.chosen, BLOCK)
+            live = choose(
+                work.best,
+                found,
+                most,
+                capacity - count_upto(work.best, found, work.best, 0, most - 1, BLOCK),
+                work.chosen,
+                BLOCK,
+            )
             dropped += found - live
             tl.debug_barrier()
             number_nodes(models, work, live, J, DEPTH, C, E, ROWS)
@@ -209,16 +290,43 @@ def compose(models: ResidentModels, lattices: Lattices, capacity: int, *, parts:
     h = max(block, 2 * c * k_pad)
     room = Room(batch, models.device)
     rooms = Workplace(
-        state=room(j, c * k_pad), chain=room(j, depth, c), owed=room(j, depth, c, dtype=torch.float32), reached=room(c, dtype=torch.int64),
-        place=room(c * k_pad), first=room(c * k_pad), best=room(c * k_pad, dtype=torch.int64), chosen=room(c),
-        claim=room(h + 1), early=room(h), least=room(h, dtype=torch.int64), number=room(h),
-    )  # fmt: skip
+        state=room(j, c * k_pad),
+        chain=room(j, depth, c),
+        owed=room(j, depth, c, dtype=torch.float32),
+        reached=room(c, dtype=torch.int64),
+        place=room(c * k_pad),
+        first=room(c * k_pad),
+        best=room(c * k_pad, dtype=torch.int64),
+        chosen=room(c),
+        claim=room(h + 1),
+        early=room(h),
+        least=room(h, dtype=torch.int64),
+        number=room(h),
+    )
     out = Composition(
-        cost=room(slots, c, k_pad, dtype=torch.float64), target=room(slots, c, k_pad), nodes=room(slots), length=room(),
-        dropped=room(dtype=torch.bool), invalid=room(dtype=torch.bool),
-    )  # fmt: skip
+        cost=room(slots, c, k_pad, dtype=torch.float64),
+        target=room(slots, c, k_pad),
+        nodes=room(slots),
+        length=room(),
+        dropped=room(dtype=torch.bool),
+        invalid=room(dtype=torch.bool),
+    )
     compose_lattices[(batch,)](
-        models.pointers, lattices, rooms, out, capacity,
-        J=j, J_PAD=power_of_two(j), DEPTH=depth, C=c, K_PAD=k_pad, PARTS=parts, H=h, ROWS=rows, BLOCK=block, num_warps=warps(block), **EXACT,
-    )  # fmt: skip
+        models.pointers,
+        lattices,
+        rooms,
+        out,
+        capacity,
+        J=j,
+        J_PAD=power_of_two(j),
+        DEPTH=depth,
+        C=c,
+        K_PAD=k_pad,
+        PARTS=parts,
+        H=h,
+        ROWS=rows,
+        BLOCK=block,
+        num_warps=warps(block),
+        **EXACT,
+    )
     return out

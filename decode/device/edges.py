@@ -11,12 +11,29 @@ from rescore.decode.device.look_up import match
 
 @triton.jit
 def expand(
-    models, lattice, t, token, head, listed, at, here, chain, owed, stride, state_out, state_stride,
-    J: tl.constexpr, DEPTH: tl.constexpr, K_PAD: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf where not possible.
+    models,
+    lattice,
+    t,
+    token,
+    head,
+    listed,
+    at,
+    here,
+    chain,
+    owed,
+    stride,
+    state_out,
+    state_stride,
+    J: tl.constexpr,
+    DEPTH: tl.constexpr,
+    K_PAD: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf where
+    not possible.
 
-    PARTS: rounded part by part (`match`), not their sum. Keeps the states after them, int32 [J, state_stride], at the place of (state, rank).
+    PARTS: rounded part by part (`match`), not their sum. Keeps the states after them, int32 [J, state_stride], at the
+    place of (state, rank).
     """
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
     cost = (rounded(head) if PARTS else head) + tl.zeros(edge.shape, tl.float64)

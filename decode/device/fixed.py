@@ -13,7 +13,10 @@ ROUNDER = tl.constexpr(1.5 * (1 << 20))  # float64 are 2^-32 apart where this an
 
 @triton.jit
 def rounded(nats):
-    """float64 nats, rounded to the nearest unit, halves to even; +inf beyond MAX_WEIGHT, and of NaN. Sums of these are exact up to 2^21."""
+    """float64 nats, rounded to the nearest unit, halves to even; +inf beyond MAX_WEIGHT, and of NaN.
+
+    Sums of these are exact up to 2^21.
+    """
     return tl.where(tl.abs(nats) <= MAX_WEIGHT, (nats + ROUNDER) - ROUNDER, float("inf"))
 
 

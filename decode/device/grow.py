@@ -1,6 +1,7 @@
 """Trees of the n most probable prefixes under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha LM).
 
-One program grows a lattice's tree, slot by slot (pool.py): it asks for what can follow the live prefixes, and nothing else.
+One program grows a lattice's tree, slot by slot (pool.py): it asks for what can follow the live prefixes, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -31,34 +32,78 @@ class LiveStates(NamedTuple):
 
 @triton.jit
 def weigh_children(
-    models, lattice, pool, states, t, live, J: tl.constexpr, DEPTH: tl.constexpr, N_PAD: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+    models,
+    lattice,
+    pool,
+    states,
+    t,
+    live,
+    J: tl.constexpr,
+    DEPTH: tl.constexpr,
+    N_PAD: tl.constexpr,
+    K_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Costs and states of the live prefixes' children; how many tokens of the slot no model has."""
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
         at = first + tl.arange(0, ROWS)
         here = (at < live)[:, None]
-        cost = expand(models, lattice, t, token, head, listed, at, here, states.chain, states.owed, N_PAD, states.child, N_PAD * K_PAD, J, DEPTH, K_PAD, False)
+        cost = expand(
+            models,
+            lattice,
+            t,
+            token,
+            head,
+            listed,
+            at,
+            here,
+            states.chain,
+            states.owed,
+            N_PAD,
+            states.child,
+            N_PAD * K_PAD,
+            J,
+            DEPTH,
+            K_PAD,
+            False,
+        )
         weight = tl.where(here, to_fixed(cost), IMPOSSIBLE)
         possible = weight < IMPOSSIBLE
         above = tl.where(possible, weight - tl.min(weight, axis=1)[:, None], 0)
         total = tl.sum(tl.where(possible, tl.exp(-to_nats(above)), 0.0), axis=1)
         step = above + to_fixed(rounded(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
         before = tl.load(pool.live_cost + at, mask=at < live, other=0)[:, None]
-        tl.store(pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], tl.where(possible, before + step, IMPOSSIBLE))
+        tl.store(
+            pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :],
+            tl.where(possible, before + step, IMPOSSIBLE),
+        )
     return wrong
 
 
 @triton.jit
 def grow_trees(
-    models, lattices, pools, live_states, outs, n,
-    J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr, N_PAD: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    models,
+    lattices,
+    pools,
+    live_states,
+    outs,
+    n,
+    J: tl.constexpr,
+    J_PAD: tl.constexpr,
+    DEPTH: tl.constexpr,
+    N_PAD: tl.constexpr,
+    K_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The tree of lattice b, by program b."""
     b = tl.program_id(0).to(tl.int64)
     lattice, pool = lattice_of(lattices, b), pool_of(pools, b, lattices.slots, N_PAD, K_PAD)
     kept: tl.constexpr = J * DEPTH * N_PAD
-    states = LiveStates(live_states.chain + b * kept, live_states.owed + b * kept, live_states.child + b * J * N_PAD * K_PAD)
+    states = LiveStates(
+        live_states.chain + b * kept, live_states.owed + b * kept, live_states.child + b * J * N_PAD * K_PAD
+    )
     wrong = keep_starts(models, lattice, states.chain, states.owed, N_PAD, J, J_PAD, DEPTH)
     tl.store(pool.live_cost, tl.zeros((), tl.int64))
     slots = length_of(lattice)
@@ -75,7 +120,16 @@ def grow_trees(
             edge = add_children(lattice, pool, t, size, live, at, here, K_PAD)
             for j in tl.static_range(J):
                 state = tl.load(states.child + j * N_PAD * K_PAD + edge, mask=here, other=-1)
-                keep_chain(models, states.chain + j * DEPTH * N_PAD, states.owed + j * DEPTH * N_PAD, N_PAD, at, state, here, DEPTH)
+                keep_chain(
+                    models,
+                    states.chain + j * DEPTH * N_PAD,
+                    states.owed + j * DEPTH * N_PAD,
+                    N_PAD,
+                    at,
+                    state,
+                    here,
+                    DEPTH,
+                )
         tl.debug_barrier()
         size += count
         live = count
@@ -91,10 +145,25 @@ def grow(models: ResidentModels, lattices: Lattices, n: int) -> TensorTrees:
     n_pad, k_pad = max(16, power_of_two(n)), max(2, power_of_two(width))
     rows = min(n_pad, max(1, MOST_LANES // k_pad))
     room = Room(batch, models.device)
-    states = LiveStates(chain=room(j, depth, n_pad), owed=room(j, depth, n_pad, dtype=torch.float32), child=room(j, n_pad, k_pad))
+    states = LiveStates(
+        chain=room(j, depth, n_pad), owed=room(j, depth, n_pad, dtype=torch.float32), child=room(j, n_pad, k_pad)
+    )
     out = tree_out(room, n)
     grow_trees[(batch,)](
-        models.pointers, lattices, pool_room(room, slots, n_pad, k_pad), states, out, n,
-        J=j, J_PAD=power_of_two(j), DEPTH=depth, N_PAD=n_pad, K_PAD=k_pad, ROWS=rows, BLOCK=rows * k_pad, num_warps=warps(rows * k_pad), **EXACT,
-    )  # fmt: skip
+        models.pointers,
+        lattices,
+        pool_room(room, slots, n_pad, k_pad),
+        states,
+        out,
+        n,
+        J=j,
+        J_PAD=power_of_two(j),
+        DEPTH=depth,
+        N_PAD=n_pad,
+        K_PAD=k_pad,
+        ROWS=rows,
+        BLOCK=rows * k_pad,
+        num_warps=warps(rows * k_pad),
+        **EXACT,
+    )
     return TensorTrees(**out._asdict())

@@ -1,8 +1,8 @@
 """n-gram models as kernels see them: what a token costs after a context, and the state that it leads to.
 
 Of all contexts of a state the model may know the token after the shorter ones only: where (h, w) has an arc, so has
-(h', w). So look-ups begin with the shortest context, and what has no arc there is not asked for in longer ones: most tokens
-take one read. The contexts of a state, its failure chain, are found once for each state and kept with it.
+(h', w). So look-ups begin with the shortest context, and what has no arc there is not asked for in longer ones: most
+tokens take one read. The contexts of a state, its failure chain, are found once for each state and kept with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def read_bucket(models, key, bucket, place, left):
 
 @triton.jit
 def find(models, state, token, wanted):
-    """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32 that broadcast to [R, C]."""
+    """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32 that broadcast to
+    [R, C].
+    """
     key = (state.to(tl.int64) << 32) | token.to(tl.int64)
     bucket = bucket_of(key, models.buckets)
     place, left = read_bucket(models, key, bucket, tl.full(key.shape, -1, tl.int64), wanted)
@@ -73,7 +75,9 @@ def find(models, state, token, wanted):
 
 @triton.jit
 def keep_chain(models, chain, owed, stride, at, state, here, DEPTH: tl.constexpr):
-    """Keeps states [R] and what they back off to: int32 chain [DEPTH, stride] at `at`, longest first, -1 behind, and their costs, float32."""
+    """Keeps states [R] and what they back off to: int32 chain [DEPTH, stride] at `at`, longest first, -1 behind, and
+    their costs, float32.
+    """
     for d in range(DEPTH):
         tl.store(chain + d * stride + at, state, mask=here)
         packed = tl.load(models.backoffs + state, mask=here & (state >= 0), other=-(1 << 32))
@@ -90,9 +94,11 @@ def part(cost, alpha, PARTS: tl.constexpr):
 
 @triton.jit
 def match(models, model, alpha, chain, owed, stride, at, here, token, listed, DEPTH: tl.constexpr, PARTS: tl.constexpr):
-    """Of tokens [K] after the states [R] kept at `at`: alpha times the cost, float64 [R, K], and next state int32 [R, K].
+    """Of tokens [K] after the states [R] kept at `at`: alpha times the cost, float64 [R, K], and next state int32 [R,
+    K].
 
-    PARTS: each arc's product, failure arcs' too, is rounded by itself, as the core's search of paths has it; else that of their sum is not.
+    PARTS: each arc's product, failure arcs' too, is rounded by itself, as the core's search of paths has it; else that
+    of their sum is not.
     """
     place = tl.full((here & listed).shape, -1, tl.int64)
     paid = tl.zeros((here & listed).shape, tl.float64)
@@ -127,7 +133,9 @@ def step(models, model, state, token, DEPTH: tl.constexpr):
 
 @triton.jit
 def start(models, model, history, length, DEPTH: tl.constexpr):
-    """The states [R, 1] of models [R, 1] after a history, int32 [length] with padding -1 in front, and how many of its tokens no model has."""
+    """The states [R, 1] of models [R, 1] after a history, int32 [length] with padding -1 in front, and how many of its
+    tokens no model has.
+    """
     state = tl.full(model.shape, -1, tl.int32)
     wrong = 0
     begun = 0

@@ -38,7 +38,10 @@ class TensorNormalised:
     def _expect(self, name: str, values: Tensor, dtype: torch.dtype) -> None:
         batch, slots, _ = self._lattices.ids.shape
         if values.dtype != dtype or not values.is_contiguous():
-            raise TypeError(f"{name}: expected a contiguous tensor of {dtype}, got {values.dtype} with strides {list(values.stride())}")
+            raise TypeError(
+                f"{name}: expected a contiguous tensor of {dtype}, got {values.dtype} with strides "
+                f"{list(values.stride())}"
+            )
         if values.ndim != 3 or values.shape[0] != batch or values.shape[2] != slots:
             raise ValueError(f"{name}: expected shape [{batch}, p, {slots}], got {list(values.shape)}")
         if values.device != self._lattices.ids.device:

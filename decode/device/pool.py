@@ -1,7 +1,9 @@
-"""The prefixes that a tree grows by, whatever their q: a pool in order of (depth, ranks), of which the n least costly are the tree.
+"""The prefixes that a tree grows by, whatever their q: a pool in order of (depth, ranks), of which the n least costly
+are the tree.
 
-A slot's children and the pool compete together: of both the n least costly go on, ties to those that come first. That is exact: a
-prefix never costs less than its parent, so what n others precede neither belongs to the tree nor has descendants that do.
+A slot's children and the pool compete together: of both the n least costly go on, ties to those that come first. That
+is exact: a prefix never costs less than its parent, so what n others precede neither belongs to the tree nor has
+descendants that do.
 """
 
 from __future__ import annotations
@@ -45,34 +47,59 @@ class TreeOut(NamedTuple):
 def pool_of(pools, b, slots, N_PAD: tl.constexpr, K_PAD: tl.constexpr):
     at = b * slots * N_PAD
     return Pool(
-        pools.cost + at, pools.parent + at, pools.token + at, pools.depth + at, pools.place + at,
-        pools.child_cost + b * N_PAD * K_PAD, pools.live_cost + b * N_PAD, pools.chosen + b * N_PAD,
-    )  # fmt: skip
+        pools.cost + at,
+        pools.parent + at,
+        pools.token + at,
+        pools.depth + at,
+        pools.place + at,
+        pools.child_cost + b * N_PAD * K_PAD,
+        pools.live_cost + b * N_PAD,
+        pools.chosen + b * N_PAD,
+    )
 
 
 @triton.jit
 def out_of(outs, b, n):
-    return TreeOut(outs.tokens + b * n, outs.parents + b * n, outs.depths + b * n, outs.logq + b * n, outs.count + b, outs.invalid + b)
+    return TreeOut(
+        outs.tokens + b * n,
+        outs.parents + b * n,
+        outs.depths + b * n,
+        outs.logq + b * n,
+        outs.count + b,
+        outs.invalid + b,
+    )
 
 
 @triton.jit
 def best_children(pool, size, live, n, K_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Chooses the children that go on beside the pool's first `size` prefixes; how many. `child_cost` has whole blocks of ROWS."""
+    """Chooses the children that go on beside the pool's first `size` prefixes; how many.
+
+    `child_cost` has whole blocks of ROWS.
+    """
     children = tl.cdiv(live, ROWS) * ROWS * K_PAD
     most = threshold(pool.cost, size, pool.child_cost, children, n, BLOCK)
-    ties = n - count_upto(pool.cost, size, pool.cost, 0, most, BLOCK) - count_upto(pool.child_cost, children, pool.cost, 0, most - 1, BLOCK)
+    ties = (
+        n
+        - count_upto(pool.cost, size, pool.cost, 0, most, BLOCK)
+        - count_upto(pool.child_cost, children, pool.cost, 0, most - 1, BLOCK)
+    )
     return choose(pool.child_cost, children, most, ties, pool.chosen, BLOCK)
 
 
 @triton.jit
 def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
-    """Puts the children chosen at `at` behind the pool's last, which were the live prefixes, and lets them live. Returns their edges."""
+    """Puts the children chosen at `at` behind the pool's last, which were the live prefixes, and lets them live.
+
+    Returns their edges.
+    """
     child = tl.load(pool.chosen + at, mask=here, other=0)
     cost = tl.load(pool.child_cost + child, mask=here, other=0)
     tl.store(pool.live_cost + at, cost, mask=here)
     tl.store(pool.cost + size + at, cost, mask=here)
     tl.store(pool.parent + size + at, tl.where(t > 0, size - live + child // K_PAD, -1), mask=here)
-    tl.store(pool.token + size + at, tl.load(lattice.ids + t * lattice.width + child % K_PAD, mask=here, other=0), mask=here)
+    tl.store(
+        pool.token + size + at, tl.load(lattice.ids + t * lattice.width + child % K_PAD, mask=here, other=0), mask=here
+    )
     tl.store(pool.depth + size + at, t + 1, mask=here)
     return child
 
@@ -92,8 +119,14 @@ def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOC
         place = tl.zeros((ROWS,), tl.int32)
         for other in range(0, count, ROWS):
             rival = other + tl.arange(0, ROWS)
-            theirs = tl.load(pool.cost + tl.load(pool.chosen + rival, mask=rival < count, other=0), mask=rival < count, other=IMPOSSIBLE)
-            before = (theirs[None, :] < cost[:, None]) | ((theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None]))
+            theirs = tl.load(
+                pool.cost + tl.load(pool.chosen + rival, mask=rival < count, other=0),
+                mask=rival < count,
+                other=IMPOSSIBLE,
+            )
+            before = (theirs[None, :] < cost[:, None]) | (
+                (theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None])
+            )
             place += tl.sum(before.to(tl.int32), axis=1)
         tl.store(pool.place + node, place, mask=here)
         tl.store(out.tokens + place, tl.load(pool.token + node, mask=here, other=-1), mask=here)
@@ -109,17 +142,34 @@ def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOC
         here = at < count
         node = tl.load(pool.chosen + at, mask=here, other=0)
         above = tl.load(pool.parent + node, mask=here, other=-1)
-        tl.store(out.parents + tl.load(pool.place + node, mask=here, other=0), tl.load(pool.place + above, mask=here & (above >= 0), other=-1), mask=here)
+        tl.store(
+            out.parents + tl.load(pool.place + node, mask=here, other=0),
+            tl.load(pool.place + above, mask=here & (above >= 0), other=-1),
+            mask=here,
+        )
     tl.store(out.count, count)
 
 
 def pool_room(room: Room, slots: int, n_pad: int, k_pad: int) -> Pool:
     long = torch.int64
     return Pool(
-        cost=room(slots, n_pad, dtype=long), parent=room(slots, n_pad), token=room(slots, n_pad), depth=room(slots, n_pad), place=room(slots, n_pad),
-        child_cost=room(n_pad, k_pad, dtype=long), live_cost=room(n_pad, dtype=long), chosen=room(n_pad),
-    )  # fmt: skip
+        cost=room(slots, n_pad, dtype=long),
+        parent=room(slots, n_pad),
+        token=room(slots, n_pad),
+        depth=room(slots, n_pad),
+        place=room(slots, n_pad),
+        child_cost=room(n_pad, k_pad, dtype=long),
+        live_cost=room(n_pad, dtype=long),
+        chosen=room(n_pad),
+    )
 
 
 def tree_out(room: Room, n: int) -> TreeOut:
-    return TreeOut(tokens=room(n), parents=room(n), depths=room(n), logq=room(n, dtype=torch.float32), count=room(), invalid=room(dtype=torch.bool))
+    return TreeOut(
+        tokens=room(n),
+        parents=room(n),
+        depths=room(n),
+        logq=room(n, dtype=torch.float32),
+        count=room(),
+        invalid=room(dtype=torch.bool),
+    )

@@ -1,7 +1,7 @@
 """Composed lattices as distributions: what an edge costs becomes ln q(its candidate | its node).
 
-Globally the mass of all completions of a node is taken into account, which is weight pushing in the log semiring (Mohri, "Weighted
-automata algorithms", 2009, section 5.3); locally each node's candidates are a softmax by themselves.
+Globally the mass of all completions of a node is taken into account, which is weight pushing in the log semiring
+(Mohri, "Weighted automata algorithms", 2009, section 5.3); locally each node's candidates are a softmax by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from rescore.decode.device.slots import precedes
 
 
 @triton.jit
-def push_weights(composed, mass, log_mass, temperature, slots, LOCAL: tl.constexpr, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
+def push_weights(
+    composed,
+    mass,
+    log_mass,
+    temperature,
+    slots,
+    LOCAL: tl.constexpr,
+    C: tl.constexpr,
+    K_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Lattice b, by program b: costs are written over. mass: float64 [B, T + 1, C]; temperature: float64 []."""
     b = tl.program_id(0).to(tl.int64)
     row = b * slots
@@ -42,7 +52,11 @@ def push_weights(composed, mass, log_mass, temperature, slots, LOCAL: tl.constex
             possible = score > -float("inf")
             total = tl.sum(tl.where(possible, tl.exp(score - tl.where(possible, most, 0.0)), 0.0), axis=1)[:, None]
             log_total = tl.log(tl.where(total > 0, total, 1.0))
-            tl.store(composed.cost + edge, tl.where(possible, score - tl.where(possible, most, 0.0) - log_total, -float("inf")), mask=here)
+            tl.store(
+                composed.cost + edge,
+                tl.where(possible, score - tl.where(possible, most, 0.0) - log_total, -float("inf")),
+                mask=here,
+            )
             tl.store(own + t * C + at[:, None], most + log_total, mask=here)
     tl.debug_barrier()
     if LOCAL:
@@ -52,11 +66,25 @@ def push_weights(composed, mass, log_mass, temperature, slots, LOCAL: tl.constex
 
 
 def push(composed: Composition, temperature: float, local: bool) -> tuple[Composition, Tensor]:
-    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if local: one launch."""
+    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if
+    local: one launch.
+    """
     batch, slots, c, k_pad = composed.cost.shape
     mass = torch.empty(batch, slots + 1, c, dtype=torch.float64, device=composed.cost.device)
     log_mass = torch.empty(batch, dtype=torch.float64, device=composed.cost.device)
     divisor = torch.full((), temperature, dtype=torch.float64, device=composed.cost.device)
     rows = min(c, max(1, MOST_LANES // k_pad))
-    push_weights[(batch,)](composed, mass, log_mass, divisor, slots, LOCAL=local, C=c, K_PAD=k_pad, ROWS=power_of_two(rows), num_warps=warps(rows * k_pad), **EXACT)
+    push_weights[(batch,)](
+        composed,
+        mass,
+        log_mass,
+        divisor,
+        slots,
+        LOCAL=local,
+        C=c,
+        K_PAD=k_pad,
+        ROWS=power_of_two(rows),
+        num_warps=warps(rows * k_pad),
+        **EXACT,
+    )
     return composed, log_mass

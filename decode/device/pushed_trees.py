@@ -15,9 +15,21 @@ from rescore.lattice.tensors import TensorTrees
 
 @triton.jit
 def grow_pushed_trees(
-    lattices, composed, pools, nodes, outs, n, C: tl.constexpr, N_PAD: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """The tree of lattice b, by program b. nodes: int32 [B, 2, N_PAD], of this slot's live prefixes and of the next slot's."""
+    lattices,
+    composed,
+    pools,
+    nodes,
+    outs,
+    n,
+    C: tl.constexpr,
+    N_PAD: tl.constexpr,
+    K_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The tree of lattice b, by program b. nodes: int32 [B, 2, N_PAD], of this slot's live prefixes and of the next
+    slot's.
+    """
     b = tl.program_id(0).to(tl.int64)
     lattice, pool = lattice_of(lattices, b), pool_of(pools, b, lattices.slots, N_PAD, K_PAD)
     own = nodes + b * 2 * N_PAD
@@ -36,7 +48,10 @@ def grow_pushed_trees(
             logq = tl.load(composed.cost + edge, mask=here[:, None], other=-float("inf"))
             step = to_fixed(rounded(tl.maximum(-logq, 0.0)))
             before = tl.load(pool.live_cost + at, mask=here, other=0)[:, None]
-            tl.store(pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], tl.where(step < IMPOSSIBLE, before + step, IMPOSSIBLE))
+            tl.store(
+                pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :],
+                tl.where(step < IMPOSSIBLE, before + step, IMPOSSIBLE),
+            )
         tl.debug_barrier()
         count = best_children(pool, size, live, n, K_PAD, ROWS, BLOCK)
         tl.debug_barrier()
@@ -45,7 +60,13 @@ def grow_pushed_trees(
             here = at < count
             child = add_children(lattice, pool, t, size, live, at, here, K_PAD)
             node = tl.load(now + child // K_PAD, mask=here, other=0)
-            tl.store(then + at, tl.load(composed.target + (row + node) * K_PAD + child % K_PAD, mask=here & precedes(t + 1, slots), other=0), mask=here)
+            tl.store(
+                then + at,
+                tl.load(
+                    composed.target + (row + node) * K_PAD + child % K_PAD, mask=here & precedes(t + 1, slots), other=0
+                ),
+                mask=here,
+            )
         tl.debug_barrier()
         size += count
         live = count
@@ -62,7 +83,18 @@ def grow_pushed(lattices: Lattices, composed: Composition, n: int) -> TensorTree
     room = Room(batch, composed.cost.device)
     out = tree_out(room, n)
     grow_pushed_trees[(batch,)](
-        lattices, composed, pool_room(room, slots, n_pad, k_pad), room(2, n_pad), out, n,
-        C=c, N_PAD=n_pad, K_PAD=k_pad, ROWS=rows, BLOCK=rows * k_pad, num_warps=warps(rows * k_pad), **EXACT,
-    )  # fmt: skip
+        lattices,
+        composed,
+        pool_room(room, slots, n_pad, k_pad),
+        room(2, n_pad),
+        out,
+        n,
+        C=c,
+        N_PAD=n_pad,
+        K_PAD=k_pad,
+        ROWS=rows,
+        BLOCK=rows * k_pad,
+        num_warps=warps(rows * k_pad),
+        **EXACT,
+    )
     return TensorTrees(**out._asdict())

@@ -26,12 +26,22 @@ LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6  # scores stay finite
 class DeviceRescorer:
     """A `Rescorer`'s models and weights on one device.
 
-    models  as `Rescorer` has them. head: float64 [1] or [T]; alpha: float64 [J, 1] or [J, T]. Models and weights are copied there when
-            this is made and at the first lattice of each T; what follows can be captured in a CUDA graph.
-    capacity  how many tuples of the models' states `paths` and `normalise` keep in each slot; `exact` says where that was enough
+    models  as `Rescorer` has them. head: float64 [1] or [T]; alpha: float64 [J, 1] or [J, T]. Models and weights are
+            copied there when this is made and at the first lattice of each T; what follows can be captured in a CUDA
+            graph.
+    capacity  how many tuples of the models' states `paths` and `normalise` keep in each slot; `exact` says where that
+              was enough
     """
 
-    def __init__(self, models: Sequence[NGram], *, alpha: NDArray[np.float64], head: NDArray[np.float64], capacity: int, device: torch.device):
+    def __init__(
+        self,
+        models: Sequence[NGram],
+        *,
+        alpha: NDArray[np.float64],
+        head: NDArray[np.float64],
+        capacity: int,
+        device: torch.device,
+    ):
         self.models = resident_models(models, device)
         self.capacity = capacity
         self._weights = alpha, head
@@ -46,17 +56,24 @@ class DeviceRescorer:
     def paths(self, sausage: TensorSausage, history: Tensor, p: int, semantics: str) -> TensorDrafts:
         """The p best strings."""
         if semantics != "failure":
-            raise ValueError(f"semantics: expected failure, the only one on {self.models.device}, got {semantics}; lattices on the CPU have both")
+            raise ValueError(
+                f"semantics: expected failure, the only one on {self.models.device}, got {semantics}; "
+                "lattices on the CPU have both"
+            )
         if not 1 <= p <= MOST_PATHS:
             raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
         lattices = self.lattices(sausage, history)
         drafts = best(lattices, compose(self.models, lattices, self.capacity, parts=True), p)
         return drafts if sausage.is_batch else drafts.single
 
-    def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> TensorNormalised:
+    def normalise(
+        self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool
+    ) -> TensorNormalised:
         """The lattices as distributions q over their drafts."""
         if not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
-            raise ValueError(f"temperature: expected {LEAST_TEMPERATURE:f} to {MOST_TEMPERATURE:.0f}, got {temperature:f}")
+            raise ValueError(
+                f"temperature: expected {LEAST_TEMPERATURE:f} to {MOST_TEMPERATURE:.0f}, got {temperature:f}"
+            )
         lattices = self.lattices(sausage, history)
         composed = compose(self.models, lattices, self.capacity, parts=not local)
         return TensorNormalised(lattices, *push(composed, temperature, local))
@@ -71,7 +88,10 @@ class DeviceRescorer:
         batch, slots, width = ids.shape
         histories = history if history.ndim == 2 else history[None]
         if histories.dtype != torch.int32 or not histories.is_contiguous():
-            raise TypeError(f"history: expected a contiguous tensor of torch.int32, got {histories.dtype} with strides {list(histories.stride())}")
+            raise TypeError(
+                f"history: expected a contiguous tensor of torch.int32, got {histories.dtype} with strides "
+                f"{list(histories.stride())}"
+            )
         if histories.ndim != 2 or len(histories) != batch:
             raise ValueError(f"history: expected one row for each of {batch} lattices, got shape {list(history.shape)}")
         alpha, head = self._slot_weights(slots)
@@ -85,5 +105,8 @@ class DeviceRescorer:
                 if weights.shape[-1] not in (1, slots):
                     raise ValueError(f"{name}: expected a weight for each of {slots} slots, got {weights.shape[-1]}")
             wide = torch.tensor(np.broadcast_to(alpha, (len(alpha), slots)), device=self.models.device)
-            self._of_slots[slots] = wide, torch.tensor(np.broadcast_to(head, slots).astype(np.float32), device=self.models.device)
+            self._of_slots[slots] = (
+                wide,
+                torch.tensor(np.broadcast_to(head, slots).astype(np.float32), device=self.models.device),
+            )
         return self._of_slots[slots]

@@ -1,8 +1,8 @@
 """n-gram models as tensors on a device, made once, that kernels look up in place.
 
-A hash table holds every arc but the roots': bucket b begins at WAYS * b, keys that find theirs full stand in the ones after it, and
-the table is at most LOAD full. A key takes 8 bytes and so does what it leads to: 16 / LOAD bytes for each n-gram, 8 for each
-state, 8 V for each model.
+A hash table holds every arc but the roots': bucket b begins at WAYS * b, keys that find theirs full stand in the ones
+after it, and the table is at most LOAD full. A key takes 8 bytes and so does what it leads to: 16 / LOAD bytes for each
+n-gram, 8 for each state, 8 V for each model.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ class ResidentModels:
         parts = [_part(model.arrays, offset, device) for model, offset in zip(models, np.cumsum([0, *states]).tolist())]
         none = torch.zeros(0, dtype=torch.int64, device=device)
         self.backoffs = torch.cat([none, *(part[2] for part in parts)])
-        self.roots = torch.stack([part[3] for part in parts]) if parts else torch.zeros(1, 1, dtype=torch.int64, device=device)
-        self.buckets, self.keys, self.arcs = _table(torch.cat([none, *(part[0] for part in parts)]), torch.cat([none, *(part[1] for part in parts)]))
+        self.roots = (
+            torch.stack([part[3] for part in parts]) if parts else torch.zeros(1, 1, dtype=torch.int64, device=device)
+        )
+        self.buckets, self.keys, self.arcs = _table(
+            torch.cat([none, *(part[0] for part in parts)]), torch.cat([none, *(part[1] for part in parts)])
+        )
 
     @property
     def pointers(self) -> Models:
@@ -55,7 +59,9 @@ class ResidentModels:
     @property
     def bytes(self) -> int:
         """Of device memory."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots))
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots)
+        )
 
 
 _shared: WeakValueDictionary[tuple[torch.device, tuple[int, ...]], ResidentModels] = WeakValueDictionary()
@@ -74,7 +80,10 @@ def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Te
     """Of one model, whose states are numbered from `offset`: keys and packed arcs, packed backoffs and roots."""
     _check(arrays)
     begin = torch.from_numpy(arrays.arc_begin.astype(np.int64)).to(device)
-    token, cost, after = (torch.from_numpy(values).to(device) for values in (arrays.arc_token.astype(np.int32), arrays.arc_cost, _numbered(arrays.arc_next, offset)))
+    token, cost, after = (
+        torch.from_numpy(values).to(device)
+        for values in (arrays.arc_token.astype(np.int32), arrays.arc_cost, _numbered(arrays.arc_next, offset))
+    )
     packed = _packed(after, cost)
     vocab_size = int(arrays.arc_begin[1])
     state = torch.arange(offset, offset + len(begin) - 2, device=device)
@@ -88,13 +97,21 @@ def _check(arrays: Arrays) -> None:
     """ValueError for arrays that would lead a kernel outside of its own: files may be opened without being read."""
     states, arcs = len(arrays.arc_begin) - 1, len(arrays.arc_token)
     for name, values, limit in (
-        ("arc_token", arrays.arc_token, int(arrays.arc_begin[1])), ("arc_next", arrays.arc_next, states), ("backoff_state", arrays.backoff_state, states),
+        ("arc_token", arrays.arc_token, int(arrays.arc_begin[1])),
+        ("arc_next", arrays.arc_next, states),
+        ("backoff_state", arrays.backoff_state, states),
         ("arc_begin", arrays.arc_begin, arcs + 1),
-    ):  # fmt: skip
+    ):
         if (greatest := int(values.max())) >= limit:
-            raise ValueError(f"model: {name}: expected numbers below {limit}, got {greatest}; `rescore lm verify` says what else is wrong with its file")
+            raise ValueError(
+                f"model: {name}: expected numbers below {limit}, got {greatest}; "
+                "`rescore lm verify` says what else is wrong with its file"
+            )
     if (arrays.arc_begin[1:] < arrays.arc_begin[:-1]).any() or int(arrays.arc_begin[-1]) != arcs:
-        raise ValueError(f"model: arc_begin: expected numbers that do not fall, up to {arcs} arcs; `rescore lm verify` says what else is wrong with its file")
+        raise ValueError(
+            f"model: arc_begin: expected numbers that do not fall, up to {arcs} arcs; "
+            "`rescore lm verify` says what else is wrong with its file"
+        )
 
 
 def _numbered(states: np.ndarray, offset: int) -> np.ndarray:
@@ -110,8 +127,8 @@ def _packed(state: Tensor, cost: Tensor) -> Tensor:
 def _table(keys: Tensor, arcs: Tensor) -> tuple[int, Tensor, Tensor]:
     """Buckets, and keys and arcs as they lie in the table.
 
-    In order of their buckets, each key takes the first place that is neither before its bucket nor taken by one before it:
-    place i is max(place i-1 + 1, WAYS * bucket i), whose differences to i are a running maximum.
+    In order of their buckets, each key takes the first place that is neither before its bucket nor taken by one before
+    it: place i is max(place i-1 + 1, WAYS * bucket i), whose differences to i are a running maximum.
     """
     ways = int(WAYS.value)
     buckets = max(1, int(np.ceil(len(keys) / (LOAD * ways))))

@@ -1,4 +1,5 @@
-"""The n least of many weights in memory, ties to those that come first: by bisection, since one count of a block is cheap.
+"""The n least of many weights in memory, ties to those that come first: by bisection, since one count of a block is
+cheap.
 
 A barrier stands before each of these: what they read was written by the same program, by other threads of it.
 """
@@ -13,7 +14,9 @@ from rescore.decode.device.fixed import IMPOSSIBLE
 
 @triton.jit
 def count_upto(left, left_size, right, right_size, most, BLOCK: tl.constexpr):
-    """How many weights int64 of two lists are at most `most`: one reduction, whatever their sizes, for that is what takes time."""
+    """How many weights int64 of two lists are at most `most`: one reduction, whatever their sizes, for that is what
+    takes time.
+    """
     counts = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, tl.maximum(left_size, right_size), BLOCK):
         i = first + tl.arange(0, BLOCK)
@@ -31,7 +34,9 @@ def span(left, left_size, right, right_size, BLOCK: tl.constexpr):
         a = tl.load(left + i, mask=i < left_size, other=IMPOSSIBLE)
         b = tl.load(right + i, mask=i < right_size, other=IMPOSSIBLE)
         least = tl.minimum(least, tl.minimum(a, b))
-        most = tl.maximum(most, tl.maximum(tl.where(a < IMPOSSIBLE, a, -IMPOSSIBLE), tl.where(b < IMPOSSIBLE, b, -IMPOSSIBLE)))
+        most = tl.maximum(
+            most, tl.maximum(tl.where(a < IMPOSSIBLE, a, -IMPOSSIBLE), tl.where(b < IMPOSSIBLE, b, -IMPOSSIBLE))
+        )
     return tl.min(least), tl.max(most)
 
 
@@ -55,7 +60,9 @@ def threshold(left, left_size, right, right_size, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def choose(weights, size, most, ties, chosen, BLOCK: tl.constexpr):
-    """Writes the places of the weights below `most`, and of the first `ties` that equal it, to `chosen`; how many they are."""
+    """Writes the places of the weights below `most`, and of the first `ties` that equal it, to `chosen`; how many they
+    are.
+    """
     found = 0
     for first in range(0, size, BLOCK):
         i = first + tl.arange(0, BLOCK)

@@ -25,7 +25,9 @@ class Lattices(NamedTuple):
 
 @triton.jit
 def precedes(t, end):
-    """Whether t < end, as a block of one for masks to be and-ed with: of a mask and a scalar the interpreter makes integers."""
+    """Whether t < end, as a block of one for masks to be and-ed with: of a mask and a scalar the interpreter makes
+    integers.
+    """
     return tl.full((1,), t, tl.int32) < end
 
 
@@ -34,7 +36,9 @@ def lattice_of(batch, b):
     """Lattice b of a batch."""
     at = b * batch.slots * batch.width
     history = batch.history + b * batch.length
-    return Lattices(batch.ids + at, batch.cost + at, batch.head, batch.alpha, history, batch.slots, batch.width, batch.length)
+    return Lattices(
+        batch.ids + at, batch.cost + at, batch.head, batch.alpha, history, batch.slots, batch.width, batch.length
+    )
 
 
 @triton.jit

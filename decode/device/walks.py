@@ -1,4 +1,7 @@
-"""Paths through lattices with ln q on their edges: drawn, or given. A program walks several paths of a lattice at once."""
+"""Paths through lattices with ln q on their edges: drawn, or given.
+
+A program walks several paths of a lattice at once.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,20 @@ def pick(values, rank, K_PAD: tl.constexpr):
 
 @triton.jit
 def draw_paths(
-    ids, composed, uniforms, tokens, q, logq, lengths, paths, slots, width, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+    ids,
+    composed,
+    uniforms,
+    tokens,
+    q,
+    logq,
+    lengths,
+    paths,
+    slots,
+    width,
+    C: tl.constexpr,
+    K_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """Draws paths [B, p]: a token is the first whose cumulative q exceeds the slot's uniform."""
     b = tl.program_id(0).to(tl.int64)
     path = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -56,7 +71,9 @@ def draw_paths(
         tl.store(tokens + own * slots + t, token, mask=here)
         total_logq += tl.where(walking, pick(row, chosen, K_PAD), 0.0)
         taken += walking.to(tl.int32)
-        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0).to(tl.int64)
+        node = tl.load(
+            composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0
+        ).to(tl.int64)
         walking = walking & (node >= 0)
     tl.store(logq + own, total_logq, mask=here)
     tl.store(lengths + own, taken, mask=here)
@@ -65,7 +82,7 @@ def draw_paths(
 @triton.jit
 def follow_paths(
     ids, composed, drafts, q, logq, paths, slots, width, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr
-):  # fmt: skip
+):
     """ln q of given paths [B, p, T], padding -1, and q of the candidates along them."""
     b = tl.program_id(0).to(tl.int64)
     path = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -88,16 +105,24 @@ def follow_paths(
         chosen = tl.where(chosen == K_PAD, 0, chosen)
         total_logq = tl.where(never, -float("inf"), total_logq + tl.where(walking, pick(row, chosen, K_PAD), 0.0))
         walking = walking & (never == 0)
-        node = tl.load(composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0).to(tl.int64)
+        node = tl.load(
+            composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0
+        ).to(tl.int64)
     tl.store(logq + own, total_logq, mask=here)
 
 
 def draw(ids: Tensor, composed: Composition, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens [B, p, T], q [B, p, T, K], logq [B, p] and lengths [B, p] of drafts drawn with uniforms [B, p, T]: one launch."""
+    """Tokens [B, p, T], q [B, p, T, K], logq [B, p] and lengths [B, p] of drafts drawn with uniforms [B, p, T]: one
+    launch.
+    """
     batch, slots, width = ids.shape
     paths = uniforms.shape[1]
-    tokens, lengths = (torch.empty(batch, paths, *shape, dtype=torch.int32, device=ids.device) for shape in ((slots,), ()))
-    q, logq = (torch.empty(batch, paths, *shape, dtype=torch.float64, device=ids.device) for shape in ((slots, width), ()))
+    tokens, lengths = (
+        torch.empty(batch, paths, *shape, dtype=torch.int32, device=ids.device) for shape in ((slots,), ())
+    )
+    q, logq = (
+        torch.empty(batch, paths, *shape, dtype=torch.float64, device=ids.device) for shape in ((slots, width), ())
+    )
     grid, sizes = _grid(composed, paths)
     draw_paths[grid](ids, composed, uniforms, tokens, q, logq, lengths, paths, slots, width, **sizes)
     return tokens, q, logq, lengths
@@ -107,7 +132,9 @@ def follow(ids: Tensor, composed: Composition, drafts: Tensor) -> tuple[Tensor, 
     """q [B, p, T, K] along drafts [B, p, T], and their logq [B, p]: one launch."""
     batch, slots, width = ids.shape
     paths = drafts.shape[1]
-    q, logq = (torch.empty(batch, paths, *shape, dtype=torch.float64, device=ids.device) for shape in ((slots, width), ()))
+    q, logq = (
+        torch.empty(batch, paths, *shape, dtype=torch.float64, device=ids.device) for shape in ((slots, width), ())
+    )
     grid, sizes = _grid(composed, paths)
     follow_paths[grid](ids, composed, drafts, q, logq, paths, slots, width, **sizes)
     return q, logq

@@ -1,7 +1,7 @@
 """Drafts of a small model that writes ahead token by token.
 
-Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023, "Accelerating Large
-Language Model Decoding with Speculative Sampling". Any causal model that shares the target's tokenizer will do.
+Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023, "Accelerating
+Large Language Model Decoding with Speculative Sampling". Any causal model that shares the target's tokenizer will do.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rescore.lattice.tree import TokenTree
 class DraftModelDrafter:
     """A chain of at most `gamma` tokens of a small model.
 
-    drawn       each token is drawn from the small model's distribution, shaped as the target's is, with one uniform number of
-                the request's own; that distribution is the draft's law. Else each is its most probable token.
+    drawn       each token is drawn from the small model's distribution, shaped as the target's is, with one uniform
+                number of the request's own; that distribution is the draft's law. Else each is its most probable token.
     vocab_size  V of the target, from which the model's own may differ by padding (`Reader`)
 
     A text that outgrows the model's context is read from a later token on (`Reader`); drafts go on.
@@ -110,8 +110,18 @@ class DraftModelSession:
             if not self.drawn:
                 drafts.append(Draft(tree=tree))
                 continue
-            q = torch.stack([law[row] for law in laws[:length]]) if length else torch.zeros(0, self.reader.vocab_size, dtype=torch.float64)
-            law = ChainLaw(q=q, drafted=tuple(tokens[row, :length].tolist()), history=history, request=self._requests[row], session=self)
+            q = (
+                torch.stack([law[row] for law in laws[:length]])
+                if length
+                else torch.zeros(0, self.reader.vocab_size, dtype=torch.float64)
+            )
+            law = ChainLaw(
+                q=q,
+                drafted=tuple(tokens[row, :length].tolist()),
+                history=history,
+                request=self._requests[row],
+                session=self,
+            )
             drafts.append(Draft(tree=tree, law=law, draws=tuple(range(length))))
         return drafts
 
@@ -140,14 +150,18 @@ class ChainLaw:
         """q(. | node's path), float64 [m, V]; nothing was drawn behind the last node, g - 1."""
         for node in nodes:
             if not -1 <= node < len(self.drafted) - 1:
-                raise ValueError(f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}")
+                raise ValueError(
+                    f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}"
+                )
         return self.q[[node + 1 for node in nodes]]
 
     def after(self, tokens: Sequence[int]) -> Tensor:
         """q(. | tokens behind the certain one), float64 [V], for fewer than g tokens, drafted or not."""
         drafted = tuple(int(token) for token in tokens)
         if len(drafted) >= len(self.drafted):
-            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}")
+            raise ValueError(
+                f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}"
+            )
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)

@@ -31,8 +31,8 @@ class Draft:
 
     tree   one chain, several merged by prefix, or a tree of the most probable prefixes; it may be empty
     law    None for a deterministic draft
-    draws  for a drawn one, the node of every draw, in order, each node's draws behind its parent's first: a chain's are 0, 1, ..;
-           a token drawn twice after the same prefix is one node that occurs twice
+    draws  for a drawn one, the node of every draw, in order, each node's draws behind its parent's first: a chain's are
+           0, 1, ..; a token drawn twice after the same prefix is one node that occurs twice
     """
 
     tree: TokenTree

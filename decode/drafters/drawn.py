@@ -71,10 +71,24 @@ class DrawnDrafter:
     temperature  of q: costs are divided by it. local: each slot normalised by itself, not what may follow
     """
 
-    def __init__(self, slots: Slots, rescorer: Rescorer | None = None, *, paths: int = 1, temperature: float = 1.0, local: bool = False):
+    def __init__(
+        self,
+        slots: Slots,
+        rescorer: Rescorer | None = None,
+        *,
+        paths: int = 1,
+        temperature: float = 1.0,
+        local: bool = False,
+    ):
         if not 1 <= paths <= 1024:
             raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
-        self.slots, self.rescorer, self.drawn, self.temperature, self.local = slots, rescorer or Rescorer(), paths, temperature, local
+        self.slots, self.rescorer, self.drawn, self.temperature, self.local = (
+            slots,
+            rescorer or Rescorer(),
+            paths,
+            temperature,
+            local,
+        )
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
         return _Session(self, self.slots.heads.open(len(prompts)))

@@ -50,7 +50,9 @@ class Slots:
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
     def tensors(self, logits: Tensor) -> TensorSausage:
-        """The same in tensors: on the logits' device where there are kernels to go on with, and then nothing is waited for; else on the CPU."""
+        """The same in tensors: on the logits' device where there are kernels to go on with, and then nothing is waited
+        for; else on the CPU.
+        """
         if not has_kernels(logits.device):
             return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
         found = TensorSausage.from_logits(logits, self.top_k)
@@ -74,13 +76,15 @@ class PathDrafter:
 class TreeDrafter:
     """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4).
 
-    rescorer: of closed lattices, or a calibrated one, whose lattices may be open. nodes: n, or an `AutoWidth` that chooses it step
-    by step.
+    rescorer: of closed lattices, or a calibrated one, whose lattices may be open. nodes: n, or an `AutoWidth` that
+    chooses it step by step.
     """
 
     drawn = 0
 
-    def __init__(self, slots: Slots, rescorer: Rescorer | CalibratedRescorer | None = None, *, nodes: int | AutoWidth = 64):
+    def __init__(
+        self, slots: Slots, rescorer: Rescorer | CalibratedRescorer | None = None, *, nodes: int | AutoWidth = 64
+    ):
         if isinstance(nodes, int) and not 1 <= nodes <= 1024:
             raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
         self.slots, self.rescorer, self.nodes = slots, rescorer or Rescorer(), nodes

@@ -68,7 +68,9 @@ class _Calibrated:
     def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
         for text, history in zip(self._texts, histories):
             text.extend(np.ascontiguousarray(history[text.size :], np.int32))
-        return self._rescorer.trees(slots.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts)
+        return self._rescorer.trees(
+            slots.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts
+        )
 
     def select(self, rows: Sequence[int]) -> None:
         self._texts = [self._texts[row] for row in rows] if self._texts else []

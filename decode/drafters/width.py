@@ -1,8 +1,9 @@
 """How many nodes a tree is worth: what a pass costs against its width, measured where it runs.
 
-A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each is
-expected to bring under q: one certain token a request, and the sum of exp(logq) of the nodes. The step takes the size with the most
-tokens a second; where no size beats a plain pass, the steps that follow are not drafted, for a while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
+A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each
+is expected to bring under q: one certain token a request, and the sum of exp(logq) of the nodes. The step takes the
+size with the most tokens a second; where no size beats a plain pass, the steps that follow are not drafted, for a
+while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
 
 
 @torch.inference_mode()
-def measure_passes(target: Target, *, rows: int = 1, length: int = 64, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS, most: float = np.inf) -> PassCosts:
+def measure_passes(
+    target: Target,
+    *,
+    rows: int = 1,
+    length: int = 64,
+    widths: Sequence[int] = WIDTHS,
+    repeats: int = REPEATS,
+    most: float = np.inf,
+) -> PassCosts:
     """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
 
     Stops behind the width that costs `most` times the first, which no draft is worth.
@@ -89,9 +98,9 @@ class AutoWidth:
 class WidthSession:
     """The sizes of one call.
 
-    Heads are surer of themselves than they should be, the more so on text that is unlike their own: of 2.7 tokens that the
-    demo's trees of 64 nodes expect, half come on its own text and a quarter on others'. So what was expected is weighed
-    with the share of it that came, of late.
+    Heads are surer of themselves than they should be, the more so on text that is unlike their own: of 2.7 tokens that
+    the demo's trees of 64 nodes expect, half come on its own text and a quarter on others'. So what was expected is
+    weighed with the share of it that came, of late.
     """
 
     def __init__(self, costs: PassCosts, requests: int):
@@ -99,7 +108,10 @@ class WidthSession:
         self._expected = np.zeros(requests)  # of each request's last tree
         self._lengths = np.zeros(requests, np.int64)  # of its history then; 0 before the first
         self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
-        self._rest, self._longest_rest = 0, 1  # steps that will not be drafted; how many after the next step that is not worth it
+        self._rest, self._longest_rest = (
+            0,
+            1,
+        )  # steps that will not be drafted; how many after the next step that is not worth it
 
     @property
     def ratio(self) -> float:
@@ -109,7 +121,8 @@ class WidthSession:
     def size(self, logq: NDArray[np.float32], lengths: Sequence[int], drafting: float = 0.0) -> int:
         """Nodes of the trees of a step, 0 where a plain pass brings more.
 
-        logq [B, n] of the largest trees, -inf for padding; lengths of the histories; drafting: the seconds that this step has taken so far.
+        logq [B, n] of the largest trees, -inf for padding; lengths of the histories; drafting: the seconds that this
+        step has taken so far.
         """
         self._learn(np.asarray(lengths, np.int64))
         q = np.exp(logq.astype(np.float64))
@@ -121,7 +134,9 @@ class WidthSession:
         return n
 
     def rests(self, lengths: Sequence[int]) -> bool:
-        """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked instead of `size`."""
+        """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked
+        instead of `size`.
+        """
         if not self._rest:
             return False
         self._rest -= 1

@@ -1,7 +1,7 @@
 """What every head of a model predicts along continuations of prompts.
 
-Three kinds (DESIGN section 6): `forced` reads the references, `greedy` writes the target's most probable tokens, `sampled`
-draws them with each position's own random number, of the sequence that the prompt's number names.
+Three kinds (DESIGN section 6): `forced` reads the references, `greedy` writes the target's most probable tokens,
+`sampled` draws them with each position's own random number, of the sequence that the prompt's number names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ KINDS = ("forced", "sampled", "greedy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationOptions:
-    """kind; the `top_k` candidates kept; tokens of a text at most; the id behind which none come; sequences read at once."""
+    """kind; the `top_k` candidates kept; tokens of a text at most; the id behind which none come; sequences read at
+    once.
+    """
 
     kind: str
     top_k: int = 10
@@ -39,7 +41,10 @@ class ContinuationOptions:
         if self.kind not in KINDS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {self.kind!r}")
         if (self.kind == "sampled") != (self.sampling is not None):
-            raise ValueError(f"sampling: a {self.kind} continuation {'needs a Sampling' if self.kind == 'sampled' else 'draws nothing'}")
+            raise ValueError(
+                f"sampling: a {self.kind} continuation "
+                f"{'needs a Sampling' if self.kind == 'sampled' else 'draws nothing'}"
+            )
         for name in ("top_k", "max_tokens", "rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
@@ -62,7 +67,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Continuation:
-    """tokens int32 [n]; row i of `rows` is the prediction after the prompt and tokens[:i]; seeds uint64 [n] if sampled."""
+    """tokens int32 [n]; row i of `rows` is the prediction after the prompt and tokens[:i]; seeds uint64 [n]
+    if sampled.
+    """
 
     prompt: Prompt
     tokens: NDArray[np.int32]
@@ -70,7 +77,9 @@ class Continuation:
     seeds: NDArray[np.uint64] | None = None
 
 
-def continuations(target: Target, heads: Heads, prompts: Sequence[Prompt], options: ContinuationOptions) -> Iterator[Continuation]:
+def continuations(
+    target: Target, heads: Heads, prompts: Sequence[Prompt], options: ContinuationOptions
+) -> Iterator[Continuation]:
     """Those of all prompts, in order, `options.rows` at a time; head 1 is the target's, 2..h are `heads`."""
     write = forced if options.kind == "forced" else generated
     for start in range(0, len(prompts), options.rows):
@@ -78,10 +87,16 @@ def continuations(target: Target, heads: Heads, prompts: Sequence[Prompt], optio
 
 
 @torch.inference_mode()
-def forced(target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions) -> Iterator[Continuation]:
+def forced(
+    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
+) -> Iterator[Continuation]:
     """One pass over prompts and references: a causal model predicts at every position at once."""
     references = [cut(prompt.reference[: options.max_tokens], options.end_of_text) for prompt in batch]
-    cache, firsts = target.open([prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(p.tokens) + len(r) for p, r in zip(batch, references)))
+    cache, firsts = target.open(
+        [prompt.tokens.astype(np.int64) for prompt in batch],
+        1,
+        max(len(p.tokens) + len(r) for p, r in zip(batch, references)),
+    )
     texts = [np.concatenate((first, reference)).astype(np.int64) for first, reference in zip(firsts, references)]
     hidden = target.read(Block.of_texts([text[:-1] for text in texts], [0] * len(texts), target.device), cache)
     for prompt, first, text, reference, states in zip(batch, firsts, texts, references, hidden):
@@ -104,10 +119,14 @@ def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor
 
 
 @torch.inference_mode()
-def generated(target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions) -> Iterator[Continuation]:
+def generated(
+    target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
+) -> Iterator[Continuation]:
     """The model's own continuations, greedy or sampled, token by token with the keys and values of the past kept."""
     most, sampling = options.max_tokens, options.sampling
-    cache, firsts = target.open([prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(prompt.tokens) for prompt in batch) + most)
+    cache, firsts = target.open(
+        [prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(prompt.tokens) for prompt in batch) + most
+    )
     seeds = np.stack([(sampling or Sampling()).seeds(prompt.number, most) for prompt in batch])
     states = target.read(Block.of_texts(firsts, [0] * len(firsts), target.device), cache)
     fresh = [row[: len(first)] for row, first in zip(states, firsts)]
@@ -117,10 +136,16 @@ def generated(target: Target, heads: Heads, batch: Sequence[Prompt], options: Co
     for i in range(most):
         hidden = torch.stack([fresh[index][-1] for index in alive])
         certain = target.logits(hidden)
-        chosen = top_of_logits(certain[:, None], 1)[0][:, 0, 0] if sampling is None else sampling.draw(certain, seeds[alive, i])
+        chosen = (
+            top_of_logits(certain[:, None], 1)[0][:, 0, 0]
+            if sampling is None
+            else sampling.draw(certain, seeds[alive, i])
+        )
         for index, token in zip(alive, chosen.tolist()):
             texts[index] = np.append(texts[index], np.int32(token))
-        ahead = session.logits(_step([texts[index] for index in alive], [fresh[index] for index in alive], [most - i] * len(alive)))
+        ahead = session.logits(
+            _step([texts[index] for index in alive], [fresh[index] for index in alive], [most - i] * len(alive))
+        )
         rows = Rows.of_logits(torch.cat((certain[:, None], ahead), dim=1), options.top_k)
         for row, index in enumerate(alive):
             steps[index].append(Rows(ids=rows.ids[row], logp=rows.logp[row], entropy=rows.entropy[row]))
@@ -131,15 +156,23 @@ def generated(target: Target, heads: Heads, batch: Sequence[Prompt], options: Co
             alive = [alive[row] for row in going]
             session.select(going)
         # Rows that have ended read their last token again.
-        fresh = list(target.read(Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache))
+        fresh = list(
+            target.read(
+                Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache
+            )
+        )
     for prompt, text, first, parts, drawn in zip(batch, texts, firsts, steps, seeds):
         stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         tokens = text[len(first) :]
-        yield Continuation(prompt=prompt, tokens=tokens, rows=Rows(**stacked), seeds=None if sampling is None else drawn[: len(tokens)])
+        yield Continuation(
+            prompt=prompt, tokens=tokens, rows=Rows(**stacked), seeds=None if sampling is None else drawn[: len(tokens)]
+        )
 
 
 def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> Step:
-    return Step(histories=histories, hidden=torch.stack([states[-1] for states in fresh]), fresh=fresh, room=room, random=())
+    return Step(
+        histories=histories, hidden=torch.stack([states[-1] for states in fresh]), fresh=fresh, room=room, random=()
+    )
 
 
 def cut(reference: NDArray[np.int32], end: int) -> NDArray[np.int32]:

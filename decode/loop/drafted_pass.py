@@ -1,4 +1,6 @@
-"""A pass that drafts for itself: from hidden states to the target's choices without a value that the host would have to know."""
+"""A pass that drafts for itself: from hidden states to the target's choices without a value that the host would have to
+know.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from rescore.decode.rescoring.rescorer import Rescorer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftedPass:
-    """Heads, their candidates, the rescored tree of n nodes, and the pass that verifies it. ValueError unless the heads see hidden states alone.
+    """Heads, their candidates, the rescored tree of n nodes, and the pass that verifies it. ValueError unless the heads
+    see hidden states alone.
 
-    Shapes depend on nothing but the arguments' own, so on a GPU the whole can be captured in a graph once it has been called before.
+    Shapes depend on nothing but the arguments' own, so on a GPU the whole can be captured in a graph once it has been
+    called before.
     """
 
     target: Target
@@ -29,12 +33,15 @@ class DraftedPass:
 
     def __post_init__(self) -> None:
         if not isinstance(self.slots.heads, Memoryless):
-            raise ValueError(f"heads: expected some that see hidden states alone, got {type(self.slots.heads).__name__}")
+            raise ValueError(
+                f"heads: expected some that see hidden states alone, got {type(self.slots.heads).__name__}"
+            )
 
     def block(self, hidden: Tensor, history: Tensor, start: Tensor, end: int) -> Block:
         """The certain tokens and their trees, laid behind start int64 [B] tokens, in slots below `end` of the cache.
 
-        hidden [B, width] gave the certain tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in them.
+        hidden [B, width] gave the certain tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in
+        them.
         """
         assert isinstance(self.slots.heads, Memoryless)
         trees = self.rescorer.trees(self.slots.tensors(self.slots.heads.of_hidden(hidden)), history, self.nodes)

@@ -29,7 +29,14 @@ class DumpSource:
     provenance: dict[str, Any]
 
 
-def make_dump(path: Path, source: DumpSource, tasks: dict[str, list[Prompt]], options: ContinuationOptions, *, advance: Advance = lambda task: None) -> None:
+def make_dump(
+    path: Path,
+    source: DumpSource,
+    tasks: dict[str, list[Prompt]],
+    options: ContinuationOptions,
+    *,
+    advance: Advance = lambda task: None,
+) -> None:
     """The dump of all prompts, in the folder `path`, which appears whole or not at all.
 
     advance: called with the task of every sequence written. ValueError if the model has no heads, a prompt does not fit
@@ -37,14 +44,24 @@ def make_dump(path: Path, source: DumpSource, tasks: dict[str, list[Prompt]], op
     """
     model = source.model
     if model.heads is None:
-        raise ValueError(f"{source.name}: expected a model with heads that propose, got one without; name them with --heads")
+        raise ValueError(
+            f"{source.name}: expected a model with heads that propose, got one without; name them with --heads"
+        )
     check_tokenizer(source.tokenizer, model.vocab_size, source.name)
     check_lengths(tasks, options.max_tokens, model.target.context)
     with DumpWriter(path, _header(source, options, 1 + model.heads.slots)) as writer:
         for task, prompts in tasks.items():
             for one in continuations(model.target, model.heads, prompts, options):
                 rows = one.rows
-                writer.add(task, prompt=one.prompt.tokens, tokens=one.tokens, topk_ids=rows.ids, topk_logp=rows.logp, entropy=rows.entropy, seeds=one.seeds)
+                writer.add(
+                    task,
+                    prompt=one.prompt.tokens,
+                    tokens=one.tokens,
+                    topk_ids=rows.ids,
+                    topk_logp=rows.logp,
+                    entropy=rows.entropy,
+                    seeds=one.seeds,
+                )
                 advance(task)
 
 
@@ -68,14 +85,20 @@ def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> Dum
 def check_tokenizer(tokenizer: TextTokenizer, vocab_size: int, name: str) -> None:
     """ValueError if it has ids that the model does not have."""
     if tokenizer.vocab_size > vocab_size:
-        raise ValueError(f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; use the one that the model was trained with")
+        raise ValueError(
+            f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; "
+            "use the one that the model was trained with"
+        )
 
 
 def check_lengths(tasks: dict[str, list[Prompt]], max_tokens: int, context: int | None) -> None:
     """ValueError if a prompt leaves no room for its continuation."""
     longest = max((one for prompts in tasks.values() for one in prompts), key=lambda one: len(one.tokens))
     if context is not None and len(longest.tokens) + max_tokens > context:
-        raise ValueError(f"line {longest.number + 1}: expected prompts of at most {context - max_tokens} tokens (the context of {context} less --max-tokens), got {len(longest.tokens)}")
+        raise ValueError(
+            f"line {longest.number + 1}: expected prompts of at most {context - max_tokens} tokens (the context of "
+            f"{context} less --max-tokens), got {len(longest.tokens)}"
+        )
 
 
 def fingerprint(path: Path) -> str | dict[str, str]:
@@ -93,7 +116,9 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def provenance(model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None) -> dict[str, Any]:
+def provenance(
+    model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None
+) -> dict[str, Any]:
     """Where a dump comes from, as it stands in dump.json."""
     told: dict[str, Any] = {
         "model_sha256": fingerprint(model),
@@ -103,5 +128,7 @@ def provenance(model: Path, prompts: Path, *, max_tokens: int, limit: int | None
         "limit_per_task": limit,
     }
     if heads is not None:
-        told["heads"] = heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
+        told["heads"] = (
+            heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
+        )
     return told

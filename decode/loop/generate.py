@@ -2,8 +2,8 @@
 
 The text is the target's own whatever is drafted; drafts only change the number of passes. What is guaranteed, and how
 tokens are drawn at temperature > 0, is up to the rule (`rules.py`). Equal arithmetic gives equal tokens: a pass over
-a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose logits are
-that close may turn out differently, as they may between any two batch sizes.
+a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose
+logits are that close may turn out differently, as they may between any two batch sizes.
 """
 
 from __future__ import annotations
@@ -60,16 +60,26 @@ class Options:
         if isinstance(self.rule, Greedy) and self.shaping.sampling is not None:
             raise ValueError("rule: greedy matching ignores the sampling that was asked for; leave one of them out")
         if self.rule is not None and not isinstance(self.rule, Greedy) and self.shaping.sampling is None:
-            raise ValueError(f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; give shaping a Sampling, or leave the rule out")
+            raise ValueError(
+                f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; "
+                "give shaping a Sampling, or leave the rule out"
+            )
 
     def rule_for(self, drafter: Drafter | None) -> Rule:
         """The rule that was asked for, else the default; ValueError if it does not go with the drafter."""
         drawn = drafter.drawn if drafter else 0
-        default = Greedy() if self.shaping.sampling is None else (Matching(), BlockVerification(), RecursiveRejection())[min(drawn, 2)]
+        default = (
+            Greedy()
+            if self.shaping.sampling is None
+            else (Matching(), BlockVerification(), RecursiveRejection())[min(drawn, 2)]
+        )
         rule = self.rule or default
         if drafter is not None and bool(drawn) != rule.drawn:
             wants, got = ("drawn from q", "deterministic") if rule.drawn else ("deterministic", "drawn")
-            raise ValueError(f"drafter: expected drafts that are {wants}, which {type(rule).__name__} verifies, got {type(drafter).__name__}, whose drafts are {got}")
+            raise ValueError(
+                f"drafter: expected drafts that are {wants}, which {type(rule).__name__} verifies, "
+                f"got {type(drafter).__name__}, whose drafts are {got}"
+            )
         return rule
 
 
@@ -91,18 +101,26 @@ class Chunk:
     statistics: Statistics
 
 
-def generate(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()) -> list[Generation]:
+def generate(
+    target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()
+) -> list[Generation]:
     """The continuation of every prompt, in their order.
 
-    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly, a token a pass. Each text is what it would be alone.
+    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly, a token a pass. Each text is what it would be
+    alone.
     """
     call = _Call(target, prompts, drafter, options)
     for _ in call.chunks():
         pass
-    return [Generation(tokens=one.tokens.copy(), finish=one.finish or Finish.LENGTH, statistics=one.statistics) for one in call.requests]
+    return [
+        Generation(tokens=one.tokens.copy(), finish=one.finish or Finish.LENGTH, statistics=one.statistics)
+        for one in call.requests
+    ]
 
 
-def stream(target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()) -> Iterator[Chunk]:
+def stream(
+    target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()
+) -> Iterator[Chunk]:
     """As `generate`, pass by pass: what each pass added to each request's text."""
     return _Call(target, prompts, drafter, options).chunks()
 
@@ -111,16 +129,22 @@ class _Call:
     """One call's requests, the rows of those under way, and the loop."""
 
     @torch.inference_mode()
-    def __init__(self, target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None, options: Options):
+    def __init__(
+        self, target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None, options: Options
+    ):
         self.target, self.options = target, options
         rule = options.rule_for(drafter)
         requests = [one if isinstance(one, Request) else Request(prompt=one) for one in prompts]
         self.prompts = [_checked_prompt(one.prompt, i, target.vocab_size) for i, one in enumerate(requests)]
         if not self.prompts:
             raise ValueError("prompts: expected at least one, got none")
-        length = max(len(prompt) for prompt in self.prompts) + max(one.max_tokens or options.max_tokens for one in requests)
+        length = max(len(prompt) for prompt in self.prompts) + max(
+            one.max_tokens or options.max_tokens for one in requests
+        )
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
-        self.requests = [_running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))]
+        self.requests = [
+            _running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))
+        ]
         self.session: DrafterSession | None = drafter.open(self.prompts, options.shaping) if drafter else None
         self.drawn = rule.drawn
         self.verifiers: list[Verifier] = [rule.open() for _ in requests]
@@ -210,9 +234,17 @@ class _Call:
         tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
         taken = one.take(tokens)
         accepted = min(verdict.length, taken)
-        return Chunk(request=one.index, tokens=np.array(tokens[:taken], np.int32), accepted=accepted, finish=one.finish, statistics=one.statistics)
+        return Chunk(
+            request=one.index,
+            tokens=np.array(tokens[:taken], np.int32),
+            accepted=accepted,
+            finish=one.finish,
+            statistics=one.statistics,
+        )
 
-    def _drop_finished(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> tuple[list[Running], Tensor, list[Tensor]]:
+    def _drop_finished(
+        self, active: list[Running], hidden: Tensor, fresh: list[Tensor]
+    ) -> tuple[list[Running], Tensor, list[Tensor]]:
         going = [row for row, one in enumerate(active) if one.finish is None]
         if going and len(going) < len(active):
             copies = self.options.layout.copies
@@ -231,20 +263,29 @@ class _Call:
 def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:
     most = request.max_tokens or options.max_tokens
     if context is not None and len(first) + most > context:
-        raise ValueError(f"request {index}: {len(first)} tokens and max_tokens {most}: expected at most {context} together, the model's context; shorten one of them")
+        raise ValueError(
+            f"request {index}: {len(first)} tokens and max_tokens {most}: expected at most {context} together, "
+            "the model's context; shorten one of them"
+        )
     sampling = options.shaping.sampling
     sequence = index if request.sequence is None else request.sequence
     seeds = np.empty(0, np.uint64)
     if request.seeds is not None:
         seeds = np.asarray(request.seeds)
         if sampling is None or seeds.dtype != np.uint64 or seeds.ndim != 1 or len(seeds) < most:
-            raise ValueError(f"request {index}: seeds: expected uint64 [max_tokens = {most}] and sampling, got {seeds.dtype} {list(seeds.shape)}{'' if sampling else ' and greedy decoding'}")
+            raise ValueError(
+                f"request {index}: seeds: expected uint64 [max_tokens = {most}] and sampling, "
+                f"got {seeds.dtype} {list(seeds.shape)}{'' if sampling else ' and greedy decoding'}"
+            )
     elif sampling is not None:
         seeds = sampling.seeds(sequence, most)
     # The upper half of the counter keeps these numbers apart from the positions' own.
     key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
-    shaping, stopping = options.shaping.with_processors(request.processors), options.stopping.with_criterion(request.criterion)
+    shaping, stopping = (
+        options.shaping.with_processors(request.processors),
+        options.stopping.with_criterion(request.criterion),
+    )
     return Running(index, first, most, seeds, random, shaping, stopping)
 
 
@@ -253,7 +294,10 @@ def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[n
     if ids.dtype.kind not in "iu" or ids.ndim != 1 or not len(ids):
         raise TypeError(f"prompt {index}: expected integers of shape [m], m >= 1, got {ids.dtype} {list(ids.shape)}")
     if ids.min() < 0 or ids.max() >= vocab_size:
-        raise ValueError(f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; was another tokenizer used?")
+        raise ValueError(
+            f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; "
+            "was another tokenizer used?"
+        )
     return ids.astype(np.int64)
 
 
@@ -263,8 +307,17 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
     for draft, one in zip(drafts, active):
         tree = draft.tree
         if tree.tokens.max(initial=0) >= vocab_size:
-            raise ValueError(f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); was another vocabulary used?")
+            raise ValueError(
+                f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
+                "was another vocabulary used?"
+            )
         if tree.depths.max(initial=0) > one.room:
-            raise ValueError(f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, got depth {tree.depths.max()}")
+            raise ValueError(
+                f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, "
+                f"got depth {tree.depths.max()}"
+            )
         if drawn and tree.size and draft.law is None:
-            raise ValueError(f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; a drafter of deterministic drafts says drawn = 0")
+            raise ValueError(
+                f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; "
+                "a drafter of deterministic drafts says drawn = 0"
+            )

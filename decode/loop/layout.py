@@ -18,7 +18,9 @@ from rescore.lattice.tree import ROOT, TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """A block, and where it holds the nodes: row, column int64 [B, 1 + n], column 0 the certain token, padding as that."""
+    """A block, and where it holds the nodes: row, column int64 [B, 1 + n], column 0 the certain token,
+    padding as that.
+    """
 
     block: Block
     row: Tensor
@@ -34,7 +36,9 @@ class TreeLayout:
 
     copies = 1
 
-    def lay(self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device) -> Laid:
+    def lay(
+        self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
+    ) -> Laid:
         """The block that reads every request's certain token and its tree behind starts[b] tokens."""
         batch, width = len(trees), 1 + max(tree.size for tree in trees)
         ids = np.zeros((batch, width), np.int64)
@@ -43,14 +47,23 @@ class TreeLayout:
             ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
             depths[row, 1 : 1 + tree.size] = tree.depths
         start, end = torch.tensor(starts, device=device), max(starts) + width
-        ancestors = None if all(is_chain(tree) for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
+        ancestors = (
+            None if all(is_chain(tree) for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
+        )
         # Padding has the position of the certain token, which is within the model's context.
-        block = Block(ids=torch.from_numpy(ids).to(device), start=start, depths=torch.from_numpy(depths).to(device), ancestors=ancestors, end=end)
+        block = Block(
+            ids=torch.from_numpy(ids).to(device),
+            start=start,
+            depths=torch.from_numpy(depths).to(device),
+            ancestors=ancestors,
+            end=end,
+        )
         column = torch.arange(width, device=device).expand(batch, -1)
         return Laid(block=block, row=torch.arange(batch, device=device)[:, None].expand(-1, width), column=column)
 
     def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
-        """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited for.
+        """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited
+        for.
 
         Behind start int64 [B] tokens; end: the greatest start + 1 + n that may come.
         """
@@ -59,9 +72,17 @@ class TreeLayout:
         ancestors = torch.nn.functional.pad(trees.ancestor_mask(), (1, 0, 1, 0))
         ancestors[:, 0, 0] = True
         ancestors[:, 1:, 0] = held
-        return Block(ids=ids.long(), start=start, depths=torch.nn.functional.pad(trees.depths, (1, 0)).long(), ancestors=ancestors, end=end)
+        return Block(
+            ids=ids.long(),
+            start=start,
+            depths=torch.nn.functional.pad(trees.depths, (1, 0)).long(),
+            ancestors=ancestors,
+            end=end,
+        )
 
-    def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+    def commit(
+        self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]
+    ) -> None:
         """Keep the certain tokens and the accepted paths, nodes of each tree from the root on."""
         cache.keep(starts, [[0, *(1 + node for node in path)] for path in paths])
 
@@ -74,7 +95,9 @@ class BatchLayout:
             raise ValueError(f"copies: expected at least 1 row for each request, got {copies}")
         self.copies = copies
 
-    def lay(self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device) -> Laid:
+    def lay(
+        self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
+    ) -> Laid:
         """As `TreeLayout.lay`. ValueError if a tree has more leaves than there are rows."""
         batch, texts = len(trees), [np.array([token]) for token in certain for _ in range(self.copies)]
         row = np.repeat(np.arange(batch)[:, None] * self.copies, 1 + max(tree.size for tree in trees), axis=1)
@@ -88,7 +111,9 @@ class BatchLayout:
         block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
         return Laid(block=block, row=torch.from_numpy(row).to(device), column=torch.from_numpy(column).to(device))
 
-    def commit(self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+    def commit(
+        self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]
+    ) -> None:
         sources, begins, stops = [], [], []
         for b, (tree, start, path) in enumerate(zip(trees, starts, paths)):
             drafts = self._drafts(tree)
@@ -103,7 +128,10 @@ class BatchLayout:
         inner = set(tree.parents.tolist())
         leaves = [node for node in range(tree.size) if node not in inner]
         if len(leaves) > self.copies:
-            raise ValueError(f"layout 'batch': expected at most {self.copies} drafts for each request, got a tree with {len(leaves)} leaves; draft paths, or use layout 'tree'")
+            raise ValueError(
+                f"layout 'batch': expected at most {self.copies} drafts for each request, "
+                f"got a tree with {len(leaves)} leaves; draft paths, or use layout 'tree'"
+            )
         return [path_to(tree, leaf) for leaf in leaves] or [[]]
 
 

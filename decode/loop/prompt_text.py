@@ -13,8 +13,9 @@ from rescore.lm.tokenizer import TextTokenizer
 class PromptText:
     """A tokenizer as a model that writes is given text with it.
 
-    Unlike a language model's text, a prompt gets what the tokenizer's own template puts around it (a token for the beginning of
-    the text, where it has one), and special tokens that it spells out are those tokens, so that chat templates work.
+    Unlike a language model's text, a prompt gets what the tokenizer's own template puts around it (a token for the
+    beginning of the text, where it has one), and special tokens that it spells out are those tokens, so that chat
+    templates work.
     """
 
     def __init__(self, tokenizer: TextTokenizer):

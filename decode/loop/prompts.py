@@ -33,7 +33,9 @@ class Prompt:
     reference: NDArray[np.int32]
 
 
-def read_prompts(path: Path, vocab_size: int, text: PromptText, *, limit: int | None = None, references: bool = False) -> dict[str, list[Prompt]]:
+def read_prompts(
+    path: Path, vocab_size: int, text: PromptText, *, limit: int | None = None, references: bool = False
+) -> dict[str, list[Prompt]]:
     """The prompts of each task, the first `limit` of them, in the order of the file.
 
     A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`.
@@ -74,8 +76,14 @@ class _Line:
         name = "prompt" if "prompt" in row else "text"
         tokens = self._ids(row[name], f"{where}: {name}", self.text.encode)
         if self.references and "reference" not in row:
-            raise ValueError(f"{where}: expected a reference, the text that is read, got none; forced dumps need one on every line")
-        reference = self._ids(row["reference"], f"{where}: reference", self.text.encode_more) if "reference" in row else np.empty(0, np.int32)
+            raise ValueError(
+                f"{where}: expected a reference, the text that is read, got none; forced dumps need one on every line"
+            )
+        reference = (
+            self._ids(row["reference"], f"{where}: reference", self.text.encode_more)
+            if "reference" in row
+            else np.empty(0, np.int32)
+        )
         return Prompt(task=task, number=number, tokens=tokens, reference=reference)
 
     def _ids(self, value: Any, where: str, encode: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
@@ -85,6 +93,13 @@ class _Line:
                 return encode(value)
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
-        if not isinstance(value, list) or not value or any(type(w) is not int or not 0 <= w < self.vocab_size for w in value):
-            raise ValueError(f"{where}: expected text or a list of token ids in [0, {self.vocab_size}), at least one; were they made with another tokenizer?")
+        if (
+            not isinstance(value, list)
+            or not value
+            or any(type(w) is not int or not 0 <= w < self.vocab_size for w in value)
+        ):
+            raise ValueError(
+                f"{where}: expected text or a list of token ids in [0, {self.vocab_size}), at least one; "
+                "were they made with another tokenizer?"
+            )
         return np.array(value, np.int32)

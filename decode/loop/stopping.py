@@ -26,7 +26,9 @@ class Stopping:
 
     def __post_init__(self) -> None:
         if self.strings and self.decode is None:
-            raise ValueError("stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's")
+            raise ValueError(
+                "stop strings: expected a `decode` that turns ids into text, got none; give the tokenizer's"
+            )
         if not all(self.strings):
             raise ValueError("stop strings: expected text, got an empty string, which every text contains")
 
@@ -38,9 +40,11 @@ class Stopping:
         return replace(self, criterion=lambda text: own(text) or criterion(text))
 
     def string_in(self, tokens: NDArray[np.int32]) -> bool:
-        """Whether a stop string occurs in the text of `tokens`, the last of which is new: looked for where it could have been completed.
+        """Whether a stop string occurs in the text of `tokens`, the last of which is new: looked for where it could
+        have been completed.
 
-        The tail grows until its text is longer than the longest stop string by what a token may hold back (part of a character).
+        The tail grows until its text is longer than the longest stop string by what a token may hold back (part of a
+        character).
         """
         assert self.decode is not None
         longest = max(len(string) for string in self.strings)

@@ -58,7 +58,8 @@ class Piece(Generic[Mark]):
 class TextStream(Generic[Mark]):
     """Pieces of text of one request, up to the first stop string.
 
-    What may be the beginning of a stop string is held back until it is known. `stopped` is true once one has come; what follows is dropped.
+    What may be the beginning of a stop string is held back until it is known. `stopped` is true once one has come; what
+    follows is dropped.
     """
 
     def __init__(self, decode: Decode, *, prompt: Sequence[int] = (), stops: Sequence[str] = ()):

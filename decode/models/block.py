@@ -33,7 +33,13 @@ class Block:
     @classmethod
     def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:
         """Rows of text: column i follows column i - 1."""
-        return cls(ids=ids, start=start, depths=torch.arange(ids.shape[1], device=ids.device).expand(ids.shape), ancestors=None, end=end)
+        return cls(
+            ids=ids,
+            start=start,
+            depths=torch.arange(ids.shape[1], device=ids.device).expand(ids.shape),
+            ancestors=None,
+            end=end,
+        )
 
     @classmethod
     def of_texts(cls, texts: Sequence[NDArray[np.integer]], starts: Sequence[int], device: torch.device) -> Block:
@@ -74,7 +80,9 @@ class Block:
         return self.start[:, None] + torch.arange(self.width, device=self.ids.device)
 
     def seen(self, window: int | None = None) -> Tensor:
-        """bool [R, 1, L, end]: which slots each token attends to; with a `window`, those less than so many positions back."""
+        """bool [R, 1, L, end]: which slots each token attends to; with a `window`, those less than so many positions
+        back.
+        """
         slot = torch.arange(self.end, device=self.ids.device)
         column = slot - self.start[:, None]  # [R, end]: below 0 the text that was read before
         inside = (column >= 0) & (column < self.width)

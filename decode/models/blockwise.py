@@ -61,7 +61,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, seen: Tensor | None, cache: SlotCache | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, seen: Tensor | None, cache: SlotCache | None
+    ) -> Tensor:
         batch, length, width = x.shape
         # [B, L, 3 * width] -> three of [B, attention_heads, L, D]
         q, k, v = self.qkv(x).view(batch, length, 3, self.attention_heads, -1).permute(2, 0, 3, 1, 4)
@@ -134,7 +136,9 @@ class BlockwiseTransformer(nn.Module):
         return self._states(ids, torch.arange(ids.shape[1], device=ids.device)[None], None, None)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        """Last hidden states [R, L, width] of a block behind what the cache holds; the block is in the cache afterwards."""
+        """Last hidden states [R, L, width] of a block behind what the cache holds; the block is in the cache
+        afterwards.
+        """
         cache.begin(block)
         return self._states(block.ids, block.positions, block.seen(), cache)
 
@@ -154,10 +158,14 @@ class BlockwiseTransformer(nn.Module):
         mixed = torch.stack([head(hidden) for head in list(self.heads)[first - 1 :]], dim=-2)
         return F.linear(mixed, self.embedding.weight)
 
-    def save(self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16) -> None:
+    def save(
+        self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16
+    ) -> None:
         """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
-        content = safetensors_bytes(tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))})
+        content = safetensors_bytes(
+            tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))}
+        )
         with replacing(path) as file:
             file.write(content)
 
@@ -188,9 +196,12 @@ def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor
         raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
     if text is None:
         raise ValueError(
-            f"{path}: expected 'config' in the safetensors metadata, got none; give a file written by BlockwiseTransformer.save"
+            f"{path}: expected 'config' in the safetensors metadata, got none; "
+            "give a file written by BlockwiseTransformer.save"
         )
     try:
         return BlockwiseConfig(**json.loads(text)), tensors
     except (TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}") from None
+        raise ValueError(
+            f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}"
+        ) from None

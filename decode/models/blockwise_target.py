@@ -29,7 +29,9 @@ class BlockwiseTarget:
     def device(self) -> torch.device:
         return self.model.embedding.weight.device
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
         return SlotCache(len(prompts) * copies, length), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
@@ -44,7 +46,10 @@ class BlockwiseHeads(Memoryless):
 
     def __init__(self, model: BlockwiseTransformer):
         if model.config.heads < 2:
-            raise ValueError(f"heads: expected a model with at least 2 heads, got {model.config.heads}; it has nothing to propose with")
+            raise ValueError(
+                f"heads: expected a model with at least 2 heads, got {model.config.heads}; "
+                "it has nothing to propose with"
+            )
         self.model = model
         self.slots = model.config.heads - 1
 

@@ -3,8 +3,8 @@
 A pass hands the base decoder positions by depth, a mask per token and a cache by slots; the family's own code does the
 rest. What a family does to hidden states behind its decoder is known for three fields of configurations. Whether all
 this gives the family's own logits is tried out once, when the target is made: a few tokens read as ragged rows and a
-tree, against the model's own forward pass. So a family that works in this way needs no code here, and one that does not is
-refused.
+tree, against the model's own forward pass. So a family that works in this way needs no code here, and one that does not
+is refused.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PROBE_WINDOW = 3
 class CausalLMTarget:
     """A causal language model of transformers as a `Target`.
 
-    context is the configuration's max_position_embeddings. Rotary models compute beyond it, but were not made for it: raise
-    the field to go on. Where rotary angles change with the length of the text (longrope), it is the length up to which
-    they do not, since a batch's longest row would change the others' logits.
+    context is the configuration's max_position_embeddings. Rotary models compute beyond it, but were not made for it:
+    raise the field to go on. Where rotary angles change with the length of the text (longrope), it is the length up to
+    which they do not, since a batch's longest row would change the others' logits.
     """
 
     trees = True
@@ -52,12 +52,17 @@ class CausalLMTarget:
     def device(self) -> torch.device:
         return self._output.weight.device
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
         return SlotCache(len(prompts) * copies, length), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         if not isinstance(cache, SlotCache):
-            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}; caches of transformers cannot go back row by row")
+            raise TypeError(
+                f"expected the cache that open() gave, got {type(cache).__name__}; "
+                "caches of transformers cannot go back row by row"
+            )
         cache.begin(block)
         return self.decoder(
             input_ids=block.ids,
@@ -91,11 +96,15 @@ class CausalLMTarget:
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
-        """Logits [6, V] of a text's tokens, read behind 6 and 4 tokens in a tree with two wrong branches, and the model's own."""
+        """Logits [6, V] of a text's tokens, read behind 6 and 4 tokens in a tree with two wrong branches, and the
+        model's own.
+        """
         text = torch.arange(9, device=self.device) * 7 % self.vocab_size
         expected = self.model(input_ids=text[None], use_cache=False).logits[0]
         cache = SlotCache(2, 16)
-        self.read(Block.chain(text[None, :6].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 6), cache)
+        self.read(
+            Block.chain(text[None, :6].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 6), cache
+        )
         start = torch.tensor([6, 4], device=self.device)
         ids = text[start[:, None] + torch.tensor([0, 2, 1, 0, 2], device=self.device)]
         parents = ((0,), (0, 1), (0, 2), (0, 2, 3), (0, 2, 4))  # columns 1 and 3 are the wrong ones
@@ -107,9 +116,14 @@ class CausalLMTarget:
 
 def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     """Kinds of attention among the layers, ValueError if one is neither full nor sliding."""
-    kinds = sorted(set(getattr(config, "layer_types", None) or [_SLIDING if getattr(config, "sliding_window", None) else _FULL]))
+    kinds = sorted(
+        set(getattr(config, "layer_types", None) or [_SLIDING if getattr(config, "sliding_window", None) else _FULL])
+    )
     if strange := [kind for kind in kinds if kind not in (_FULL, _SLIDING)]:
-        raise ValueError(f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; their state cannot be masked or taken back")
+        raise ValueError(
+            f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
+            "their state cannot be masked or taken back"
+        )
     return tuple(kinds)
 
 

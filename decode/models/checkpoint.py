@@ -33,7 +33,9 @@ def tensor_files(folder: Path) -> dict[str, Path]:
         with safe_open(folder / _MODEL, "pt") as file:
             return dict.fromkeys(file.keys(), folder / _MODEL)
     except SafetensorError as error:
-        raise ValueError(f"{folder / _MODEL}: expected a safetensors file, got one that does not read: {error}") from None
+        raise ValueError(
+            f"{folder / _MODEL}: expected a safetensors file, got one that does not read: {error}"
+        ) from None
 
 
 def _of_index(folder: Path) -> dict[str, Path]:

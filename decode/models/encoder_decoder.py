@@ -1,8 +1,8 @@
 """Hugging Face encoder-decoders (T5 above all) as targets: the prompt is the encoder's, the decoder's text is verified.
 
-T5 counts positions by the slots of the cache and not by what it is told, so these models read chains and no trees, and rows
-of unequal length group by group: those that hold equally many tokens together. Keys and values of the encoded prompt
-are computed once and kept.
+T5 counts positions by the slots of the cache and not by what it is told, so these models read chains and no trees, and
+rows of unequal length group by group: those that hold equally many tokens together. Keys and values of the encoded
+prompt are computed once and kept.
 """
 
 from __future__ import annotations
@@ -72,11 +72,16 @@ class EncoderDecoderTarget:
     def device(self) -> torch.device:
         return self._output.weight.device
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[EncodedCache, list[NDArray[np.int64]]]:
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[EncodedCache, list[NDArray[np.int64]]]:
         """ValueError for a prompt that is empty or longer than the encoder's positions."""
         for i, prompt in enumerate(prompts):
             if not len(prompt) or (self.context is not None and len(prompt) > self.context):
-                raise ValueError(f"prompt {i}: expected 1 to {self.context or 'any number of'} tokens for the encoder, got {len(prompt)}")
+                raise ValueError(
+                    f"prompt {i}: expected 1 to {self.context or 'any number of'} tokens for the encoder, "
+                    f"got {len(prompt)}"
+                )
         encoded, inside = self._encode(prompts)
         first = torch.full((len(prompts), 1), self._first, device=self.device)
         cross = DynamicCache()
@@ -89,18 +94,29 @@ class EncoderDecoderTarget:
             use_cache=True,
         )
         cross.batch_repeat_interleave(copies)
-        cache = EncodedCache(len(prompts) * copies, length, encoded.repeat_interleave(copies, 0), inside.repeat_interleave(copies, 0), cross)
+        cache = EncodedCache(
+            len(prompts) * copies,
+            length,
+            encoded.repeat_interleave(copies, 0),
+            inside.repeat_interleave(copies, 0),
+            cross,
+        )
         return cache, [np.array([self._first], np.int64) for _ in prompts]
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         if not isinstance(cache, EncodedCache):
-            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}; the encoder's states are kept in it")
+            raise TypeError(
+                f"expected the cache that open() gave, got {type(cache).__name__}; the encoder's states are kept in it"
+            )
         if block.ancestors is not None:
             raise ValueError("expected a chain, got a tree, which encoder-decoders cannot read; draft one path")
         starts = block.start.tolist()
         if len(set(starts)) == 1:
             return self._pass(block, cache, starts[0], None)
-        groups = {start: torch.tensor([row for row, at in enumerate(starts) if at == start], device=self.device) for start in set(starts)}
+        groups = {
+            start: torch.tensor([row for row, at in enumerate(starts) if at == start], device=self.device)
+            for start in set(starts)
+        }
         parts = [self._pass_of_group(block, cache, start, rows) for start, rows in groups.items()]
         return torch.cat(parts)[torch.cat(list(groups.values())).argsort()]
 
@@ -112,7 +128,9 @@ class EncoderDecoderTarget:
         return logits if bias is None else logits + bias[0]
 
     def _encode(self, prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-        """The encoder's hidden states [P, S, width] of the prompts, padded behind, and where they are no padding, bool [P, S]."""
+        """The encoder's hidden states [P, S, width] of the prompts, padded behind, and where they are no padding, bool
+        [P, S].
+        """
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         inside = torch.arange(int(lengths.max()), device=self.device) < lengths[:, None]
         ids = torch.zeros(inside.shape, dtype=torch.int64, device=self.device)
@@ -120,7 +138,9 @@ class EncoderDecoderTarget:
         return self.encoder(input_ids=ids, attention_mask=inside).last_hidden_state, inside
 
     def _pass_of_group(self, block: Block, cache: EncodedCache, start: int, rows: Tensor) -> Tensor:
-        """Hidden states [R, L, width] of some rows, zero where they would be beyond the context: no row has text there."""
+        """Hidden states [R, L, width] of some rows, zero where they would be beyond the context: no row has
+        text there.
+        """
         width = block.width if self.context is None else min(block.width, self.context - start)
         hidden = self._pass(Block.chain(block.ids[rows, :width], block.start[rows], start + width), cache, start, rows)
         return torch.nn.functional.pad(hidden, (0, 0, 0, block.width - width))
@@ -134,7 +154,9 @@ class EncoderDecoderTarget:
             attention_mask=attention_mask(block.seen(), self.decoder.config._attn_implementation, self.model.dtype),
             encoder_hidden_states=cache.encoded[every],
             encoder_attention_mask=cache.inside[every],
-            past_key_values=EncoderDecoderCache(SlotLayers(cache, start), cache.cross if rows is None else cache.cross_of(rows)),
+            past_key_values=EncoderDecoderCache(
+                SlotLayers(cache, start), cache.cross if rows is None else cache.cross_of(rows)
+            ),
             use_cache=True,
         ).last_hidden_state
 
@@ -145,16 +167,22 @@ class EncoderDecoderTarget:
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
-        """Logits [6, V] of three tokens read behind 4 and 2 others, for prompts of 5 and 3 tokens, and the model's own."""
+        """Logits [6, V] of three tokens read behind 4 and 2 others, for prompts of 5 and 3 tokens, and the
+        model's own.
+        """
         prompts = [np.arange(length) * 7 % self.vocab_size for length in (5, 3)]
         text = torch.arange(7, device=self.device) * 5 % self.vocab_size
         text[0] = self._first
         expected = [
-            self.model(input_ids=torch.from_numpy(prompt)[None].to(self.device), decoder_input_ids=text[None], use_cache=False).logits[0, start : start + 3]
+            self.model(
+                input_ids=torch.from_numpy(prompt)[None].to(self.device), decoder_input_ids=text[None], use_cache=False
+            ).logits[0, start : start + 3]
             for prompt, start in zip(prompts, (4, 2))
         ]
         cache, _ = self.open(prompts, 1, 8)
-        self.read(Block.chain(text[None, :4].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 4), cache)
+        self.read(
+            Block.chain(text[None, :4].expand(2, -1), torch.zeros(2, dtype=torch.int64, device=self.device), 4), cache
+        )
         start = torch.tensor([4, 2], device=self.device)
         got = self.read(Block.chain(torch.stack((text[4:7], text[2:5])), start, 7), cache)
         return self.logits(got).flatten(0, 1), torch.cat(expected)
@@ -165,7 +193,10 @@ def _first_token(model: Any) -> int:
         token = getattr(config, "decoder_start_token_id", None)
         if token is not None:
             return int(token)
-    raise ValueError(f"{type(model).__name__}: expected decoder_start_token_id in the configuration, got none; set it to what the decoder's text starts with")
+    raise ValueError(
+        f"{type(model).__name__}: expected decoder_start_token_id in the configuration, got none; "
+        "set it to what the decoder's text starts with"
+    )
 
 
 def _scales_output(config: Any) -> bool:

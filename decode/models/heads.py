@@ -18,7 +18,8 @@ class Step:
 
     histories  what the target has read and decoded, int32 [n] each, the certain token last
     hidden     the target's hidden states [B, width] that gave the certain tokens
-    fresh      hidden states [m, width] of the m tokens read since the step before (at first: of the prompt, without what the cache held), each request's own
+    fresh      hidden states [m, width] of the m tokens read since the step before (at first: of the prompt, without
+               what the cache held), each request's own
     room       the most draft tokens that can still be used
     random     each request's own random numbers, for drafts that are drawn
     """

@@ -54,7 +54,10 @@ class MedusaHeads(nn.Module, Memoryless):
     ):
         super().__init__()
         if (output is None) == (vocab_size is None):
-            raise ValueError("expected either output, the backbone's, or vocab_size for last layers of the heads' own; got both or neither")
+            raise ValueError(
+                "expected either output, the backbone's, or vocab_size for last layers of the heads' own; "
+                "got both or neither"
+            )
         self.form = MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size)
         self.slots = heads
         self._output = (output,)  # in a tuple, since a module would become part of this one
@@ -83,14 +86,23 @@ class MedusaHeads(nn.Module, Memoryless):
         return torch.stack([stack[-1](mixed[..., t, :]) for t, stack in enumerate(self._stacks)], dim=-2)
 
     def save(self, folder: str | Path, base_model: str = "") -> None:
-        """Write the public form into `folder`: medusa_lm_head.safetensors and config.json; `base_model` names the backbone."""
+        """Write the public form into `folder`: medusa_lm_head.safetensors and config.json; `base_model` names the
+        backbone.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_other_config(folder / CONFIG)
-        tensors = {name.removeprefix("heads."): tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        tensors = {
+            name.removeprefix("heads."): tensor.detach().cpu().contiguous()
+            for name, tensor in self.state_dict().items()
+        }
         with replacing(folder / WEIGHTS) as file:
             file.write(safetensors_bytes(tensors))
-        config = {"medusa_num_heads": self.form.heads, "medusa_num_layers": self.form.layers, "base_model_name_or_path": base_model}
+        config = {
+            "medusa_num_heads": self.form.heads,
+            "medusa_num_layers": self.form.layers,
+            "base_model_name_or_path": base_model,
+        }
         with replacing(folder / CONFIG) as file:
             file.write(json.dumps(config, indent=2).encode())
 
@@ -111,7 +123,13 @@ class MedusaHeads(nn.Module, Memoryless):
         """
         form, tensors = read_medusa(path, width=width, vocab_size=vocab_size)
         own = form.vocab_size is not None
-        heads = cls(heads=form.heads, width=width, layers=form.layers, output=None if own else output, vocab_size=form.vocab_size)
+        heads = cls(
+            heads=form.heads,
+            width=width,
+            layers=form.layers,
+            output=None if own else output,
+            vocab_size=form.vocab_size,
+        )
         heads.load_state_dict({f"heads.{name}": tensor for name, tensor in tensors.items()})
         return heads.to(device=device, dtype=dtype).eval()
 
@@ -119,4 +137,6 @@ class MedusaHeads(nn.Module, Memoryless):
 def _refuse_other_config(path: Path) -> None:
     """A folder of something else, a backbone above all, would lose its config.json."""
     if path.exists() and "medusa_num_heads" not in path.read_text(encoding="utf-8", errors="replace"):
-        raise ValueError(f"{path}: expected no file, or that of Medusa heads, got another's; save the heads in a folder of their own")
+        raise ValueError(
+            f"{path}: expected no file, or that of Medusa heads, got another's; save the heads in a folder of their own"
+        )

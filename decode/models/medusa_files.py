@@ -1,4 +1,6 @@
-"""Checkpoints of Medusa heads as they are published: a pickle or safetensors file of heads, or heads within a whole model."""
+"""Checkpoints of Medusa heads as they are published: a pickle or safetensors file of heads, or heads within a whole
+model.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,13 @@ class MedusaForm:
 
 
 def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[MedusaForm, dict[str, Tensor]]:
-    """Form and tensors, named <head>.<layer>..., of the heads in a folder or a file, for a backbone of this width and V.
+    """Form and tensors, named <head>.<layer>..., of the heads in a folder or a file, for a backbone of this width and
+    V.
 
     A folder holds medusa_lm_head.safetensors, medusa_lm_head.pt or a whole model in safetensors whose tensors
     medusa_head.<head>... are the heads. config.json beside the weights may say medusa_num_heads, of which the first are
-    taken, and medusa_num_layers; without it the tensors tell. ValueError for whatever is not Medusa heads of this backbone.
+    taken, and medusa_num_layers; without it the tensors tell. ValueError for whatever is not Medusa heads of this
+    backbone.
     """
     path = Path(path)
     config, files = _config(path if path.is_dir() else path.parent), _files(path)
@@ -82,7 +86,10 @@ def _files(path: Path) -> list[Path]:
             return [path / name]
     inside = {file for name, file in tensor_files(path).items() if _INSIDE_MODEL.fullmatch(name)}
     if not inside:
-        raise ValueError(f"{path}: expected {WEIGHTS}, {_PICKLE} or a model in safetensors with tensors 'medusa_head.0...', got none of them")
+        raise ValueError(
+            f"{path}: expected {WEIGHTS}, {_PICKLE} or a model in safetensors with tensors 'medusa_head.0...', "
+            "got none of them"
+        )
     return sorted(inside)
 
 
@@ -104,11 +111,20 @@ def _pickled(path: Path) -> dict[str, Tensor]:
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        raise ValueError(f"{path}: expected a pickle of tensors alone, got one that would run code or is damaged; ask for safetensors") from None
+        raise ValueError(
+            f"{path}: expected a pickle of tensors alone, got one that would run code or is damaged; "
+            "ask for safetensors"
+        ) from None
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
-        raise ValueError(f"{path}: expected a file of torch.save, got one that does not read: {str(error).splitlines()[:1]}") from None
-    if not isinstance(value, dict) or not all(isinstance(k, str) and type(v) is Tensor and v.layout == torch.strided for k, v in value.items()):
-        raise ValueError(f"{path}: expected a dictionary of named tensors, got {type(value).__name__} with other things in it")
+        raise ValueError(
+            f"{path}: expected a file of torch.save, got one that does not read: {str(error).splitlines()[:1]}"
+        ) from None
+    if not isinstance(value, dict) or not all(
+        isinstance(k, str) and type(v) is Tensor and v.layout == torch.strided for k, v in value.items()
+    ):
+        raise ValueError(
+            f"{path}: expected a dictionary of named tensors, got {type(value).__name__} with other things in it"
+        )
     return {short: value[name] for name, short in _head_names(list(value)).items()}
 
 
@@ -123,14 +139,22 @@ def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width:
     blocks = [match for name in tensors if (match := _BLOCK.fullmatch(name))]
     last = [match for name in tensors if (match := _LAST.fullmatch(name))]
     if not blocks and not last:
-        raise ValueError(f"{path}: expected tensors of Medusa heads, such as '0.0.linear.weight', got {sorted(tensors)[:3]}")
+        raise ValueError(
+            f"{path}: expected tensors of Medusa heads, such as '0.0.linear.weight', got {sorted(tensors)[:3]}"
+        )
     found = len({int(match[1]) for match in (*blocks, *last)})
     layers = len({int(match[2]) for match in blocks})
     heads = config.get("medusa_num_heads", found)
     if isinstance(heads, bool) or not isinstance(heads, int) or not 1 <= heads <= found:
-        raise ValueError(f"{path}: expected config.json's medusa_num_heads {heads!r}, got tensors of {found}; some are missing, or the config is another's")
+        raise ValueError(
+            f"{path}: expected config.json's medusa_num_heads {heads!r}, got tensors of {found}; some are missing, "
+            "or the config is another's"
+        )
     if config.get("medusa_num_layers", layers) != layers:
-        raise ValueError(f"{path}: expected heads of medusa_num_layers {config['medusa_num_layers']!r} by config.json, got tensors of {layers}")
+        raise ValueError(
+            f"{path}: expected heads of medusa_num_layers {config['medusa_num_layers']!r} by config.json, "
+            f"got tensors of {layers}"
+        )
     return MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size if last else None)
 
 
@@ -139,12 +163,18 @@ def _checked(path: Path, tensors: dict[str, Tensor], form: MedusaForm) -> dict[s
     shapes = form.shapes()
     strange = [name for name in tensors if not (_BLOCK.fullmatch(name) or _LAST.fullmatch(name))]
     if strange:
-        raise ValueError(f"{path}: expected tensors of Medusa heads alone, got {sorted(strange)[:3]} as well; the file is of another kind of heads")
+        raise ValueError(
+            f"{path}: expected tensors of Medusa heads alone, got {sorted(strange)[:3]} as well; "
+            "the file is of another kind of heads"
+        )
     for name, shape in shapes.items():
         tensor = tensors.get(name)
         if tensor is None or tuple(tensor.shape) != shape or not tensor.is_floating_point():
             got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
-            raise ValueError(f"{path}: tensor {name!r}: expected floating point {list(shape)} for this backbone, got {got}; were the heads made for another model?")
+            raise ValueError(
+                f"{path}: tensor {name!r}: expected floating point {list(shape)} for this backbone, got {got}; "
+                "were the heads made for another model?"
+            )
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: tensor {name!r}: expected finite numbers, got NaN or infinity")
     return {name: tensors[name] for name in shapes}

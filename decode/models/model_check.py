@@ -16,27 +16,48 @@ _WRONG_OF_SHORT_FLOATS = 0.1
 
 
 def check_attention_model(model: Any, encoder_decoder: bool) -> None:
-    """ValueError unless the model is a language model on one device whose only memory is keys and values that we can mask."""
+    """ValueError unless the model is a language model on one device whose only memory is keys and values that we can
+    mask.
+    """
     name = type(model).__name__
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "config"):
         raise TypeError(f"expected a Hugging Face model, got {name}")
     if bool(getattr(model.config, "is_encoder_decoder", False)) != encoder_decoder:
-        kind, other = ("an encoder-decoder", "CausalLMTarget") if encoder_decoder else ("a decoder alone", "EncoderDecoderTarget")
+        kind, other = (
+            ("an encoder-decoder", "CausalLMTarget") if encoder_decoder else ("a decoder alone", "EncoderDecoderTarget")
+        )
         raise ValueError(f"{name}: expected {kind}, got a model of the other kind; use {other}")
     if not model.can_generate() or model.get_output_embeddings() is None:
-        raise ValueError(f"{name}: expected a language model that generates, got one without a head for the next token; open it with AutoModelForCausalLM")
+        raise ValueError(
+            f"{name}: expected a language model that generates, got one without a head for the next token; "
+            "open it with AutoModelForCausalLM"
+        )
     if getattr(model, "_is_stateful", False):
-        raise ValueError(f"{name}: expected attention alone, got a model with recurrent state, which cannot be taken back when a draft is rejected")
+        raise ValueError(
+            f"{name}: expected attention alone, got a model with recurrent state, "
+            "which cannot be taken back when a draft is rejected"
+        )
     if getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False):
-        raise ValueError(f"{name}: expected positions that can be given, got ALiBi, which counts the slots of a cache; trees and ragged rows would be read wrongly")
+        raise ValueError(
+            f"{name}: expected positions that can be given, got ALiBi, which counts the slots of a cache; "
+            "trees and ragged rows would be read wrongly"
+        )
     implementation = model.config._attn_implementation
     if implementation not in ATTENTION:
-        raise ValueError(f"{name}: expected attention that takes a mask per token ({' or '.join(ATTENTION)}), got {implementation!r}; call model.set_attn_implementation('sdpa')")
+        raise ValueError(
+            f"{name}: expected attention that takes a mask per token ({' or '.join(ATTENTION)}), "
+            f"got {implementation!r}; call model.set_attn_implementation('sdpa')"
+        )
     if model.training:
-        raise ValueError(f"{name}: expected evaluation mode, got a model in training, whose dropout is random; call model.eval()")
+        raise ValueError(
+            f"{name}: expected evaluation mode, got a model in training, whose dropout is random; call model.eval()"
+        )
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) != 1 or devices == ["meta"]:
-        raise ValueError(f"{name}: expected all weights on one device, got {', '.join(devices)}; open it without device_map or offloading")
+        raise ValueError(
+            f"{name}: expected all weights on one device, got {', '.join(devices)}; "
+            "open it without device_map or offloading"
+        )
 
 
 @contextmanager
@@ -47,7 +68,10 @@ def trying_out(model: Any) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        raise ValueError(f"{type(model).__name__}: expected a family that takes positions, masks and a cache, got {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{type(model).__name__}: expected a family that takes positions, masks and a cache, "
+            f"got {type(error).__name__}: {error}"
+        ) from error
 
 
 def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
@@ -57,6 +81,7 @@ def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
     error = float(((got - expected).norm(dim=-1) / spread).max())
     if not error <= _WRONG.get(model.dtype, _WRONG_OF_SHORT_FLOATS):
         raise ValueError(
-            f"{type(model).__name__}: expected the model's own logits when it is read in blocks, got others (relative error {error:.2g}); "
+            f"{type(model).__name__}: expected the model's own logits when it is read in blocks, "
+            f"got others (relative error {error:.2g}); "
             "the family does not take masks and positions as given, or does more than its output layer to hidden states"
         )

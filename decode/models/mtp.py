@@ -1,8 +1,8 @@
 """Multi-token prediction: a chain of small modules behind the target, as DeepSeek-V3 and its kin publish them.
 
-DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2. Module k reads, at place i of the text, what module k - 1 made of place i
-(module 0 is the target, its last hidden state) and the embedding of token i + k, attends to its own earlier places,
-and gives logits of token i + k + 1 through the target's output layer.
+DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2. Module k reads, at place i of the text, what module k - 1 made of
+place i (module 0 is the target, its last hidden state) and the embedding of token i + k, attends to its own earlier
+places, and gives logits of token i + k + 1 through the target's output layer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FIRST_SLOTS = 256
 class MtpHeads:
     """The T modules of an MTP model as `Heads`.
 
-    Slot t is fed with the best tokens of the slots before it, as in training it was fed with the true ones: unlike Medusa's,
-    these heads see one draft, the greedy one, and their lattice is conditioned on it.
+    Slot t is fed with the best tokens of the slots before it, as in training it was fed with the true ones: unlike
+    Medusa's, these heads see one draft, the greedy one, and their lattice is conditioned on it.
     """
 
     def __init__(self, target: CausalLMTarget, modules: Any):
@@ -46,7 +46,10 @@ class MtpHeads:
 
         folder = target.model.config.name_or_path
         if not Path(folder).is_dir() or not stores_mtp(target.model):
-            raise ValueError(f"{folder or type(target.model).__name__}: expected a folder whose safetensors hold the modules of multi-token prediction, got none")
+            raise ValueError(
+                f"{folder or type(target.model).__name__}: expected a folder whose safetensors hold the modules of "
+                "multi-token prediction, got none"
+            )
         try:
             modules = MtpModel.from_pretrained(target.model, device_map={"": target.device})
         except (RuntimeError, ValueError, OSError, KeyError) as error:
@@ -56,7 +59,9 @@ class MtpHeads:
     def open(self, requests: int) -> MtpSession:
         return MtpSession(self, requests)
 
-    def _masks(self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor) -> dict[str, Tensor]:
+    def _masks(
+        self, layer_idx: int, inputs_embeds: Tensor, mtp_cache: BlockLayers, position_ids: Tensor
+    ) -> dict[str, Tensor]:
         window = self.modules.config.sliding_window if self._kinds[layer_idx] == "sliding_attention" else None
         seen = mtp_cache.block.seen(window)
         return {"attention_mask": attention_mask(seen, self.modules.config._attn_implementation, inputs_embeds.dtype)}
@@ -74,7 +79,8 @@ class MtpSession:
     """MTP modules at work on the requests of one call.
 
     Place i of module k depends on token i + k, so the last k - 1 places of a step were read with drafted tokens. Every
-    step reads the last T - 1 places again, with the tokens that the text has there now; for that their hidden states are kept.
+    step reads the last T - 1 places again, with the tokens that the text has there now; for that their hidden states
+    are kept.
     """
 
     def __init__(self, heads: MtpHeads, requests: int):
@@ -90,7 +96,9 @@ class MtpSession:
         known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
         starts = [len(history) - 1 - len(states) for history, states in zip(step.histories, known)]
         hidden = torch.nn.utils.rnn.pad_sequence(known, batch_first=True)
-        block = Block.of_texts([history[start + 1 :] for history, start in zip(step.histories, starts)], starts, hidden.device)
+        block = Block.of_texts(
+            [history[start + 1 :] for history, start in zip(step.histories, starts)], starts, hidden.device
+        )
         logits = self._chain(block, hidden)
         self._read = [len(history) - 1 for history in step.histories]
         self._kept = [states[max(0, len(states) - self._heads.slots + 1) :] for states in known]
@@ -102,7 +110,9 @@ class MtpSession:
         self._kept = [self._kept[row] for row in rows] if self._kept else []
 
     def _chain(self, block: Block, hidden: Tensor) -> Tensor:
-        """Every module's logits [B, T, V] at each row's last token, each module fed with the best token of the one before."""
+        """Every module's logits [B, T, V] at each row's last token, each module fed with the best token of the one
+        before.
+        """
         row, last = torch.arange(block.rows, device=block.ids.device), block.depths[:, -1]
         ids, logits = block.ids, []
         self._cache.begin(block)
@@ -119,14 +129,20 @@ class MtpSession:
         for i, (history, fresh, read) in enumerate(zip(step.histories, step.fresh, self._read)):
             expected = len(history) - 1 - read
             if len(fresh) != expected or not expected:
-                raise ValueError(f"request {i}: expected the hidden states of the {expected} tokens read since the step before, at least one, got {len(fresh)}")
+                raise ValueError(
+                    f"request {i}: expected the hidden states of the {expected} tokens read since the step before, "
+                    f"at least one, got {len(fresh)}"
+                )
 
 
 def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
     """The kind of attention of each module, ValueError if one is neither full nor sliding."""
     kinds = list(getattr(config, "layer_types", None) or ["full_attention"] * modules)
     if strange := set(kinds) - {"full_attention", "sliding_attention"}:
-        raise ValueError(f"{model}: expected modules of full or sliding attention, got {', '.join(sorted(strange))}; their state cannot be taken back")
+        raise ValueError(
+            f"{model}: expected modules of full or sliding attention, got {', '.join(sorted(strange))}; "
+            "their state cannot be taken back"
+        )
     return kinds
 
 
@@ -134,7 +150,10 @@ def stores_mtp(model: Any) -> bool:
     """Whether the folder that a model was opened from holds weights of MTP modules."""
     from transformers.modeling_layers import MtpModel
 
-    if not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None) or not model._keys_to_ignore_on_load_unexpected:
+    if (
+        not getattr(model.config.get_text_config(decoder=True), "num_mtp_layers", None)
+        or not model._keys_to_ignore_on_load_unexpected
+    ):
         return False
     pattern = MtpModel.get_mtp_weights_regex(model)
     return any(pattern.search(name) for name in tensor_files(Path(model.config.name_or_path)))

@@ -50,8 +50,8 @@ def open_model(
 ) -> OpenModel:
     """The model at `path`: our model.safetensors, a folder with it, or a folder of Hugging Face.
 
-    heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model; None
-            takes what the folder holds: our own heads, Medusa's, MTP's, or none
+    heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model;
+            None takes what the folder holds: our own heads, Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
     device  None is the CPU
 
@@ -60,7 +60,9 @@ def open_model(
     """
     path, device = Path(path), torch.device(device or "cpu")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name")
+        raise FileNotFoundError(
+            f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"
+        )
     if path.is_dir() and (path / "config.json").exists():
         return _hugging_face(path, heads, dtype, device)
     return _blockwise(path / "model.safetensors" if path.is_dir() else path, heads, dtype, device)
@@ -68,9 +70,15 @@ def open_model(
 
 def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
     if not file.exists():
-        raise FileNotFoundError(f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither")
+        raise FileNotFoundError(
+            f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, "
+            "got neither"
+        )
     if heads == MTP:
-        raise ValueError(f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, whose own heads need no name")
+        raise ValueError(
+            f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            "whose own heads need no name"
+        )
     model = BlockwiseTransformer.load(file, dtype or torch.float32).to(device)
     target = BlockwiseTarget(model)
     found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
@@ -128,18 +136,28 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # transformers and the checks of its configurations raise of many kinds
-        raise ValueError(f"{folder}: expected a language model of Hugging Face with weights in safetensors, got {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{folder}: expected a language model of Hugging Face with weights in safetensors, "
+            f"got {type(error).__name__}: {error}"
+        ) from error
     model, info = loaded
     for what in ("missing_keys", "mismatched_keys"):
         if wrong := sorted(map(str, info[what])):
-            raise ValueError(f"{folder}: expected weights for all of {type(model).__name__}, got {len(wrong)} {what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind")
+            raise ValueError(
+                f"{folder}: expected weights for all of {type(model).__name__}, got {len(wrong)} "
+                f"{what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind"
+            )
     return model.eval()
 
 
 def _check_config(folder: Path) -> None:
     config = read_json(folder / "config.json")
     if "model_type" not in config:
-        remedy = "it holds Medusa heads alone: open their backbone, and give this folder as heads" if "medusa_num_heads" in config else "it is no model's"
+        remedy = (
+            "it holds Medusa heads alone: open their backbone, and give this folder as heads"
+            if "medusa_num_heads" in config
+            else "it is no model's"
+        )
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
 
 
@@ -161,7 +179,9 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
 
 def _medusa(path: str | Path, target: Target, width: int, weight: torch.Tensor) -> MedusaHeads:
     """Heads in the dtype and on the device of the output layer's `weight`."""
-    return MedusaHeads.load(path, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=weight.dtype, device=weight.device)
+    return MedusaHeads.load(
+        path, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=weight.dtype, device=weight.device
+    )
 
 
 def _tokenizer(folder: Path) -> Path | None:
@@ -178,7 +198,9 @@ def _configured_ends(model: Any) -> tuple[int, ...]:
 
 
 def _end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: int) -> tuple[int, ...]:
-    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer names."""
+    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer
+    names.
+    """
     ends = tuple(end for end in configured if 0 <= end < vocab_size)
     if ends or tokenizer is None:
         return ends

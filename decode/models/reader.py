@@ -21,17 +21,25 @@ class Reader:
     What was read stays in the cache. `sync` reads on from the longest beginning that a history shares with it, so
     accepted draft tokens are not read again and rejected ones cost nothing.
 
-    A history that leaves no room for `ahead` more tokens in the model's context is read from a later token on: the first
-    is left out, then, in steps of half the context. The step depends on the history's length alone, so the same history always gives
-    the same distribution, and all is read anew only once in half a context.
+    A history that leaves no room for `ahead` more tokens in the model's context is read from a later token on: the
+    first is left out, then, in steps of half the context. The step depends on the history's length alone, so the same
+    history always gives the same distribution, and all is read anew only once in half a context.
 
     vocab_size  V of the target: a model of more ids has the rest of its logits cut off, one that lacks fewer than 1024
-                of them (padding of embeddings) gives those -inf. None: the model's own. That both have one tokenizer is for
-                the caller to see to.
+                of them (padding of embeddings) gives those -inf. None: the model's own. That both have one tokenizer is
+                for the caller to see to.
     """
 
     @torch.inference_mode()
-    def __init__(self, model: Target, prompts: Sequence[NDArray[np.integer]], *, ahead: int, copies: int = 1, vocab_size: int | None = None):
+    def __init__(
+        self,
+        model: Target,
+        prompts: Sequence[NDArray[np.integer]],
+        *,
+        ahead: int,
+        copies: int = 1,
+        vocab_size: int | None = None,
+    ):
         self.model = model
         self.ahead = ahead
         self.copies = 1
@@ -67,20 +75,26 @@ class Reader:
 
     @torch.inference_mode()
     def peek(self, request: int, history: NDArray[np.integer], drafted: Sequence[int]) -> Tensor:
-        """Logits [V] after a history of one request and tokens behind it, at most `ahead`; the others stay where they are."""
+        """Logits [V] after a history of one request and tokens behind it, at most `ahead`; the others stay where they
+        are.
+        """
         if len(drafted) > self.ahead:
-            raise ValueError(f"drafted: expected at most ahead = {self.ahead} tokens behind a history, got {len(drafted)}")
+            raise ValueError(
+                f"drafted: expected at most ahead = {self.ahead} tokens behind a history, got {len(drafted)}"
+            )
         self._settle()
         texts = self._held[:: self.copies]
         texts[request] = np.append(history[self._origin(len(history)) :], drafted).astype(np.int64)
-        return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))[request * self.copies]
+        return self._read([text for text in texts for _ in range(self.copies)], self._shared(texts))[
+            request * self.copies
+        ]
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits [R * copies, V] after one more token for each row, int64 [R * copies] on the model's device.
 
-        rows: which row each one continues, int64 [R * copies], a copy of the same request; None: its own. Only what lies behind
-        the history is copied. Nothing is waited for, so a draft may be made without a copy to the host.
+        rows: which row each one continues, int64 [R * copies], a copy of the same request; None: its own. Only what
+        lies behind the history is copied. Nothing is waited for, so a draft may be made without a copy to the host.
         """
         done = self._drafted.shape[1]
         if done >= self.ahead:
@@ -141,7 +155,11 @@ class Reader:
 
     def _fitted(self, logits: Tensor) -> Tensor:
         missing = self.vocab_size - logits.shape[-1]
-        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[:, : self.vocab_size]
+        return (
+            torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+            if missing > 0
+            else logits[:, : self.vocab_size]
+        )
 
     def _checked(self, histories: Sequence[NDArray[np.integer]]) -> list[NDArray[np.int64]]:
         if len(histories) != self.requests:
@@ -152,11 +170,15 @@ class Reader:
                 raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape {list(text.shape)}")
             if _common(text, first) < len(first):
                 raise ValueError(
-                    f"histories[{i}]: expected it to begin with the {len(first)} tokens that the small model read first, got {text[: len(first)].tolist()[:8]}; "
+                    f"histories[{i}]: expected it to begin with the {len(first)} tokens that the small model read "
+                    f"first, got {text[: len(first)].tolist()[:8]}; "
                     "a small model and its target are both causal, or both encoder-decoders that start alike"
                 )
             if text.min() < 0 or text.max() >= self.model.vocab_size:
-                raise ValueError(f"histories[{i}]: expected ids in [0, {self.model.vocab_size}), got {text.min()}..{text.max()}; do both models have one tokenizer?")
+                raise ValueError(
+                    f"histories[{i}]: expected ids in [0, {self.model.vocab_size}), got {text.min()}..{text.max()}; "
+                    "do both models have one tokenizer?"
+                )
         return texts
 
 
@@ -171,7 +193,10 @@ def _vocabulary(model: Target, vocab_size: int | None) -> int:
     if vocab_size is None:
         return model.vocab_size
     if model.vocab_size <= vocab_size - PADDED:
-        raise ValueError(f"vocab_size: expected a small model of the target's {vocab_size} ids, got one of {model.vocab_size}; they must share a tokenizer")
+        raise ValueError(
+            f"vocab_size: expected a small model of the target's {vocab_size} ids, got one of {model.vocab_size}; "
+            "they must share a tokenizer"
+        )
     return vocab_size
 
 

@@ -76,7 +76,9 @@ class SlotCache:
             return
         device = self.keys[0].device
         # A shorter row copies its last slot again, an empty one nothing of another row.
-        slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum((widths - 1).clamp(min=0)[:, None])
+        slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum(
+            (widths - 1).clamp(min=0)[:, None]
+        )
         own = torch.arange(self.rows, device=device)
         source = torch.where((widths > 0).to(device), torch.as_tensor(sources, device=device), own)[:, None]
         slots = slots.clamp(max=self.slots - 1).to(device)

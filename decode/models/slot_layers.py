@@ -10,7 +10,9 @@ from torch import Tensor
 try:
     from transformers import Cache, DynamicCache, EncoderDecoderCache
 except ImportError as error:
-    raise ImportError(f"models of Hugging Face need the package transformers: pip install rescore[transformers] ({error})") from None
+    raise ImportError(
+        f"models of Hugging Face need the package transformers: pip install rescore[transformers] ({error})"
+    ) from None
 
 from rescore.decode.models.slot_cache import SlotCache
 
@@ -29,7 +31,9 @@ class SlotLayers(Cache):
         self._cache = cache
         self._start = start
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         return self._cache.update(layer_idx, key_states, value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -29,12 +29,15 @@ class Target(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
-        """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read first.
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+        """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read
+        first.
 
         length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
-        reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it (`SlotCache.held`);
-        at least its last token is left to be read.
+        reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it
+        (`SlotCache.held`); at least its last token is left to be read.
         """
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:

@@ -1,4 +1,5 @@
-"""How sure a block efficiency is: bootstrap over sequences (Efron and Tibshirani, An Introduction to the Bootstrap, 1993).
+"""How sure a block efficiency is: bootstrap over sequences (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993).
 
 Sequences are drawn anew, with replacement, within each task, and everything is measured on what was drawn: the tokens
 of a draw over its passes. One draw serves all drafters, so differences between them are paired; a mean over tasks
@@ -23,7 +24,9 @@ CELLS = 1 << 16  # draws held at once, in some 2 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A measured value and the percentile interval of its resamples; low and high are None of fewer than two sequences."""
+    """A measured value and the percentile interval of its resamples; low and high are None of fewer than
+    two sequences.
+    """
 
     value: float
     low: float | None
@@ -77,7 +80,9 @@ class Resampled:
             value.append(whole[0] / whole[1:])
             samples.append(sums[:, :1] / sums[:, 1:] if len(counts) > 1 else np.full((resamples, len(names)), np.nan))
         tasks = tuple(task.task for task in result.tasks)
-        return cls(tasks=tasks, names=names, value=np.array(value), samples=np.stack(samples, axis=1), seed=seed, level=level)
+        return cls(
+            tasks=tasks, names=names, value=np.array(value), samples=np.stack(samples, axis=1), seed=seed, level=level
+        )
 
     def efficiency(self, name: str, task: str | None = None) -> Interval:
         """Of a task, or of the mean over tasks."""
@@ -104,14 +109,18 @@ class Resampled:
         drawn = self.samples[:, has]
         drawn_room = drawn[..., oracle] - drawn[..., base]
         # A draw without headroom has no share of it, and is left out.
-        recovered = np.divide(drawn[..., at] - drawn[..., base], drawn_room, out=np.full(drawn_room.shape, np.nan), where=drawn_room > 0)
+        recovered = np.divide(
+            drawn[..., at] - drawn[..., base], drawn_room, out=np.full(drawn_room.shape, np.nan), where=drawn_room > 0
+        )
         return self._interval(value, recovered, None)
 
     def to_json(self, task: str | None = None) -> dict[str, Any]:
         """Intervals of every drafter: block efficiency and, where base and oracle are among the drafters, headroom."""
         out: dict[str, Any] = {"block_efficiency": {name: pair(self.efficiency(name, task)) for name in self.names}}
         if {BASE, ORACLE} <= set(self.names):
-            out["headroom_recovered"] = {name: pair(self.headroom(name, task)) for name in self.names if name not in (BASE, ORACLE)}
+            out["headroom_recovered"] = {
+                name: pair(self.headroom(name, task)) for name in self.names if name not in (BASE, ORACLE)
+            }
         return out
 
     def _name(self, name: str) -> int:

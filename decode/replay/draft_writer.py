@@ -44,7 +44,9 @@ class DraftWriter:
     def __enter__(self) -> DraftWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Writes what ends the file. After an error too, as the stream is open still, but then it may fail."""
         if self._parquet is not None:
             with suppress(Exception) if error else nullcontext():
@@ -55,8 +57,17 @@ def _open_parquet(stream: BinaryIO) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    fields = {"dump": pa.string(), "task": pa.string(), "file": pa.string(), "sequence": pa.int64(), "position": pa.int64(), "rank": pa.int32(),
-              "tokens": pa.list_(pa.int32()), "cost": pa.float32(), "accepted": pa.int32()}
+    fields = {
+        "dump": pa.string(),
+        "task": pa.string(),
+        "file": pa.string(),
+        "sequence": pa.int64(),
+        "position": pa.int64(),
+        "rank": pa.int32(),
+        "tokens": pa.list_(pa.int32()),
+        "cost": pa.float32(),
+        "accepted": pa.int32(),
+    }
     return pq.ParquetWriter(stream, pa.schema(list(fields.items())), compression="zstd")
 
 

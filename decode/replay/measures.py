@@ -27,21 +27,33 @@ class Tally:
     verified: int
 
     @classmethod
-    def of_replay(cls, accepted: NDArray[np.int32], verified: NDArray[np.int32], visited: NDArray[np.int64], offsets: NDArray[np.int64]) -> Tally:
-        """One block's replay: worth of its rows [n], the rows visited, ascending, and where its sequences begin [S + 1]."""
+    def of_replay(
+        cls,
+        accepted: NDArray[np.int32],
+        verified: NDArray[np.int32],
+        visited: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+    ) -> Tally:
+        """One block's replay: worth of its rows [n], the rows visited, ascending, and where its sequences begin [S +
+        1].
+        """
         steps = np.diff(np.searchsorted(visited, offsets))
         return cls(
-            tokens=np.diff(offsets).astype(np.int32), passes=(1 + steps).astype(np.int32),
-            accepted=int(accepted[visited].sum(dtype=np.int64)), verified=int(verified[visited].sum(dtype=np.int64)),
-        )  # fmt: skip
+            tokens=np.diff(offsets).astype(np.int32),
+            passes=(1 + steps).astype(np.int32),
+            accepted=int(accepted[visited].sum(dtype=np.int64)),
+            verified=int(verified[visited].sum(dtype=np.int64)),
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[Tally]) -> Tally:
         """The sequences of several blocks, one after the other."""
         return cls(
-            tokens=np.concatenate([part.tokens for part in parts]), passes=np.concatenate([part.passes for part in parts]),
-            accepted=sum(part.accepted for part in parts), verified=sum(part.verified for part in parts),
-        )  # fmt: skip
+            tokens=np.concatenate([part.tokens for part in parts]),
+            passes=np.concatenate([part.passes for part in parts]),
+            accepted=sum(part.accepted for part in parts),
+            verified=sum(part.verified for part in parts),
+        )
 
     @property
     def steps(self) -> int:
@@ -125,7 +137,13 @@ class Duel:
     repairs: int = 0
     regressions: int = 0
 
-    def add(self, base: NDArray[np.int32], rescored: NDArray[np.int32], base_drafts: NDArray[np.int32], rescored_drafts: NDArray[np.int32]) -> None:
+    def add(
+        self,
+        base: NDArray[np.int32],
+        rescored: NDArray[np.int32],
+        base_drafts: NDArray[np.int32],
+        rescored_drafts: NDArray[np.int32],
+    ) -> None:
         """Accepted lengths [n] and drafts [n, T] of the steps of one replay."""
         won, lost = rescored > base, rescored < base
         before, after = longest_runs(base_drafts) > 1, longest_runs(rescored_drafts) > 1

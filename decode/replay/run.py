@@ -58,10 +58,15 @@ class TaskResult:
             "verified_per_pass": {name: tally.verified_per_pass for name, tally in self.tallies.items()},
             "accepted_per_verified": {name: tally.accepted_per_verified for name, tally in self.tallies.items()},
             "acceptance_length": {name: tally.acceptance_length for name, tally in self.tallies.items()},
-            "repetition": {name: {"consecutive": value.consecutive, "max_run": value.max_run} for name, value in self.repetition.items()},
+            "repetition": {
+                name: {"consecutive": value.consecutive, "max_run": value.max_run}
+                for name, value in self.repetition.items()
+            },
         }
         if self.duel:
-            out["rescored_against_base"] = {name: getattr(self.duel, name) for name in ("wins", "ties", "losses", "repairs", "regressions")}
+            out["rescored_against_base"] = {
+                name: getattr(self.duel, name) for name in ("wins", "ties", "losses", "repairs", "regressions")
+            }
         return out
 
 
@@ -89,7 +94,11 @@ def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
     if not {BASE, ORACLE} <= set(efficiency):
         return {}
     base, oracle = efficiency[BASE], efficiency[ORACLE]
-    return {name: headroom_recovered(value, base, oracle) for name, value in efficiency.items() if name not in (BASE, ORACLE)}
+    return {
+        name: headroom_recovered(value, base, oracle)
+        for name, value in efficiency.items()
+        if name not in (BASE, ORACLE)
+    }
 
 
 def replay_dump(
@@ -124,7 +133,10 @@ def replay_dump(
         for listener in listeners:
             listener(block, worth, visited)
     if not builders:
-        raise ValueError(f"{dump.path}: no sequence to replay: {'no task was chosen' if split is None else f'the part {split.name!r} is empty'}")
+        raise ValueError(
+            f"{dump.path}: no sequence to replay: "
+            f"{'no task was chosen' if split is None else f'the part {split.name!r} is empty'}"
+        )
     timed = {name: value for name, value in seconds.items() if value}
     results = [builder.result() for builder in builders.values()]
     return DumpResult(kind=dump.header.kind, tasks=results, lattices=lattices, seconds=timed)
@@ -144,17 +156,32 @@ class _Builder:
     def add(self, block: Block, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
         self.sequences += block.sequences
         self.loops += block.loops
-        self.parts.append({name: Tally.of_replay(one.accepted, one.verified, visited[name], block.offsets) for name, one in worth.items()})
-        best = {name: one.drafts.tokens[:, 0] for name in (BASE, RESCORED) if name in worth and (one := worth[name]).drafts}
+        self.parts.append(
+            {
+                name: Tally.of_replay(one.accepted, one.verified, visited[name], block.offsets)
+                for name, one in worth.items()
+            }
+        )
+        best = {
+            name: one.drafts.tokens[:, 0] for name in (BASE, RESCORED) if name in worth and (one := worth[name]).drafts
+        }
         for name, drafts in best.items():
             self.repetition.setdefault(name, Repetition()).add(drafts[visited[name]])
         if len(best) == 2:
             self.duel, steps = self.duel or Duel(), visited[BASE]
-            self.duel.add(worth[BASE].accepted[steps], worth[RESCORED].accepted[steps], best[BASE][steps], best[RESCORED][steps])
+            self.duel.add(
+                worth[BASE].accepted[steps], worth[RESCORED].accepted[steps], best[BASE][steps], best[RESCORED][steps]
+            )
 
     def result(self) -> TaskResult:
         tallies = {name: Tally.joined([part[name] for part in self.parts]) for name in self.parts[0]}
-        return TaskResult(task=self.task, loop_share=self.loops / self.sequences, tallies=tallies, repetition=self.repetition, duel=self.duel)
+        return TaskResult(
+            task=self.task,
+            loop_share=self.loops / self.sequences,
+            tallies=tallies,
+            repetition=self.repetition,
+            duel=self.duel,
+        )
 
 
 def mean_over_tasks(tasks: Sequence[dict[str, Any]], measure: str) -> dict[str, float]:

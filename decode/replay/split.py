@@ -22,7 +22,9 @@ TUNED_ON = 100  # sequences of a task, at most half of them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """dump_sha256: the digest of a dump's header. tune: how many sequences of each task, the first, are the tuning part."""
+    """dump_sha256: the digest of a dump's header. tune: how many sequences of each task, the first, are the tuning
+    part.
+    """
 
     dump_sha256: str
     tune: dict[str, int]
@@ -41,7 +43,10 @@ class Split:
                     f"split: {sequences} sequences to tune on leave none of task {task.name!r} to report on: "
                     f"{dump.path} has {task.sequences} of it"
                 )
-        tune = {task.name: min(TUNED_ON, task.sequences // 2) if sequences is None else sequences for task in dump.header.tasks}
+        tune = {
+            task.name: min(TUNED_ON, task.sequences // 2) if sequences is None else sequences
+            for task in dump.header.tasks
+        }
         return cls(dump_sha256=digest(dump.header), tune=tune)
 
     def part(self, name: str) -> Part:
@@ -51,11 +56,16 @@ class Split:
     def check(self, dump: Dump) -> None:
         """ValueError unless the split is of this dump."""
         if digest(dump.header) != self.dump_sha256:
-            raise ValueError(f"split: made of another dump than {dump.path}, so its held-out part is not known here: tune on this dump, or report on that one")
+            raise ValueError(
+                f"split: made of another dump than {dump.path}, so its held-out part is not known here: "
+                "tune on this dump, or report on that one"
+            )
         for task in dump.header.tasks:
             tuned = self.tune.get(task.name)
             if tuned is None or tuned > task.sequences:
-                raise ValueError(f"split: task {task.name!r}: expected 0 to {task.sequences} sequences to tune on, got {tuned}")
+                raise ValueError(
+                    f"split: task {task.name!r}: expected 0 to {task.sequences} sequences to tune on, got {tuned}"
+                )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -85,7 +95,10 @@ class Part:
             raise ValueError(f"part: expected one of {', '.join(PARTS)}, got {self.name!r}")
 
     def sequences(self, dump: Dump, task: str) -> range:
-        """The part's sequences of a task, counted over all of its shards. ValueError if the split is of another dump."""
+        """The part's sequences of a task, counted over all of its shards.
+
+        ValueError if the split is of another dump.
+        """
         self.split.check(dump)
         total = next(info.sequences for info in dump.header.tasks if info.name == task)
         tuned = self.split.tune[task]
@@ -105,7 +118,10 @@ class Part:
 
 
 def chosen_blocks(
-    dump: Dump, tasks: Collection[str] | None = None, split: Part | None = None, advance: Callable[[int], None] = lambda rows: None
+    dump: Dump,
+    tasks: Collection[str] | None = None,
+    split: Part | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[Block]:
     """The blocks of some tasks (None: all) and of a part of each (None: all of it), task by task, as `Dump.blocks`.
 
@@ -120,4 +136,6 @@ def chosen_blocks(
 
 def digest(header: DumpHeader) -> str:
     """SHA-256 of what tells a dump from others: all of its header, checksums of its shards included."""
-    return hashlib.sha256(json.dumps(asdict(header), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(asdict(header), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    ).hexdigest()

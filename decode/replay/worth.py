@@ -49,21 +49,33 @@ class ReplayDrafter(Protocol):
         """The worth of every name's drafts of all rows of a block."""
 
 
-def worth_of_drafts(drafts: Drafts, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None) -> dict[str, Worth]:
+def worth_of_drafts(
+    drafts: Drafts, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None
+) -> dict[str, Worth]:
     """For each name and p, what the first p drafts [n, >= p, T] of every row are worth, verified as a batch."""
     out = {}
     for name, p in budgets.items():
-        first = Drafts(tokens=drafts.tokens[:, :p], cost=drafts.cost[:, :p], count=np.minimum(drafts.count, np.int32(p)))
+        first = Drafts(
+            tokens=drafts.tokens[:, :p], cost=drafts.cost[:, :p], count=np.minimum(drafts.count, np.int32(p))
+        )
         verified = first.count * np.int32(truth.shape[1])
-        out[name] = Worth(accepted=accepted_of_drafts(first.tokens, truth), verified=verified, drafts=first, seconds=seconds)
+        out[name] = Worth(
+            accepted=accepted_of_drafts(first.tokens, truth), verified=verified, drafts=first, seconds=seconds
+        )
     return out
 
 
-def worth_of_trees(trees: Trees, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None) -> dict[str, Worth]:
+def worth_of_trees(
+    trees: Trees, truth: NDArray[np.int32], budgets: Mapping[str, int], seconds: float | None = None
+) -> dict[str, Worth]:
     """For each name and n, what the first n nodes of every row's tree are worth."""
     by_size = accepted_by_size(trees.tokens, trees.parents, truth)
     return {
-        name: Worth(accepted=by_size[:, min(n, by_size.shape[1]) - 1], verified=np.minimum(trees.count, np.int32(n)), seconds=seconds)
+        name: Worth(
+            accepted=by_size[:, min(n, by_size.shape[1]) - 1],
+            verified=np.minimum(trees.count, np.int32(n)),
+            seconds=seconds,
+        )
         for name, n in budgets.items()
     }
 

@@ -1,4 +1,6 @@
-"""What the lattice browser shows: passes of a few sequences, with every candidate and what each drafter made of them."""
+"""What the lattice browser shows: passes of a few sequences, with every candidate and what each drafter
+made of them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ MAX_BYTES = 5 << 20  # of JSON; sequences beyond it are left out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserOptions:
-    """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown, calibration of
+    """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown,
+    calibration of
     the open tree beside it, which needs a language model."""
 
     sequences: int = 5
@@ -42,13 +45,16 @@ class BrowserOptions:
                 raise ValueError(f"{name}: expected {low}..{high}, got {value}")
 
 
-def browser(dump: Dump, rescorer: Rescorer, options: BrowserOptions, *, tasks: Sequence[str], words: Sequence[str] | None = None) -> dict[str, Any]:
+def browser(
+    dump: Dump, rescorer: Rescorer, options: BrowserOptions, *, tasks: Sequence[str], words: Sequence[str] | None = None
+) -> dict[str, Any]:
     """The first sequences of each task as JSON, task after task in turns until MAX_BYTES are full.
 
-    {"nodes", "lm": whether there is a language model, "words": {id: text} or None, "left_out": sequences that did not fit,
-    "sequences": [{"task", "number", "prompt": ids, "tokens": ids, "passes": [..]}]}. A pass has "row", "ids" [T][K],
-    "p" [T][K] (percent, by the head), "lm" [T][K] (nats that the LM adds after the rescored draft's first tokens), "base"
-    and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent], ..], and "accepted" {"base", "best", "tree", "open"}.
+    {"nodes", "lm": whether there is a language model, "words": {id: text} or None, "left_out": sequences that did not
+    fit, "sequences": [{"task", "number", "prompt": ids, "tokens": ids, "passes": [..]}]}. A pass has "row", "ids"
+    [T][K], "p" [T][K] (percent, by the head), "lm" [T][K] (nats that the LM adds after the rescored draft's first
+    tokens), "base" and "best" [T] (the drafts), "tree" and, with a language model, "open" [[token, parent, percent],
+    ..], and "accepted" {"base", "best", "tree", "open"}.
     """
     shown: list[dict[str, Any]] = []
     size = left_out = 0
@@ -87,7 +93,9 @@ def _of_task(dump: Dump, task: str, rescorer: Rescorer, options: BrowserOptions)
         first += block.sequences
 
 
-def _of_block(block: Block, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions) -> Iterator[dict[str, Any]]:
+def _of_block(
+    block: Block, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions
+) -> Iterator[dict[str, Any]]:
     """The first `wanted` sequences of a block; `first`: sequences of the task before it."""
     rows = np.arange(block.offsets[wanted])
     sausages, truth = block.sausages(rows), block.truth(rows)
@@ -95,15 +103,25 @@ def _of_block(block: Block, wanted: int, first: int, rescorer: Rescorer, options
     trees = rescorer.trees(sausages, histories, options.nodes)
     in_tree = accepted_by_size(trees.tokens, trees.parents, truth)[:, -1]
     best = rescorer.paths(sausages, histories, 1).tokens[:, 0]
-    accepted = {"base": accepted_of_drafts(sausages.first[:, None], truth), "best": accepted_of_drafts(best[:, None], truth), "tree": in_tree}
+    accepted = {
+        "base": accepted_of_drafts(sausages.first[:, None], truth),
+        "best": accepted_of_drafts(best[:, None], truth),
+        "tree": in_tree,
+    }
     drawn = {"tree": trees}
     if rescorer.models:
-        drawn["open"] = trees_of_block(CalibratedRescorer(rescorer.models[0], options.calibration, threads=rescorer.threads), block.part(0, wanted), options.nodes)
+        drawn["open"] = trees_of_block(
+            CalibratedRescorer(rescorer.models[0], options.calibration, threads=rescorer.threads),
+            block.part(0, wanted),
+            options.nodes,
+        )
         accepted["open"] = accepted_by_size(drawn["open"].tokens, drawn["open"].parents, truth)[:, -1]
     visited = visited_rows(in_tree, block.offsets[: wanted + 1])
     for sequence in range(wanted):
         begin, end = block.offsets[sequence : sequence + 2].tolist()
-        prompt = block.prompt_tokens[block.prompt_offsets[sequence] : block.prompt_offsets[sequence + 1]][-PROMPT_TOKENS:]
+        prompt = block.prompt_tokens[block.prompt_offsets[sequence] : block.prompt_offsets[sequence + 1]][
+            -PROMPT_TOKENS:
+        ]
         own = visited[(visited >= begin) & (visited < end)].tolist()
         yield {
             "task": block.task,
@@ -124,7 +142,9 @@ def _of_block(block: Block, wanted: int, first: int, rescorer: Rescorer, options
         }
 
 
-def _candidates(sausage: Sausage, history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer, k: int) -> dict[str, Any]:
+def _candidates(
+    sausage: Sausage, history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer, k: int
+) -> dict[str, Any]:
     ids, cost = sausage.ids[:, :k], sausage.cost[:, :k]
     columns = {"ids": ids.tolist(), "p": [[_percent(value) for value in slot] for slot in np.exp(-cost).tolist()]}
     if not rescorer.models:
@@ -133,8 +153,12 @@ def _candidates(sausage: Sausage, history: NDArray[np.int32], draft: NDArray[np.
     return {**columns, "lm": [[round(value, 2) for value in slot] for slot in added.tolist()]}
 
 
-def lm_costs(ids: NDArray[np.int32], history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer) -> NDArray[np.float64]:
-    """What the models add to each candidate's cost, sum_j alpha_j,t * (-ln p_j), after history and draft[:t]: [T, K] nats."""
+def lm_costs(
+    ids: NDArray[np.int32], history: NDArray[np.int32], draft: NDArray[np.int32], rescorer: Rescorer
+) -> NDArray[np.float64]:
+    """What the models add to each candidate's cost, sum_j alpha_j,t * (-ln p_j), after history and draft[:t]: [T, K]
+    nats.
+    """
     alpha = alpha_of_slots(rescorer.alpha, len(ids))
     known = history[history >= 0]
     added = np.zeros(ids.shape)
@@ -151,7 +175,10 @@ def lm_costs(ids: NDArray[np.int32], history: NDArray[np.int32], draft: NDArray[
 def _nodes(trees: Trees, row: int) -> list[list[float]]:
     n = int(trees.count[row])
     share = np.exp(trees.logq[row, :n])
-    return [[token, parent, _percent(p)] for token, parent, p in zip(trees.tokens[row, :n].tolist(), trees.parents[row, :n].tolist(), share.tolist())]
+    return [
+        [token, parent, _percent(p)]
+        for token, parent, p in zip(trees.tokens[row, :n].tolist(), trees.parents[row, :n].tolist(), share.tolist())
+    ]
 
 
 def _percent(share: float) -> float:

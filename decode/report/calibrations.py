@@ -25,7 +25,12 @@ class TreeCalibrations:
 
     @classmethod
     def of_tuning(cls, tuned: TreeTuning) -> TreeCalibrations:
-        return cls(open=tuned.open.overall, closed=tuned.closed.overall, alone=tuned.alone.overall, source="tuned on the tuning part of this dump")
+        return cls(
+            open=tuned.open.overall,
+            closed=tuned.closed.overall,
+            alone=tuned.alone.overall,
+            source="tuned on the tuning part of this dump",
+        )
 
     @classmethod
     def of_settings(cls, settings: Settings, name: str) -> TreeCalibrations:

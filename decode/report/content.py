@@ -32,7 +32,9 @@ class Table:
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
             if len(row) != len(self.headers):
-                raise ValueError(f"table {self.title!r}, row {number}: expected {len(self.headers)} cells, got {len(row)}")
+                raise ValueError(
+                    f"table {self.title!r}, row {number}: expected {len(self.headers)} cells, got {len(row)}"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

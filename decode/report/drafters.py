@@ -26,12 +26,22 @@ NODES = (8, 16, 32, 64, 128)
 
 
 def report_drafters(
-    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, trees: TreeCalibrations, others: Sequence[ReplayDrafter] = ()
+    dump: Dump,
+    rescorer: Rescorer,
+    options: ReplayOptions,
+    split: Split,
+    trees: TreeCalibrations,
+    others: Sequence[ReplayDrafter] = (),
 ) -> list[ReplayDrafter]:
-    """trees: calibrations of trees and of their control; others: such as a neural rescorer. ValueError if a model's vocabulary or tokenizer is not that of the dump."""
+    """trees: calibrations of trees and of their control; others: such as a neural rescorer.
+
+    ValueError if a model's vocabulary or tokenizer is not that of the dump.
+    """
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
-    drafters: list[ReplayDrafter] = [PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)]
+    drafters: list[ReplayDrafter] = [
+        PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)
+    ]
     if rescorer.models:
         budgets = paths("rescored", "parallel_rescored", options.paths)
         drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
@@ -42,7 +52,9 @@ def report_drafters(
     if rescorer.models:
         drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
         drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
-        drafters.append(ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads))
+        drafters.append(
+            ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads)
+        )
         for name, calibration in trees.rows():
             calibrated = CalibratedRescorer(rescorer.models[0], calibration, threads=rescorer.threads)
             drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
@@ -55,7 +67,9 @@ def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | Non
     if not any(split.tune.values()):
         return None
     try:
-        return StaticTree.counted((block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k)
+        return StaticTree.counted(
+            (block for task in dump.tasks for block in tune.blocks(dump, task)), max(NODES), top_k=top_k
+        )
     except ValueError:  # no true token among any candidates
         return None
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A curve of plots. key: of its colour in the page's style; names: the drafters' names without their budget; dash: of its line."""
+    """A curve of plots. key: of its colour in the page's style; names: the drafters' names without their budget; dash:
+    of its line.
+    """
 
     key: str
     title: str

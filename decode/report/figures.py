@@ -28,15 +28,25 @@ class Figures:
         resampled = Resampled.of(result, seed=seed)
         tasks = tuple({**task.to_json(), **uncertainty(resampled, task.task)} for task in result.tasks)
         overall = {measure: mean_over_tasks(tasks, measure) for measure in MEANS}
-        return cls(overall={**overall, **uncertainty(resampled)}, tasks=tasks, seed=seed, resamples=len(resampled.samples), level=resampled.level)
+        return cls(
+            overall={**overall, **uncertainty(resampled)},
+            tasks=tasks,
+            seed=seed,
+            resamples=len(resampled.samples),
+            level=resampled.level,
+        )
 
 
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
-    """Intervals of every drafter, and differences of the pairs that were replayed, of a task or of the mean over tasks."""
+    """Intervals of every drafter, and differences of the pairs that were replayed, of a task or of the mean
+    over tasks.
+    """
     differences = []
     for name, against in compared(resampled.names):
         difference = resampled.difference(name, against, task)
-        differences.append({"drafter": name, "against": against, **asdict(difference.interval), "p_value": difference.p_value})
+        differences.append(
+            {"drafter": name, "against": against, **asdict(difference.interval), "p_value": difference.p_value}
+        )
     return {"interval": resampled.to_json(task), "differences": differences}
 
 
@@ -46,7 +56,12 @@ def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
     budgets = [name.removeprefix("tree_") for name in names if name.removeprefix("tree_").isdigit()]
     pairs += [(f"tree_{n}", f"{other}_{n}") for other in ("tree_base", "lm_alone") for n in budgets]
     pairs += [(f"tree_{n}", f"{other}_{n}") for other in BASELINES for n in EQUAL]
-    pairs += [("neural", "base"), ("neural", "rescored"), ("neural_beam", "neural"), ("neural_beam", "parallel_rescored")]
+    pairs += [
+        ("neural", "base"),
+        ("neural", "rescored"),
+        ("neural_beam", "neural"),
+        ("neural_beam", "parallel_rescored"),
+    ]
     pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tuned", "tree", "lm_text", "lm_alone") for n in EQUAL]
     pairs += [(f"tuned_{n}", f"tree_{n}") for n in EQUAL]
     return [pair for pair in pairs if set(pair) <= set(names)]

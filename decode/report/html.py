@@ -23,7 +23,9 @@ def navigation(report: Report) -> str:
 
 
 def _tile(tile: Tile) -> str:
-    return f'<div class="tile"><p>{text(tile.name)}</p><b>{text(tile.figure)}</b><small>{text(tile.beside)}</small></div>'
+    return (
+        f'<div class="tile"><p>{text(tile.name)}</p><b>{text(tile.figure)}</b><small>{text(tile.beside)}</small></div>'
+    )
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -47,13 +49,22 @@ def _section(section: Section) -> Iterator[str]:
 def _plot(plot: Plot, key: str) -> str:
     """A figure that plots.js draws into; its data is in the page's JSON under the same key."""
     title = f'<figcaption id="{key}-title">{text(plot.title)}</figcaption>'
-    return f'<figure class="plot" data-plot="{key}">{title}<div class="views"></div><div class="canvas" role="img" aria-label="{text(plot.alt)}"></div></figure>'
+    return (
+        f'<figure class="plot" data-plot="{key}">{title}<div class="views"></div><div class="canvas" role="img" '
+        f'aria-label="{text(plot.alt)}"></div></figure>'
+    )
 
 
 def _table(table: Table, key: str) -> Iterator[str]:
-    kinds = ["" if any(row[place].value is not None for row in table.rows) else " class=words" for place in range(len(table.headers))]
+    kinds = [
+        "" if any(row[place].value is not None for row in table.rows) else " class=words"
+        for place in range(len(table.headers))
+    ]
     yield f'<p class="caption" id="{key}-title">{text(table.title)}</p>'
-    yield f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table aria-labelledby="{key}-title">'
+    yield (
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}-title"><table '
+        f'aria-labelledby="{key}-title">'
+    )
     yield "<thead><tr>" + "".join(_header(header, kind) for header, kind in zip(table.headers, kinds)) + "</tr></thead>"
     yield "<tbody>"
     for number, row in enumerate(table.rows):

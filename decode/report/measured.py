@@ -27,12 +27,23 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
-POSITIONS = ("base", "rescored", "parallel_rescored", "tree_16", "tree_64", "lm_alone_16", "oracle")  # acceptance is told of these
+POSITIONS = (
+    "base",
+    "rescored",
+    "parallel_rescored",
+    "tree_16",
+    "tree_64",
+    "lm_alone_16",
+    "oracle",
+)  # acceptance is told of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What the sections show. drafting: seconds for each lattice, by drafter. orders, several and weights are of language models, None where there is none (or one alone)."""
+    """What the sections show. drafting: seconds for each lattice, by drafter.
+
+    orders, several and weights are of language models, None where there is none (or one alone).
+    """
 
     result: DumpResult
     figures: Figures
@@ -61,7 +72,9 @@ def measure(
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Measured:
-    """All analyses of a part of a dump. trees: their calibrations; names: of the models, where there are several; neural: a rescorer beside them; advance as in `rows_to_come`."""
+    """All analyses of a part of a dump. trees: their calibrations; names: of the models, where there are several;
+    neural: a rescorer beside them; advance as in `rows_to_come`.
+    """
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k, others = options.top_k, neural.drafters if neural else ()
     drafters = report_drafters(dump, rescorer, options, split, trees, others)
@@ -73,14 +86,33 @@ def measure(
         entropies=entropies(dump, **common),
         oracle=oracle_efficiency(dump, **common),
         recall=recall(dump, rescorer, top_k=k, **common),
-        acceptance=[one for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common) if one.drafter in POSITIONS],
+        acceptance=[
+            one
+            for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common)
+            if one.drafter in POSITIONS
+        ],
         lost=lost_tokens(dump, rescorer, top_k=k, budget=BUDGET, larger=LARGER, **common),
-        **(_of_models(dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, others=others, common=common) if rescorer.models else {}),
+        **(
+            _of_models(
+                dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, others=others, common=common
+            )
+            if rescorer.models
+            else {}
+        ),
     )
 
 
 def _of_models(
-    dump: Dump, rescorer: Rescorer, options: ReplayOptions, split: Split, *, tasks: Sequence[str], seed: int, names: Sequence[str], others: Sequence[ReplayDrafter], common: dict[str, Any]
+    dump: Dump,
+    rescorer: Rescorer,
+    options: ReplayOptions,
+    split: Split,
+    *,
+    tasks: Sequence[str],
+    seed: int,
+    names: Sequence[str],
+    others: Sequence[ReplayDrafter],
+    common: dict[str, Any],
 ) -> dict[str, Any]:
     first, alpha = rescorer.models[0], [row.tolist() if len(row) > 1 else float(row[0]) for row in rescorer.alpha]
     ways: dict[str, Any] = {"paths": options.paths, "top_k": options.top_k, "threads": rescorer.threads, **common}
@@ -95,7 +127,8 @@ def _of_models(
 
 
 def rows_to_come(dump: Dump, rescorer: Rescorer, part: Part, tasks: Sequence[str], slow: int = 0) -> int:
-    """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow` drafters
+    """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow`
+    drafters
     that tell how far they are."""
     rows = whole = 0.0
     for task in dump.header.tasks:

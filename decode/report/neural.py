@@ -1,4 +1,6 @@
-"""A small neural model in a report, beside the n-gram models. Nothing here needs PyTorch: `open_neural.py` opens the model."""
+"""A small neural model in a report, beside the n-gram models. Nothing here needs PyTorch: `open_neural.py` opens the
+model.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ GREEDY, BEAM = "neural", "neural_beam"  # drafters
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neural:
-    """drafters: GREEDY and, with more than one path, BEAM, each asked once for a block. name: of the model; alpha: its weight;
+    """drafters: GREEDY and, with more than one path, BEAM, each asked once for a block. name: of the model; alpha: its
+    weight;
     paths: of the beam; machine: where it ran; shape: what a pass of it costs, None where that is not known."""
 
     name: str

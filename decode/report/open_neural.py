@@ -19,12 +19,20 @@ from rescore.lm.tokenizer import TextTokenizer
 
 
 def open_neural(
-    path: Path, dump: Dump, *, alpha: float = 1.0, paths: int = 1, top_k: int | None = None, device: str = "cpu", advance: Callable[[int], None] = lambda rows: None
+    path: Path,
+    dump: Dump,
+    *,
+    alpha: float = 1.0,
+    paths: int = 1,
+    top_k: int | None = None,
+    device: str = "cpu",
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> Neural:
-    """The rescorer of a dump's lattices with the causal model at `path`: a folder of Hugging Face, or one of our blockwise models.
+    """The rescorer of a dump's lattices with the causal model at `path`: a folder of Hugging Face, or one of our
+    blockwise models.
 
-    paths: of the beam that is replayed beside the greedy draft, 1 for none. advance: called with numbers of rows while a
-    drafter works, the dump's for each. ValueError unless the model is causal and of the dump's tokenizer.
+    paths: of the beam that is replayed beside the greedy draft, 1 for none. advance: called with numbers of rows while
+    a drafter works, the dump's for each. ValueError unless the model is causal and of the dump's tokenizer.
     """
     model = open_model(path, dtype=torch.float32, device=device)
     check(path, model, dump)
@@ -32,7 +40,9 @@ def open_neural(
     for name, p in ((GREEDY, 1), (BEAM, paths)):
         if name == GREEDY or p > 1:
             rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
-            drafters.append(RememberedReplay(drafter=NeuralReplay(name=name, rescorer=rescorer, top_k=top_k, advance=advance)))
+            drafters.append(
+                RememberedReplay(drafter=NeuralReplay(name=name, rescorer=rescorer, top_k=top_k, advance=advance))
+            )
     machine = f"{device}, {torch.get_num_threads()} threads" if device == "cpu" else device
     return Neural(name=str(path), drafters=drafters, alpha=alpha, paths=paths, machine=machine, shape=_shape(path))
 
@@ -42,7 +52,10 @@ def check(path: Path, model: OpenModel, dump: Dump) -> None:
         raise ValueError(f"{path}: expected a causal language model to rescore with, got an encoder-decoder")
     known = dump.header.tokenizer_sha256
     if model.tokenizer and known and (got := TextTokenizer.open(model.tokenizer).sha256) != known:
-        raise ValueError(f"{model.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {got}: take a model that was trained with that tokenizer")
+        raise ValueError(
+            f"{model.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {got}: "
+            "take a model that was trained with that tokenizer"
+        )
 
 
 def _shape(path: Path) -> ModelShape | None:

@@ -32,12 +32,18 @@ def page(report: Report) -> str:
 def data(report: Report) -> dict[str, Any]:
     """What the scripts draw: {"plots": {key: ..}, "browser": .. or None}."""
     plots = {
-        f"{section.key}-{number}": {"views": [{"name": view.name, "traces": list(view.traces)} for view in part.views], "layout": part.layout}
+        f"{section.key}-{number}": {
+            "views": [{"name": view.name, "traces": list(view.traces)} for view in part.views],
+            "layout": part.layout,
+        }
         for section in report.sections
         for number, part in enumerate(section.parts)
         if isinstance(part, Plot)
     }
-    return {"plots": plots, "browser": next((section.browser for section in report.sections if section.browser is not None), None)}
+    return {
+        "plots": plots,
+        "browser": next((section.browser for section in report.sections if section.browser is not None), None),
+    }
 
 
 def embedded(value: Any) -> str:

@@ -54,8 +54,21 @@ def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
     return {**trace, "meta": {"shade": round(share, 4)}}
 
 
-def bars(name: str, x: Sequence[str], y: Sequence[float | None], *, series: str = "tree", intervals: Sequence[Interval | None] | None = None) -> dict[str, Any]:
-    trace: dict[str, Any] = {"type": "bar", "name": caption(name), "x": [caption(value) for value in x], "y": list(y), "meta": {"series": series}}
+def bars(
+    name: str,
+    x: Sequence[str],
+    y: Sequence[float | None],
+    *,
+    series: str = "tree",
+    intervals: Sequence[Interval | None] | None = None,
+) -> dict[str, Any]:
+    trace: dict[str, Any] = {
+        "type": "bar",
+        "name": caption(name),
+        "x": [caption(value) for value in x],
+        "y": list(y),
+        "meta": {"series": series},
+    }
     if intervals and any(intervals):
         trace["error_y"] = _bars(y, intervals)
     return trace

@@ -42,8 +42,10 @@ from rescore.lattice.dump import Dump
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are made, what the
-    browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None: nowhere), the times of searches and the name of their file (None: no section of them)."""
+    """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are
+    made, what the
+    browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None: nowhere), the
+    times of searches and the name of their file (None: no section of them)."""
 
     split: Split
     part: str = "heldout"
@@ -73,22 +75,53 @@ class Sources:
 
 
 def report(
-    dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, *, neural: Neural | None = None, advance: Callable[[int], None] = lambda rows: None
+    dump: Dump,
+    rescorer: Rescorer,
+    options: ReportOptions,
+    sources: Sources,
+    *,
+    neural: Neural | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> Report:
-    """The report on a dump. neural: a rescorer beside the language models (`open_neural`). advance: called with numbers of rows, which come to about `rows_to_come`, for a progress bar."""
+    """The report on a dump. neural: a rescorer beside the language models (`open_neural`). advance: called with numbers
+    of rows, which come to about `rows_to_come`, for a progress bar.
+    """
     tasks, part = options.tasks_of(dump), options.split.part(options.part)
-    measured = measure(dump, rescorer, options.replay, options.split, trees=options.trees, part=part, tasks=tasks, seed=options.seed, names=sources.models, neural=neural, advance=advance)
-    shown = browser(dump, rescorer, replace(options.browser, calibration=options.trees.open), tasks=[task.task for task in measured.result.tasks], words=sources.words)
+    measured = measure(
+        dump,
+        rescorer,
+        options.replay,
+        options.split,
+        trees=options.trees,
+        part=part,
+        tasks=tasks,
+        seed=options.seed,
+        names=sources.models,
+        neural=neural,
+        advance=advance,
+    )
+    shown = browser(
+        dump,
+        rescorer,
+        replace(options.browser, calibration=options.trees.open),
+        tasks=[task.task for task in measured.result.tasks],
+        words=sources.words,
+    )
     facts = [(path, model.info()) for path, model in zip(sources.models, rescorer.models)]
     return Report(
         title=f"Block drafts of {dump.header.model}",
         subtitle=subtitle(dump, measured.result, options, sources),
         tiles=efficiency.tiles(measured.figures.overall),
-        sections=[*sections(dump, measured, shown, options, neural), provenance.section(dump, facts, {**sources.settings, **(options.trees.to_json() if facts else {})})],
+        sections=[
+            *sections(dump, measured, shown, options, neural),
+            provenance.section(dump, facts, {**sources.settings, **(options.trees.to_json() if facts else {})}),
+        ],
     )
 
 
-def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: ReportOptions, neural: Neural | None) -> Iterator[Section]:
+def sections(
+    dump: Dump, measured: Measured, shown: dict[str, Any], options: ReportOptions, neural: Neural | None
+) -> Iterator[Section]:
     figures, p = measured.figures, options.replay.paths
     yield summary.section(figures)
     yield efficiency.section(figures)
@@ -109,7 +142,10 @@ def sections(dump: Dump, measured: Measured, shown: dict[str, Any], options: Rep
     if measured.weights:
         yield weights.section(measured.weights, options.trees)
     if options.cost:
-        yield cost.section(options.cost, cost.ways(figures, measured.drafting, dump.header.heads - 1, p, small_shape(options.cost, neural)))
+        yield cost.section(
+            options.cost,
+            cost.ways(figures, measured.drafting, dump.header.heads - 1, p, small_shape(options.cost, neural)),
+        )
     if options.latency:
         yield latency.section(*options.latency)
 
@@ -126,6 +162,7 @@ def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: So
     part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part, "")
     sequences = sum(len(task.tokens) for task in result.tasks)
     return (
-        f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of {result.lattices:,} positions, "
+        f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of "
+        f"{result.lattices:,} positions, "
         f"{header.heads} heads with {header.top_k} candidates, {models}"
     )

@@ -13,7 +13,9 @@ from rescore.lattice.dump import Dump
 ROWS = 1024  # lattices searched together
 
 
-def drafting_seconds(dump: Dump, drafters: Sequence[ReplayDrafter], part: Part, tasks: Sequence[str]) -> dict[str, float]:
+def drafting_seconds(
+    dump: Dump, drafters: Sequence[ReplayDrafter], part: Part, tasks: Sequence[str]
+) -> dict[str, float]:
     """Wall time for each lattice of every drafter that tells its search's, on the first lattices of the part.
 
     Each budget is searched twice, the second time counts. Drafters without `budgets` are left out.

@@ -31,7 +31,9 @@ class Beam:
 
     @property
     def rows(self) -> Tensor | None:
-        """int64 [B * p], which prefix of the slot before each one continues, all lattices' counted; None for greedy choice."""
+        """int64 [B * p], which prefix of the slot before each one continues, all lattices' counted; None for greedy
+        choice.
+        """
         lattices, paths = self.cost.shape
         if paths == 1:
             return None
@@ -39,7 +41,9 @@ class Beam:
         return (source + paths * torch.arange(lattices, device=source.device)[:, None]).flatten()
 
     def step(self, candidates: Tensor, cost: Tensor) -> None:
-        """One slot more: candidates [B, p, K], padding -1, and their costs [B, p, K]; a slot without any ends its lattice."""
+        """One slot more: candidates [B, p, K], padding -1, and their costs [B, p, K]; a slot without any ends its
+        lattice.
+        """
         paths, width = candidates.shape[1:]
         total = torch.where(candidates < 0, torch.inf, self.cost[:, :, None] + cost).flatten(1)
         chosen = total.sort(dim=1, stable=True).indices[:, :paths].sort(dim=1).values
@@ -59,7 +63,9 @@ class Beam:
         tokens = torch.where(cost[:, :, None] < torch.inf, tokens, -1)
         tokens = torch.nn.functional.pad(tokens, (0, slots - tokens.shape[2]), value=-1)
         count = (cost < torch.inf).sum(dim=1)
-        return Drafts(tokens=tokens.int().cpu().numpy(), cost=cost.float().cpu().numpy(), count=count.int().cpu().numpy())
+        return Drafts(
+            tokens=tokens.int().cpu().numpy(), cost=cost.float().cpu().numpy(), count=count.int().cpu().numpy()
+        )
 
     def trees(self) -> Trees:
         """The prefixes of all slots, a slot's behind those of the slot before; logq is NaN."""
@@ -78,7 +84,9 @@ class Beam:
 
         count = held.sum(axis=(1, 2), dtype=np.int32)
         logq = np.where(np.arange(order.shape[1]) < count[:, None], np.float32(np.nan), np.float32(-np.inf))
-        return Trees(tokens=column(tokens, -1), parents=column(parents, -1), depths=column(depths, 0), logq=logq, count=count)
+        return Trees(
+            tokens=column(tokens, -1), parents=column(parents, -1), depths=column(depths, 0), logq=logq, count=count
+        )
 
 
 def _on_host(parts: list[Tensor], empty: tuple[int, int, int]) -> NDArray[np.int64]:

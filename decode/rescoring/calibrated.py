@@ -1,7 +1,7 @@
 """Token trees under a calibrated q, of closed and of open lattices (DESIGN section 4).
 
-In an open lattice the automaton, and the n-grams of the running text, propose tokens that no head lists. The search is exact: the
-tree holds the n most probable prefixes over the whole vocabulary.
+In an open lattice the automaton, and the n-grams of the running text, propose tokens that no head lists. The search is
+exact: the tree holds the n most probable prefixes over the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -46,18 +46,37 @@ class CalibratedRescorer:
         counts.extend(np.ascontiguousarray(tokens, np.int32))
         return counts
 
-    def trees(self, sausages: Sausage, histories: NDArray[np.int32], n: int = 64, *, texts: Sequence[_core.ContextModel] = ()) -> Trees:
+    def trees(
+        self, sausages: Sausage, histories: NDArray[np.int32], n: int = 64, *, texts: Sequence[_core.ContextModel] = ()
+    ) -> Trees:
         """The trees of the n most probable prefixes of a batch of lattices.
 
-        histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text` made, extended by all
-        of them; none if the calibration has no use for them. ValueError if they are missing.
+        histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text`
+        made, extended by all of them; none if the calibration has no use for them. ValueError if they are missing.
         """
         if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
-            why = f"those of {expected} lattices" if self.reads_text else "none: the calibration does not use the running text"
+            why = (
+                f"those of {expected} lattices"
+                if self.reads_text
+                else "none: the calibration does not use the running text"
+            )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
         alpha, weights = self.calibration.weights(sausages.slots)
-        return Trees.of_core(_core.open_tree(self.model.core, np.ascontiguousarray(histories, np.int32), sausages.ids, sausages.cost, alpha, weights, open=self.calibration.open,
-                                             texts=list(texts), strength=self._strength, nodes=n, threads=self.threads))
+        return Trees.of_core(
+            _core.open_tree(
+                self.model.core,
+                np.ascontiguousarray(histories, np.int32),
+                sausages.ids,
+                sausages.cost,
+                alpha,
+                weights,
+                open=self.calibration.open,
+                texts=list(texts),
+                strength=self._strength,
+                nodes=n,
+                threads=self.threads,
+            )
+        )
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of a single lattice; history: the whole text so far [m], of which the n-grams are counted anew."""

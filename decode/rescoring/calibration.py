@@ -16,20 +16,20 @@ MAX_TEXT_ORDER = 8
 class Calibration:
     """Weights of every slot, or one for all. With p the language model's distribution after a prefix,
 
-        q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates, u(w) being -ln of w's unigram probability, at most 32
+        q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates,
         q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
 
-    rest being the cost of a token outside the candidates if such tokens shared evenly what the candidates leave of the head's mass.
-    q sums to 1 over the whole vocabulary.
+    rest being the cost of a token outside the candidates if such tokens shared evenly what the candidates leave of the
+    head's mass. q sums to 1 over the whole vocabulary.
 
     head   at least 0; 1 / head is the heads' temperature
     alpha  at least 0
     prior  how much of the heads' liking for frequent words is taken back
     floor  what a token that a head does not list costs more
     open   whether other tokens than the candidates may be drafted, by a rho arc in every slot
-    text   None, or how p is interpolated with the n-grams of the running text, prompt included: of contexts of 0, 1, .. tokens, what
-           the shorter context's distribution counts beside the occurrences, times the number of distinct tokens that followed
-           (Witten and Bell have 1)
+    text   None, or how p is interpolated with the n-grams of the running text, prompt included: of contexts of 0, 1, ..
+           tokens, what the shorter context's distribution counts beside the occurrences, times the number of distinct
+           tokens that followed (Witten and Bell have 1)
     """
 
     head: tuple[float, ...] = (0.5,)
@@ -43,10 +43,15 @@ class Calibration:
         for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
             values = getattr(self, name)
             if not isinstance(values, tuple) or not values:
-                raise TypeError(f"{name}: expected a tuple of weights, one for each slot or one for all, got {values!r:.80}")
+                raise TypeError(
+                    f"{name}: expected a tuple of weights, one for each slot or one for all, got {values!r:.80}"
+                )
             check_numbers(name, values, least)
         if len({len(values) for values in self._of_slots() if len(values) > 1}) > 1:
-            raise ValueError(f"calibration: expected weights for one number of slots, got {[len(values) for values in self._of_slots()]}")
+            raise ValueError(
+                "calibration: expected weights for one number of slots, got "
+                f"{[len(values) for values in self._of_slots()]}"
+            )
         if self.text is not None:
             if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= MAX_TEXT_ORDER:
                 raise ValueError(f"text: expected strengths of 1 to {MAX_TEXT_ORDER} orders, got {self.text!r:.80}")
@@ -59,16 +64,24 @@ class Calibration:
         """alpha [1, T], and head, prior and floor [3, T]. ValueError if they are of another number of slots."""
         for values in self._of_slots():
             if len(values) not in (1, slots):
-                raise ValueError(f"calibration: expected lattices of {len(values)} slots, got {slots}: tune on a dump of this model")
+                raise ValueError(
+                    f"calibration: expected lattices of {len(values)} slots, got {slots}: tune on a dump of this model"
+                )
         head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
         return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
 
     def without_heads(self) -> Calibration:
-        """The language model and the running text alone: q is p in every slot, over the whole vocabulary. The control."""
+        """The language model and the running text alone: q is p in every slot, over the whole vocabulary.
+
+        The control.
+        """
         return replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
     def to_json(self) -> dict[str, Any]:
-        return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
+        return {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in fields(self)
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> Calibration:

@@ -1,8 +1,9 @@
 """Trees grown layer by layer from the heads' own probabilities, as EAGLE-2 grows them from its draft model's.
 
-Li et al. 2024, "EAGLE-2" (arXiv 2406.16858), section 4: of each layer the k nodes of greatest value are expanded by their k best
-children, the value being the product of the probabilities along the path; then the n nodes of greatest value of all
-layers are kept. Here a slot's probabilities do not depend on the path, since heads do not see each other's choice.
+Li et al. 2024, "EAGLE-2" (arXiv 2406.16858), section 4: of each layer the k nodes of greatest value are expanded by
+their k best children, the value being the product of the probabilities along the path; then the n nodes of greatest
+value of all layers are kept. Here a slot's probabilities do not depend on the path, since heads do not see each other's
+choice.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ WIDTH = 10  # k in the paper
 
 
 def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
-    """The trees of at most n nodes of a batch of lattices [B, T, K], best node first; the tree of m < n is its first m nodes.
+    """The trees of at most n nodes of a batch of lattices [B, T, K], best node first; the tree of m < n is its first m
+    nodes.
 
-    width: nodes of a layer that are expanded, and children that each of them gets. logq is the ln of a node's value under
-    the heads' softmax over the whole vocabulary.
+    width: nodes of a layer that are expanded, and children that each of them gets. logq is the ln of a node's value
+    under the heads' softmax over the whole vocabulary.
     """
     if n < 1 or width < 1:
         raise ValueError(f"expected n and width of at least 1, got {n} and {width}")
     k = min(width, sausages.width)
     batch = len(sausages.ids)
     best = np.argsort(sausages.cost, axis=-1, kind="stable")[..., :k]
-    ids, cost = np.take_along_axis(sausages.ids, best, -1), np.take_along_axis(sausages.cost.astype(np.float64), best, -1)
+    ids, cost = (
+        np.take_along_axis(sausages.ids, best, -1),
+        np.take_along_axis(sausages.cost.astype(np.float64), best, -1),
+    )
     value, opened = np.zeros((batch, 1)), np.full((batch, 1), -1)  # costs and numbers of the nodes that are expanded
     tokens, costs, parents, depths = [], [], [], []
     made = 0
@@ -40,11 +45,20 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
         chosen = np.argsort(value, axis=1, kind="stable")[:, :width]
         value, opened = np.take_along_axis(value, chosen, 1), chosen + made
         made += costs[-1].shape[1]
-    return _reranked(n, np.concatenate(tokens, axis=1), np.concatenate(parents, axis=1), np.concatenate(costs, axis=1), np.concatenate(depths))
+    return _reranked(
+        n,
+        np.concatenate(tokens, axis=1),
+        np.concatenate(parents, axis=1),
+        np.concatenate(costs, axis=1),
+        np.concatenate(depths),
+    )
 
 
 def _reranked(n: int, tokens: NDArray, parents: NDArray, cost: NDArray, depths: NDArray) -> Trees:
-    """The n cheapest of all nodes [B, m]. A parent stands before its children and costs no more, so the order is a tree's."""
+    """The n cheapest of all nodes [B, m].
+
+    A parent stands before its children and costs no more, so the order is a tree's.
+    """
     order = np.argsort(cost, axis=1, kind="stable")
     place = np.empty_like(order)
     np.put_along_axis(place, order, np.broadcast_to(np.arange(order.shape[1]), order.shape), 1)

@@ -1,9 +1,9 @@
 """Drafts of sausage lattices rescored slot by slot by a small neural language model.
 
-Algorithm 2 of Kim et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.1: cost_t(w) + alpha_t * (-ln p(w |
-history, the tokens chosen before)), the softmax over the whole vocabulary. A neural model has no states that paths
-share, so the best of all K^T strings cannot be searched for: with one path the choice is greedy, as published; with more it is a beam
-search, which may miss the best strings unless the beam holds all prefixes.
+Algorithm 2 of Kim et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.1: cost_t(w) + alpha_t * (-ln
+p(w | history, the tokens chosen before)), the softmax over the whole vocabulary. A neural model has no states that
+paths share, so the best of all K^T strings cannot be searched for: with one path the choice is greedy, as published;
+with more it is a beam search, which may miss the best strings unless the beam holds all prefixes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from rescore.lattice.trees import Trees
 class NeuralRescorer:
     """A small causal model and its weight, ready to rescore lattices.
 
-    model       shares the tokenizer of the lattices, whose vocabulary has `vocab_size` ids (`Reader` says how sizes may differ)
+    model       shares the tokenizer of the lattices, whose vocabulary has `vocab_size` ids (`Reader` says how sizes may
+                differ)
     alpha       one weight, or one for each slot [T], finite and at least 0
     paths       p, the drafts of a lattice and the width of the beam; 1 is greedy
     """
@@ -46,7 +47,8 @@ class NeuralRescorer:
         return Reader(self.model, prompts, ahead=slots - 1, copies=self.paths, vocab_size=self.vocab_size)
 
     def drafts(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Drafts:
-        """At most p drafts of each of B lattices [B, T, K], by cost; ties by the ranks of the candidates, first slot first.
+        """At most p drafts of each of B lattices [B, T, K], by cost; ties by the ranks of the candidates, first slot
+        first.
 
         reader     of `open`, for the same B requests in the same order
         histories  the tokens before each lattice, the certain token last
@@ -54,7 +56,8 @@ class NeuralRescorer:
         return self._searched(reader, sausages, histories).drafts(sausages.slots)
 
     def trees(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Trees:
-        """All prefixes that the beam held at any slot, at most p T nodes, slot by slot; logq is NaN. Arguments as in `drafts`.
+        """All prefixes that the beam held at any slot, at most p T nodes, slot by slot; logq is NaN. Arguments as in
+        `drafts`.
 
         The p drafts differ in their last slots above all; what was dropped on the way is of more use to a verifier.
         """

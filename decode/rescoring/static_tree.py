@@ -1,8 +1,8 @@
 """One tree for all lattices, made of ranks: the k-th candidate of a slot after the j-th of the slot before.
 
 Cai et al. 2024, "Medusa" (arXiv 2401.10774), section 2.3.3: on texts at hand it is counted how often each sequence of
-ranks is the truth, and nodes are added greedily, each time the one that lengthens the accepted draft most. Medusa takes the
-heads' hits as independent and multiplies their rates; here the sequences themselves are counted.
+ranks is the truth, and nodes are added greedily, each time the one that lengthens the accepted draft most. Medusa takes
+the heads' hits as independent and multiplies their rates; here the sequences themselves are counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StaticTree:
-    """A tree of n nodes, a parent before its children, the most often true first: the first m nodes are the best tree of m.
+    """A tree of n nodes, a parent before its children, the most often true first: the first m nodes are the best tree
+    of m.
 
     ranks   int32 [n], of the node's token among its slot's candidates, from 0
     parents int32 [n], -1 for children of the certain token
@@ -67,7 +68,8 @@ class StaticTree:
         batch, n = len(sausages.ids), len(self.ranks)
         if int(self.depths.max()) > sausages.slots or int(self.ranks.max()) >= sausages.width:
             raise ValueError(
-                f"expected lattices of at least {self.depths.max()} slots and {self.ranks.max() + 1} candidates, as the tree was counted on, "
+                f"expected lattices of at least {self.depths.max()} slots and {self.ranks.max() + 1} candidates, "
+                "as the tree was counted on, "
                 f"got {sausages.slots} and {sausages.width}"
             )
         return Trees(

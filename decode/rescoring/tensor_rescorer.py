@@ -1,4 +1,6 @@
-"""Rescoring lattices in tensors: by the native core where they are on the CPU, by kernels on the device where they are not."""
+"""Rescoring lattices in tensors: by the native core where they are on the CPU, by kernels on the device where they are
+not.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 class TensorNormalised(Protocol):
     """q over the drafts of a batch of lattices; of a single sausage, a batch of one. `Rescorer.normalise` makes it.
 
-    exact     bool [B]: q is that of the whole lattice. Where it is not, a slot reached more states than were kept, and q is a
-              distribution over the drafts that are left: lossless to verify with, but worse drafts.
+    exact     bool [B]: q is that of the whole lattice. Where it is not, a slot reached more states than were kept, and
+              q is a distribution over the drafts that are left: lossless to verify with, but worse drafts.
     invalid   bool [B]: ids or history had tokens that no model has; they were left out
     log_mass  float64 [B]: as `NormalisedLattice.log_mass`; NaN if normalised locally
     """
@@ -29,7 +31,9 @@ class TensorNormalised(Protocol):
     log_mass: Tensor
 
     def sample(self, uniforms: Tensor) -> TensorSamples:
-        """p drafts of each lattice, one uniform float64 [B, p, T] in [0, 1) for each token, as `NormalisedLattice.sample`."""
+        """p drafts of each lattice, one uniform float64 [B, p, T] in [0, 1) for each token, as
+        `NormalisedLattice.sample`.
+        """
 
     def rows(self, drafts: Tensor) -> Tensor:
         """q of every candidate along drafts int32 [B, p, T], padding -1: float64 [B, p, T, K], by rank."""
@@ -48,7 +52,9 @@ class TensorRescorer(Protocol):
 
     def trees(self, sausage: TensorSausage, history: Tensor, n: int) -> TensorTrees: ...
 
-    def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> TensorNormalised: ...
+    def normalise(
+        self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool
+    ) -> TensorNormalised: ...
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -58,7 +64,9 @@ def has_kernels(device: torch.device) -> bool:
 
 def indexed(device: torch.device) -> torch.device:
     """The device with its number, as tensors have it."""
-    return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
+    return (
+        torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
+    )
 
 
 def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorRescorer:
@@ -66,14 +74,21 @@ def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorResc
     if device.type == "cpu":
         return HostRescorer(rescorer)
     if not has_kernels(device):
-        raise ValueError(f"rescoring on {device}: expected a CUDA device and the package triton (pip install rescore[gpu]); move the tensors to the CPU")
+        raise ValueError(
+            f"rescoring on {device}: expected a CUDA device and the package triton (pip install rescore[gpu]); "
+            "move the tensors to the CPU"
+        )
     from rescore.decode.device.rescoring import DeviceRescorer
 
-    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=rescorer.capacity, device=device)
+    return DeviceRescorer(
+        rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=rescorer.capacity, device=device
+    )
 
 
 class HostRescorer:
-    """The native core on tensors on the CPU: it reads their memory, and the tensors that it gives hold what it wrote."""
+    """The native core on tensors on the CPU: it reads their memory, and the tensors that it gives hold what
+    it wrote.
+    """
 
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
@@ -81,14 +96,22 @@ class HostRescorer:
     def paths(self, sausage: TensorSausage, history: Tensor, p: int, semantics: str) -> TensorDrafts:
         drafts = self._rescorer.paths(sausage.host(), history.numpy(), p, semantics=semantics)
         tokens, cost, count = (torch.as_tensor(values) for values in (drafts.tokens, drafts.cost, drafts.count))
-        return TensorDrafts(tokens=tokens, cost=cost, count=count, exact=torch.ones_like(count, dtype=torch.bool), invalid=torch.zeros_like(count, dtype=torch.bool))
+        return TensorDrafts(
+            tokens=tokens,
+            cost=cost,
+            count=count,
+            exact=torch.ones_like(count, dtype=torch.bool),
+            invalid=torch.zeros_like(count, dtype=torch.bool),
+        )
 
     def trees(self, sausage: TensorSausage, history: Tensor, n: int) -> TensorTrees:
         return TensorTrees.of(self._rescorer.trees(sausage.host(), history.numpy(), n))
 
     def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> HostNormalised:
         batch = sausage if sausage.is_batch else TensorSausage(ids=sausage.ids[None], cost=sausage.cost[None])
-        return HostNormalised(self._rescorer.normalise(batch.host(), history.numpy(), temperature=temperature, local=local))
+        return HostNormalised(
+            self._rescorer.normalise(batch.host(), history.numpy(), temperature=temperature, local=local)
+        )
 
 
 class HostNormalised:
@@ -98,7 +121,11 @@ class HostNormalised:
         self._lattice = lattice
         batch = len(lattice.ids)
         self.exact, self.invalid = torch.ones(batch, dtype=torch.bool), torch.zeros(batch, dtype=torch.bool)
-        self.log_mass = torch.full((batch,), torch.nan, dtype=torch.float64) if lattice.local else torch.from_numpy(lattice.log_mass)
+        self.log_mass = (
+            torch.full((batch,), torch.nan, dtype=torch.float64)
+            if lattice.local
+            else torch.from_numpy(lattice.log_mass)
+        )
 
     def sample(self, uniforms: Tensor) -> TensorSamples:
         drawn = self._lattice.sample(uniforms.numpy())

@@ -38,8 +38,11 @@ class Thinned:
         return Choices.joined(self._parts)
 
 
-def calibration_choices(block: Block, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None) -> list[Choices]:
-    """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and floor
+def calibration_choices(
+    block: Block, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None
+) -> list[Choices]:
+    """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and
+    floor
     multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out."""
     sausages, truth = block.sausages(k=top_k), block.truth()
     rows, slots, width = sausages.ids.shape
@@ -78,12 +81,18 @@ def path_choices(block: Block, models: Sequence[NGram], top_k: int | None = None
 def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
     """Of arrays [n, T, ..] the rows kept [n, T] of each slot."""
     return [
-        Choices(features=choices.features[kept[:, t], t], offset=choices.offset[kept[:, t], t], chosen=choices.chosen[kept[:, t], t])
+        Choices(
+            features=choices.features[kept[:, t], t],
+            offset=choices.offset[kept[:, t], t],
+            chosen=choices.chosen[kept[:, t], t],
+        )
         for t in range(kept.shape[1])
     ]
 
 
-def probabilities(block: Block, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+def probabilities(
+    block: Block, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]
+) -> NDArray[np.float64]:
     """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text:
     float64 [n, T, K]; of no meaning past the end of the text."""
     p = model_probabilities(block, model, tokens)

@@ -23,26 +23,41 @@ LEAST = np.array([0.0, 0.0, -np.inf, -np.inf])
 PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the same of paths, alpha shared among the models
 
 
-def fit_calibration(blocks: Iterable[Block], model: NGram, *, text: tuple[float, ...] | None, top_k: int | None = None, open: bool = True) -> Calibration:
-    """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second, fourth, ..
+def fit_calibration(
+    blocks: Iterable[Block],
+    model: NGram,
+    *,
+    text: tuple[float, ...] | None,
+    top_k: int | None = None,
+    open: bool = True,
+) -> Calibration:
+    """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second,
+    fourth, ..
 
     text: the strengths of the running text, which are not fitted (None: it is not used). open: what is set in the
     result; q sums over the whole vocabulary either way, so the weights are the same. ValueError if there is no block.
     """
     slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k))
-    weights = np.array([fit_logit(choices, START, least=LEAST) if len(choices) else START for choices in slots]).clip(-MOST, MOST)
+    weights = np.array([fit_logit(choices, START, least=LEAST) if len(choices) else START for choices in slots]).clip(
+        -MOST, MOST
+    )
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
     return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
 
 
-def fit_weights(blocks: Iterable[Block], models: Sequence[NGram], *, top_k: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it is one of them.
+def fit_weights(
+    blocks: Iterable[Block], models: Sequence[NGram], *, top_k: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it
+    is one of them.
 
     Rows as in `fit_calibration`. ValueError if there is no block.
     """
     start = np.array([PATHS_HEAD, *[PATHS_ALPHA / max(len(models), 1)] * len(models)])
     slots = gathered(blocks, lambda block: path_choices(block, models, top_k))
-    weights = np.array([fit_logit(choices, start, least=np.zeros(len(start))) if len(choices) else start for choices in slots])
+    weights = np.array(
+        [fit_logit(choices, start, least=np.zeros(len(start))) if len(choices) else start for choices in slots]
+    )
     return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
@@ -54,5 +69,7 @@ def gathered(blocks: Iterable[Block], choices_of: Callable[[Block], list[Choices
         for thinned, choices in zip(slots, choices_of(block)):
             thinned.add(choices)
     if not slots:
-        raise ValueError("fit: expected at least one sequence to fit weights to, got none: tune on a larger part of the dump")
+        raise ValueError(
+            "fit: expected at least one sequence to fit weights to, got none: tune on a larger part of the dump"
+        )
     return [thinned.joined() for thinned in slots]

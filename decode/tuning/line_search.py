@@ -27,7 +27,8 @@ class Trials:
 
 
 def refine(trials: Trials, grid: Sequence[float], steps: int) -> float:
-    """Golden-section search (Kiefer 1953) between the neighbours in a sorted grid of its best number; the best of all trials.
+    """Golden-section search (Kiefer 1953) between the neighbours in a sorted grid of its best number; the best of all
+    trials.
 
     What is measured on a dump has steps and small hills, so the best trial counts, not the last.
     """

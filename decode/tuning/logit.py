@@ -42,7 +42,9 @@ class Choices:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__})
 
 
-def fit_logit(choices: Choices, start: NDArray[np.float64], *, least: NDArray[np.float64], free: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+def fit_logit(
+    choices: Choices, start: NDArray[np.float64], *, least: NDArray[np.float64], free: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
     """The weights [F] of greatest penalised likelihood, none below `least` [F].
 
     start: [F], what the ridge draws them to. free: [F], others than these stay as they start (None: all are free).
@@ -54,12 +56,15 @@ def fit_logit(choices: Choices, start: NDArray[np.float64], *, least: NDArray[np
         below = free & (weights < least)
         if not below.any():
             return weights
-        # What wants furthest below its bound stays on it; in a concave likelihood the rest then has an optimum of its own.
+        # What wants furthest below its bound stays on it; in a concave likelihood the rest then has an optimum
+        # of its own.
         worst = int(np.argmax(np.where(below, least - weights, -np.inf)))
         weights[worst], free[worst] = least[worst], False
 
 
-def newton(choices: Choices, weights: NDArray[np.float64], centre: NDArray[np.float64], free: NDArray[np.bool_]) -> NDArray[np.float64]:
+def newton(
+    choices: Choices, weights: NDArray[np.float64], centre: NDArray[np.float64], free: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """The optimum over the free weights, from `weights` on."""
     value, gradient, hessian = likelihood(choices, weights, centre)
     for _ in range(ITERATIONS if free.any() else 0):

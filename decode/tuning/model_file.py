@@ -22,18 +22,25 @@ class ModelFile:
     def of(cls, path: str | os.PathLike[str]) -> ModelFile:
         """ValueError if it is no .ngram file."""
         if not os.fspath(path).endswith(".ngram"):
-            raise ValueError(f"{os.fspath(path)}: expected an .ngram file, whose checksum settings can keep: make one with rescore lm convert")
+            raise ValueError(
+                f"{os.fspath(path)}: expected an .ngram file, whose checksum settings can keep: "
+                "make one with rescore lm convert"
+            )
         size, crc32 = identity(path)
         return cls(path=Path(path), bytes=size, crc32=crc32)
 
     def open(self) -> NGram:
         """The model; ValueError if another one has its name now."""
         if not self.path.exists():
-            raise FileNotFoundError(f"{self.path}: expected the model that the settings were tuned with, got no such file: settings name it relative to their own folder")
+            raise FileNotFoundError(
+                f"{self.path}: expected the model that the settings were tuned with, got no such file: "
+                "settings name it relative to their own folder"
+            )
         size, crc32 = identity(self.path)
         if (size, crc32) != (self.bytes, self.crc32):
             raise ValueError(
-                f"{self.path}: expected the model that the settings were tuned with ({self.bytes} bytes, checksum {self.crc32:08x}), "
+                f"{self.path}: expected the model that the settings were tuned with ({self.bytes} bytes, "
+                f"checksum {self.crc32:08x}), "
                 f"got another ({size} bytes, checksum {crc32:08x}): tune again with this one"
             )
         return NGram.open(self.path)

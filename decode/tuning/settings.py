@@ -56,7 +56,15 @@ class Settings:
 
     @classmethod
     def of(
-        cls, tuned: Tuned, dump: Dump, models: tuple[ModelFile, ...], *, values: dict[str, float], p: int = 16, top_k: int | None = None, seed: int = 0
+        cls,
+        tuned: Tuned,
+        dump: Dump,
+        models: tuple[ModelFile, ...],
+        *,
+        values: dict[str, float],
+        p: int = 16,
+        top_k: int | None = None,
+        seed: int = 0,
     ) -> Settings:
         """What `tune` found with these models; p and top_k as they were given to it."""
         header = dump.header
@@ -77,11 +85,17 @@ class Settings:
 
     def check(self, *, vocab_size: int, slots: int, tokenizer_sha256: str | None = None) -> None:
         """ValueError unless they were tuned for such lattices."""
-        for what, mine, theirs in (("a vocabulary", self.vocab_size, vocab_size), ("lattices of slots", self.slots, slots)):
+        for what, mine, theirs in (
+            ("a vocabulary", self.vocab_size, vocab_size),
+            ("lattices of slots", self.slots, slots),
+        ):
             if mine != theirs:
                 raise ValueError(f"settings: tuned for {what}: {mine}, got {theirs}: tune on a dump of this model")
         if self.tokenizer_sha256 and tokenizer_sha256 and self.tokenizer_sha256 != tokenizer_sha256:
-            raise ValueError(f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: tune on a dump of this model")
+            raise ValueError(
+                f"settings: expected tokenizer {self.tokenizer_sha256}, got {tokenizer_sha256}: "
+                "tune on a dump of this model"
+            )
 
     def open_models(self) -> list[NGram]:
         """Their models; ValueError if a file is not the one they were tuned with."""
@@ -97,7 +111,10 @@ class Settings:
 
     def calibration(self, kind: str, task: str | None = None) -> Calibration:
         if self.trees is None:
-            raise ValueError(f"settings: a calibration weighs one model, these have {len(self.models)}: make one of them with rescore lm merge, and tune that")
+            raise ValueError(
+                f"settings: a calibration weighs one model, these have {len(self.models)}: "
+                "make one of them with rescore lm merge, and tune that"
+            )
         if kind not in KINDS:
             raise ValueError(f"settings: expected trees of a kind among {', '.join(KINDS)}, got {kind!r}")
         weights = self.trees[kind]
@@ -120,7 +137,9 @@ class Settings:
         try:
             value = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: expected a settings file of rescore tune, got text that does not read as JSON: {error}") from None
+            raise ValueError(
+                f"{path}: expected a settings file of rescore tune, got text that does not read as JSON: {error}"
+            ) from None
         try:
             return cls.from_json(value, path.resolve().parent)
         except (ValueError, TypeError) as error:
@@ -131,13 +150,24 @@ class Settings:
         trees = None
         if self.trees is not None:
             trees = {
-                kind: {"overall": one.overall.to_json(), "by_task": {task: value.to_json() for task, value in one.by_task.items()}} for kind, one in self.trees.items()
+                kind: {
+                    "overall": one.overall.to_json(),
+                    "by_task": {task: value.to_json() for task, value in one.by_task.items()},
+                }
+                for kind, one in self.trees.items()
             }
         return {
             "format": FORMAT,
             "version": VERSION,
             "program": self.program,
-            "models": [{"path": Path(os.path.relpath(one.path.resolve(), folder)).as_posix(), "bytes": one.bytes, "crc32": one.crc32} for one in self.models],
+            "models": [
+                {
+                    "path": Path(os.path.relpath(one.path.resolve(), folder)).as_posix(),
+                    "bytes": one.bytes,
+                    "crc32": one.crc32,
+                }
+                for one in self.models
+            ],
             "tokenizer_sha256": self.tokenizer_sha256,
             "vocab_size": self.vocab_size,
             "slots": self.slots,
@@ -155,12 +185,36 @@ class Settings:
     @classmethod
     def from_json(cls, value: Any, folder: Path) -> Settings:
         """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
-        fields.expect(isinstance(value, dict) and value.get("format") == FORMAT, "format", repr(FORMAT), value.get("format") if isinstance(value, dict) else value)
+        fields.expect(
+            isinstance(value, dict) and value.get("format") == FORMAT,
+            "format",
+            repr(FORMAT),
+            value.get("format") if isinstance(value, dict) else value,
+        )
         if value.get("version") != VERSION:
-            raise ValueError(f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; another rescore may read it")
-        names = {"format", "version", "program", "models", "tokenizer_sha256", "vocab_size", "slots", "top_k", "p", "paths", "scalar_alpha"}
+            raise ValueError(
+                f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; another rescore may read it"
+            )
+        names = {
+            "format",
+            "version",
+            "program",
+            "models",
+            "tokenizer_sha256",
+            "vocab_size",
+            "slots",
+            "top_k",
+            "p",
+            "paths",
+            "scalar_alpha",
+        }
         value = fields.object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
-        fields.expect(isinstance(value["models"], list) and 1 <= len(value["models"]) <= MOST_MODELS, "models", f"a list of 1 to {MOST_MODELS}", value["models"])
+        fields.expect(
+            isinstance(value["models"], list) and 1 <= len(value["models"]) <= MOST_MODELS,
+            "models",
+            f"a list of 1 to {MOST_MODELS}",
+            value["models"],
+        )
         models = tuple(read_model(one, folder) for one in value["models"])
         slots = fields.whole(value["slots"], "slots", 1, 1024)
         sha256 = value["tokenizer_sha256"]

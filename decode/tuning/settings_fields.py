@@ -28,17 +28,32 @@ def whole(value: Any, name: str, low: int, high: int) -> int:
 
 
 def text(value: Any, name: str, most: int = 4096) -> str:
-    expect(isinstance(value, str) and 0 < len(value) <= most and "\0" not in value, name, f"text of 1 to {most} characters", value)
+    expect(
+        isinstance(value, str) and 0 < len(value) <= most and "\0" not in value,
+        name,
+        f"text of 1 to {most} characters",
+        value,
+    )
     return value
 
 
 def digest(value: Any, name: str) -> str:
-    expect(isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef"), name, "64 hexadecimal digits in lower case", value)
+    expect(
+        isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef"),
+        name,
+        "64 hexadecimal digits in lower case",
+        value,
+    )
     return value
 
 
 def numbers(value: Any, name: str, low: float, high: float) -> tuple[float, ...]:
-    expect(isinstance(value, list) and 1 <= len(value) <= MOST_NUMBERS, name, f"a list of 1 to {MOST_NUMBERS} numbers", value)
+    expect(
+        isinstance(value, list) and 1 <= len(value) <= MOST_NUMBERS,
+        name,
+        f"a list of 1 to {MOST_NUMBERS} numbers",
+        value,
+    )
     return tuple(number(one, name, low, high) for one in value)
 
 

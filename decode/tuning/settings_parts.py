@@ -16,18 +16,32 @@ from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 def read_model(value: Any, folder: Path) -> ModelFile:
     value = fields.object_of(value, "models", {"path", "bytes", "crc32"})
     path = Path(os.path.normpath(folder / fields.text(value["path"], "models: path")))
-    return ModelFile(path=path, bytes=fields.whole(value["bytes"], "models: bytes", 1, 2**62), crc32=fields.whole(value["crc32"], "models: crc32", 0, 2**32 - 1))
+    return ModelFile(
+        path=path,
+        bytes=fields.whole(value["bytes"], "models: bytes", 1, 2**62),
+        crc32=fields.whole(value["crc32"], "models: crc32", 0, 2**32 - 1),
+    )
 
 
 def read_paths(value: Any, models: int, slots: int) -> PathWeights:
     value = fields.object_of(value, "paths", {"way", "head", "alpha"})
     fields.expect(value["way"] in (SCALAR, FITTED), "paths: way", f"{SCALAR!r} or {FITTED!r}", value["way"])
-    fields.expect(isinstance(value["alpha"], list) and len(value["alpha"]) == models, "paths: alpha", f"a list for each of {models} models", value["alpha"])
+    fields.expect(
+        isinstance(value["alpha"], list) and len(value["alpha"]) == models,
+        "paths: alpha",
+        f"a list for each of {models} models",
+        value["alpha"],
+    )
     head = fields.numbers(value["head"], "paths: head", 0, MOST)
     alpha = tuple(fields.numbers(one, "paths: alpha", 0, MOST) for one in value["alpha"])
     for name, numbers in (("head", [head]), ("alpha", alpha)):
         sizes = {len(one) for one in numbers}
-        fields.expect(sizes in ({1}, {slots}), f"paths: {name}", f"one weight, or one for each of {slots} slots, alike for all models", sorted(sizes))
+        fields.expect(
+            sizes in ({1}, {slots}),
+            f"paths: {name}",
+            f"one weight, or one for each of {slots} slots, alike for all models",
+            sorted(sizes),
+        )
     return PathWeights(head=head, alpha=alpha, way=value["way"])
 
 

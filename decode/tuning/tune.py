@@ -49,7 +49,10 @@ def tune(
     split = split or Split.of_dump(dump)
     split.check(dump)
     if not any(split.tune.values()):
-        raise ValueError(f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two, one of which is reported on")
+        raise ValueError(
+            f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two, "
+            "one of which is reported on"
+        )
     part = split.part("tune")
     of_paths = tune_paths(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
     of_trees = None

@@ -1,8 +1,8 @@
 """Choosing the weights of the p best paths on the tuning part of a dump.
 
 Two ways are tried and the better is kept: one alpha for all slots, from the grid of Kim et al. (appendix E) and a
-golden-section search around its best; and weights of every slot and model fitted to the truth's likelihood, with a common
-factor of all alpha chosen by block efficiency, uphill from 1.
+golden-section search around its best; and weights of every slot and model fitted to the truth's likelihood, with a
+common factor of all alpha chosen by block efficiency, uphill from 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class PathWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarTuning:
-    """One alpha for all slots, shared evenly among the models. best: for the names of `judged`; value: their `log_efficiency` there.
+    """One alpha for all slots, shared evenly among the models. best: for the names of `judged`; value: their
+    `log_efficiency` there.
 
     efficiency: for each alpha tried, ascending, block efficiency of all names (mean of tasks, tuning part).
     """
@@ -58,7 +59,9 @@ class ScalarTuning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathTuning:
-    """scalar: of the p best paths; scalar_trees: of uncalibrated trees, for comparison. fitted: factor of alpha to the value of `log_efficiency`."""
+    """scalar: of the p best paths; scalar_trees: of uncalibrated trees, for comparison. fitted: factor of alpha to the
+    value of `log_efficiency`.
+    """
 
     weights: PathWeights
     scalar: ScalarTuning
@@ -67,12 +70,21 @@ class PathTuning:
 
 
 def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
-    """What tuning maximises: ln of block efficiency, mean over tasks and drafters, so that no easy task outweighs the others."""
+    """What tuning maximises: ln of block efficiency, mean over tasks and drafters, so that no easy task outweighs the
+    others.
+    """
     return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in names]))
 
 
 def tune_paths(
-    dump: Dump, models: Sequence[NGram], part: Part, *, paths: int = 16, top_k: int | None = None, threads: int = 1, advance: Callable[[str], None]
+    dump: Dump,
+    models: Sequence[NGram],
+    part: Part,
+    *,
+    paths: int = 16,
+    top_k: int | None = None,
+    threads: int = 1,
+    advance: Callable[[str], None],
 ) -> PathTuning:
     """The weights of the models for the p best paths. advance: told of every trial before it is made."""
 
@@ -93,12 +105,16 @@ def tune_paths(
 
     def value(factor: float) -> float:
         advance(f"fitted alpha times {factor:g}")
-        return log_efficiency(replay_dump(dump, [of_paths(fitted(factor).rescorer(models, threads))], split=part), scalar.judged)
+        return log_efficiency(
+            replay_dump(dump, [of_paths(fitted(factor).rescorer(models, threads))], split=part), scalar.judged
+        )
 
     factors = Trials(value)
     best = climb(factors, FACTORS, FACTORS.index(1.0))
     weights = fitted(best) if factors(best) > scalar.value else scalar_weights(scalar.best, len(models))
-    return PathTuning(weights=weights, scalar=scalar, scalar_trees=scalar_trees, fitted=dict(sorted(factors.values.items())))
+    return PathTuning(
+        weights=weights, scalar=scalar, scalar_trees=scalar_trees, fitted=dict(sorted(factors.values.items()))
+    )
 
 
 def scalar_weights(alpha: float, models: int) -> PathWeights:
@@ -106,7 +122,12 @@ def scalar_weights(alpha: float, models: int) -> PathWeights:
 
 
 def tune_scalar(
-    dump: Dump, models: Sequence[NGram], part: Part, make: Callable[[Rescorer], ReplayDrafter], judged: tuple[str, ...], threads: int,
+    dump: Dump,
+    models: Sequence[NGram],
+    part: Part,
+    make: Callable[[Rescorer], ReplayDrafter],
+    judged: tuple[str, ...],
+    threads: int,
     advance: Callable[[str], None],
 ) -> ScalarTuning:
     """The paper's grid, then golden-section search, for what `make` drafts."""
@@ -115,7 +136,10 @@ def tune_scalar(
     def value(alpha: float) -> float:
         advance(f"{judged[0]}, alpha {alpha:.3g}")
         result = replay_dump(dump, [make(scalar_weights(alpha, len(models)).rescorer(models, threads))], split=part)
-        efficiency[alpha] = {name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names}
+        efficiency[alpha] = {
+            name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks]))
+            for name in result.names
+        }
         return log_efficiency(result, judged)
 
     trials = Trials(value)

@@ -22,9 +22,18 @@ from rescore.lm.ngram import NGram
 
 
 def evaluate(
-    dump: Dump, settings: Settings, models: Sequence[NGram], part: str, *, alpha: float, threads: int = 1, advance: Callable[[int], None] = lambda rows: None
+    dump: Dump,
+    settings: Settings,
+    models: Sequence[NGram],
+    part: str,
+    *,
+    alpha: float,
+    threads: int = 1,
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> DumpResult:
-    """A replay of "tune" or "heldout": base, the default drafters with one `alpha` for all, the tuned ones, the oracle."""
+    """A replay of "tune" or "heldout": base, the default drafters with one `alpha` for all, the tuned ones,
+    the oracle.
+    """
     k, p = settings.top_k, settings.p
     default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
     drafters: list[ReplayDrafter] = [
@@ -39,7 +48,9 @@ def evaluate(
 
 def tuned_values(result: DumpResult) -> dict[str, float]:
     """Mean over tasks of every drafter's block efficiency."""
-    return {name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names}
+    return {
+        name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
+    }
 
 
 def compared(names: Sequence[str]) -> dict[str, str]:
@@ -52,7 +63,9 @@ def compared(names: Sequence[str]) -> dict[str, str]:
 
 
 def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
-    """Block efficiency of all drafters on the held-out part, of tasks and their mean, with intervals; differences from `compared`."""
+    """Block efficiency of all drafters on the held-out part, of tasks and their mean, with intervals; differences from
+    `compared`.
+    """
     resampled = Resampled.of(result, seed=seed)
     tasks = [task.task for task in result.tasks]
     rows = {}
@@ -66,5 +79,14 @@ def heldout_json(result: DumpResult, seed: int) -> dict[str, Any]:
         }
     for name, against in compared(result.names).items():
         difference = resampled.difference(name, against)
-        rows[name]["difference"] = {"against": against, "value": difference.interval.value, "interval": pair(difference.interval), "p_value": difference.p_value}
-    return {"tasks": tasks, "drafters": rows, "bootstrap": {"seed": seed, "level": resampled.level, "resamples": len(resampled.samples)}}
+        rows[name]["difference"] = {
+            "against": against,
+            "value": difference.interval.value,
+            "interval": pair(difference.interval),
+            "p_value": difference.p_value,
+        }
+    return {
+        "tasks": tasks,
+        "drafters": rows,
+        "bootstrap": {"seed": seed, "level": resampled.level, "resamples": len(resampled.samples)},
+    }

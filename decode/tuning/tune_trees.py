@@ -37,9 +37,11 @@ class TreeWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeTuning:
-    """Of lattices as they are (closed), with all other tokens (open), and, as a control, of the n-grams without any head (alone).
+    """Of lattices as they are (closed), with all other tokens (open), and, as a control, of the n-grams without any
+    head (alone).
 
-    scales: for each kind the scale of the text's strengths (0: no text) to the value of `log_efficiency` at 16 and 64 nodes.
+    scales: for each kind the scale of the text's strengths (0: no text) to the value of `log_efficiency` at 16 and 64
+    nodes.
     """
 
     closed: TreeWeights
@@ -49,9 +51,18 @@ class TreeTuning:
 
 
 def tune_trees(
-    dump: Dump, model: NGram, part: Part, *, top_k: int | None = None, per_task: bool = False, threads: int = 1, advance: Callable[[str], None]
+    dump: Dump,
+    model: NGram,
+    part: Part,
+    *,
+    top_k: int | None = None,
+    per_task: bool = False,
+    threads: int = 1,
+    advance: Callable[[str], None],
 ) -> TreeTuning:
-    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone, the control's too."""
+    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone, the control's
+    too.
+    """
     tasks = [task for task in dump.tasks if part.sequences(dump, task)]
     search = _Search(dump, model, part, top_k, threads, advance)
     overall = {kind: search.best(kind, tasks) for kind in KINDS}
@@ -63,8 +74,17 @@ def tune_trees(
 class _Search:
     """Of the scale of the text's strengths; each fit serves closed and open lattices."""
 
-    def __init__(self, dump: Dump, model: NGram, part: Part, top_k: int | None, threads: int, advance: Callable[[str], None]):
-        self.dump, self.model, self.part, self.top_k, self.threads, self.advance = dump, model, part, top_k, threads, advance
+    def __init__(
+        self, dump: Dump, model: NGram, part: Part, top_k: int | None, threads: int, advance: Callable[[str], None]
+    ):
+        self.dump, self.model, self.part, self.top_k, self.threads, self.advance = (
+            dump,
+            model,
+            part,
+            top_k,
+            threads,
+            advance,
+        )
         self._fits: dict[tuple[tuple[str, ...], float], Calibration] = {}
 
     def best(self, kind: str, tasks: Sequence[str]) -> tuple[Calibration, dict[float, float]]:
@@ -77,7 +97,9 @@ class _Search:
         of = f" of {', '.join(tasks)}" if len(tasks) < len(self.dump.tasks) else ""
         self.advance(f"{kind} trees{of}, " + (f"running text x {scale:g}" if scale else "no running text"))
         rescorer = CalibratedRescorer(self.model, self._calibration(kind, tasks, scale), threads=self.threads)
-        drafter = CalibratedReplay(rescorer=rescorer, budgets={str(n): n for n in SIZES}, top_k=1 if kind == "alone" else self.top_k)
+        drafter = CalibratedReplay(
+            rescorer=rescorer, budgets={str(n): n for n in SIZES}, top_k=1 if kind == "alone" else self.top_k
+        )
         return log_efficiency(replay_dump(self.dump, [drafter], tasks=tasks, split=self.part), drafter.names)
 
     def _calibration(self, kind: str, tasks: Collection[str], scale: float) -> Calibration:

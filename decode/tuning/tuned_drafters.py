@@ -42,27 +42,40 @@ class TaskReplay:
 
 
 def tuned_drafters(
-    settings: Settings, dump: Dump, *, models: Sequence[NGram] | None = None, sizes: Sequence[int] = TREE_SIZES, threads: int = 1
+    settings: Settings,
+    dump: Dump,
+    *,
+    models: Sequence[NGram] | None = None,
+    sizes: Sequence[int] = TREE_SIZES,
+    threads: int = 1,
 ) -> list[ReplayDrafter]:
     """parallel_tuned; and of one model tuned_N (closed trees), open_N, and lm_text_N (the model and the running
     text without heads, a control), all also as .._task_N where tasks were tuned by themselves.
 
     models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
     """
-    settings.check(vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256)
+    settings.check(
+        vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256
+    )
     models = settings.open_models() if models is None else models
     check_models(dump, Rescorer(models))
     of_paths = settings.paths.rescorer(models, threads)
-    drafters: list[ReplayDrafter] = [PathReplay(rescorer=of_paths, budgets={"parallel_tuned": settings.p}, top_k=settings.top_k)]
+    drafters: list[ReplayDrafter] = [
+        PathReplay(rescorer=of_paths, budgets={"parallel_tuned": settings.p}, top_k=settings.top_k)
+    ]
     for kind, row in ROWS.items() if settings.trees else ():
-        trees = {task: tree_replay(settings, models[0], kind, row, sizes, threads, task) for task in (None, *dump.tasks)}
+        trees = {
+            task: tree_replay(settings, models[0], kind, row, sizes, threads, task) for task in (None, *dump.tasks)
+        }
         drafters.append(trees.pop(None))
         if settings.trees and settings.trees[kind].by_task:
             drafters.append(TaskReplay(of={task: one for task, one in trees.items() if task is not None}))
     return drafters
 
 
-def run_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None) -> list[ReplayDrafter]:
+def run_drafters(
+    dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None
+) -> list[ReplayDrafter]:
     """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle."""
     *standard, oracle = standard_drafters(dump, rescorer, options)
     trees: list[ReplayDrafter] = []
@@ -78,15 +91,21 @@ def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1
     calibration = Calibration()
     forms = {"open": (calibration, top_k, TREE_SIZES), "lm_text": (calibration.without_heads(), 1, MODEL_SIZES)}
     return [
-        CalibratedReplay(rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k)
+        CalibratedReplay(
+            rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k
+        )
         for row, (one, k, sizes) in forms.items()
     ]
 
 
-def tree_replay(settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None) -> ReplayDrafter:
+def tree_replay(
+    settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None
+) -> ReplayDrafter:
     rescorer = CalibratedRescorer(model, settings.calibration(kind, task), threads=threads)
     name = row if task is None else f"{row}_task"
-    return CalibratedReplay(rescorer=rescorer, budgets={f"{name}_{n}": n for n in sizes}, top_k=1 if kind == "alone" else settings.top_k)
+    return CalibratedReplay(
+        rescorer=rescorer, budgets={f"{name}_{n}": n for n in sizes}, top_k=1 if kind == "alone" else settings.top_k
+    )
 
 
 def is_tuned_on(settings: Settings, dump: Dump) -> bool:

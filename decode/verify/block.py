@@ -4,7 +4,8 @@ When: one draft, each token drawn from a known q, temperature > 0: the default t
 Source: Sun et al. 2025, "Block Verification Accelerates Speculative Decoding", section 3 (algorithm 2).
 
 P_i, the probability that X_1..i stays, never exceeds min(1, M/S) of the whole prefix, but a surplus that one token
-leaves (M > S) makes up for a later lack as long as it is not cut off at 1. Among rules that start every pass afresh no other keeps more.
+leaves (M > S) makes up for a later lack as long as it is not cut off at 1. Among rules that start every pass afresh no
+other keeps more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
 from rescore.decode.verify.verdict import Verdict
 
-GUARANTEE = "the emitted tokens have the target's distribution; no fewer are accepted in expectation than by token verification"
+GUARANTEE = (
+    "the emitted tokens have the target's distribution; no fewer are accepted in expectation than by token verification"
+)
 
 
 def law(p: Array, q: Array, draft: Any) -> Law:

@@ -34,7 +34,9 @@ class Chain:
 
     @classmethod
     def checked(cls, p: Array, q: Array, draft: Any) -> Chain:
-        """The chain of p [g+1, V] and q [g, V], floats of any width, and draft int [g]; ValueError or TypeError if unfit."""
+        """The chain of p [g+1, V] and q [g, V], floats of any width, and draft int [g]; ValueError or TypeError if
+        unfit.
+        """
         size = len(draft)
         p = probabilities("p", shaped("p", p, size + 1))
         q = probabilities("q", shaped("q", q, size, like=p))
@@ -44,7 +46,8 @@ class Chain:
         if 0 in s:
             i = s.index(0)
             raise ValueError(
-                f"q[{i}, {draft[i]}] = 0 for draft[{i}] = {draft[i]}: expected a token that the drafter could have drawn; "
+                f"q[{i}, {draft[i]}] = 0 for draft[{i}] = {draft[i]}: expected a token that the drafter could have "
+                "drawn; "
                 "give the distribution that the draft was drawn from, after its temperature and truncation"
             )
         return cls(p=p, q=q, draft=draft, m=m, s=s)
@@ -57,8 +60,8 @@ class Chain:
     def block_law(self, scale: list[float]) -> Law:
         """The law of testing all prefixes, where X_1..i may stay with probability min(1, scale_i); scale [g+1].
 
-        h_g = min(1, scale_g); for i < g, h_i = R_i / (R_i + 1 - scale_i) with R_i = sum_x max(scale_i M(x) - S(x), 0), or 1 if
-        scale_i >= 1. (Where both R_i and 1 - scale_i are 0, X_{i+1} stays too whatever it is.)
+        h_g = min(1, scale_g); for i < g, h_i = R_i / (R_i + 1 - scale_i) with R_i = sum_x max(scale_i M(x) - S(x), 0),
+        or 1 if scale_i >= 1. (Where both R_i and 1 - scale_i are 0, X_{i+1} stays too whatever it is.)
         """
         tests = [self._test(i, scale[i]) for i in range(1, self.size)] + [min(1.0, last) for last in scale[1:][-1:]]
         return Law(chain=self, acceptance=np.array(tests), scale=np.array(scale))

@@ -41,10 +41,14 @@ def probabilities(name: str, rows: Array, first: int = 0) -> Array:
     for i, mass in enumerate(total.tolist()):
         if not abs(mass - 1) <= SUM_TOLERANCE:  # NaN fails too
             got = "NaN" if mass != mass else f"a sum of {mass:.9g}"
-            raise ValueError(f"{name}[{first + i}]: expected probabilities of sum 1 within {SUM_TOLERANCE:g}, got {got}; {REMEDY}")
+            raise ValueError(
+                f"{name}[{first + i}]: expected probabilities of sum 1 within {SUM_TOLERANCE:g}, got {got}; {REMEDY}"
+            )
     if len(rows) and float(rows.min()) < 0:
         i, token = divmod(int(rows.argmin()), rows.shape[1])
-        raise ValueError(f"{name}[{first + i}, {token}]: expected a probability, got {float(rows[i, token]):.9g}; {REMEDY}")
+        raise ValueError(
+            f"{name}[{first + i}, {token}]: expected a probability, got {float(rows[i, token]):.9g}; {REMEDY}"
+        )
     return rows / total[:, None]
 
 

@@ -1,18 +1,20 @@
 """Greedy block verification: in one block no rule keeps more; later positions of the block pay with a modified target.
 
-When: one draft from a known q, temperature > 0, and a drafter that can be asked for q after any prefix. The paper finds block
-verification ahead over whole texts, since the modified target is harder to draft for; this is the ideal of one block.
-Source: Sun et al. 2025, "Block Verification Accelerates Speculative Decoding", appendix C (algorithms 4 to 6).
+When: one draft from a known q, temperature > 0, and a drafter that can be asked for q after any prefix. The paper finds
+block verification ahead over whole texts, since the modified target is harder to draft for; this is the ideal of one
+block. Source: Sun et al. 2025, "Block Verification Accelerates Speculative Decoding", appendix C (algorithms 4 to 6).
 
-Write M^i, S^i for the joint probabilities of x_1..i since the block's start, r_i = M^i / S^i. The text may follow the draft to
-x_1..i with probability min(M^i, S^i) at most. The tests reach that: from all extensions by a token come sum_x min(M^{i+1}, S^{i+1}),
-so the drafts that reach x_1..i and pass no longer test have S^i J_i with J_i = sum_x max(S(x) - r_i M(x), 0). If r_i >= 1 all
-of them must pass (h_i = 1); else what lacks to M^i is sum_x max(M^{i+1} - S^{i+1}, 0) = S^i R_i, so h_i = R_i / J_i.
+Write M^i, S^i for the joint probabilities of x_1..i since the block's start, r_i = M^i / S^i. The text may follow the
+draft to x_1..i with probability min(M^i, S^i) at most. The tests reach that: from all extensions by a token come sum_x
+min(M^{i+1}, S^{i+1}), so the drafts that reach x_1..i and pass no longer test have S^i J_i with J_i = sum_x max(S(x) -
+r_i M(x), 0). If r_i >= 1 all of them must pass (h_i = 1); else what lacks to M^i is sum_x max(M^{i+1} - S^{i+1}, 0) =
+S^i R_i, so h_i = R_i / J_i.
 
-A text that has left the draft must then be at x_1..i with the rest, D^i = max(M^i - S^i, 0). Those that leave at i go on with
-the residual max(r_i M - S, 0) / R_i. If r_i < 1, D^i = 0 and they bring S^i J_i h_i = S^i R_i to it, which is D^{i+1}. If
-r_i >= 1 they bring S^i J_i only, and D^i = S^i (r_i - 1) = S^i (R_i - J_i) have left before; both together are S^i R_i, so D^{i+1}
-comes out if and only if those that left before draw from that residual as well: this is M' in `modification.py`.
+A text that has left the draft must then be at x_1..i with the rest, D^i = max(M^i - S^i, 0). Those that leave at i go
+on with the residual max(r_i M - S, 0) / R_i. If r_i < 1, D^i = 0 and they bring S^i J_i h_i = S^i R_i to it, which is
+D^{i+1}. If r_i >= 1 they bring S^i J_i only, and D^i = S^i (r_i - 1) = S^i (R_i - J_i) have left before; both together
+are S^i R_i, so D^{i+1} comes out if and only if those that left before draw from that residual as well: this is M' in
+`modification.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def law(p: Array, q: Array, draft: Any) -> Law:
 def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:
     """Accepted tokens and the next one; p, q, draft as in `law`, uniforms [g+1] in [0, 1), the last draws the token.
 
-    p is the target in force, modified by earlier blocks; `modification.Modified` has it and tells what holds afterwards.
+    p is the target in force, modified by earlier blocks; `modification.Modified` has it and tells what holds
+    afterwards.
     """
     found = law(p, q, draft)
     tests, draw = tests_and_draw(uniforms, found.chain.size)

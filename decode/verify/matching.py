@@ -1,8 +1,9 @@
 """Sample matching: the target draws its tokens as it would without a draft, and drafted ones that it draws are kept.
 
 When: temperature > 0 and drafts that are not samples of a known q: the best tree, the p best drafts, an n-gram's guess.
-Which draft was offered never changes the text: position j's number draws its token, as in `rescore.decode.verify.sampling`.
-Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of multi-draft verification.
+Which draft was offered never changes the text: position j's number draws its token, as in
+`rescore.decode.verify.sampling`. Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of
+multi-draft verification.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from rescore.decode.verify.sample import sample
 from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import TokenTree
 
-GUARANTEE = "the emitted tokens have the target's distribution, and are the same tokens whatever is drafted (equal arithmetic)"
+GUARANTEE = (
+    "the emitted tokens have the target's distribution, and are the same tokens whatever is drafted (equal arithmetic)"
+)
 
 
 def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array) -> Verdict:
     """Accepted nodes of a tree of n nodes and the next token.
 
-    p [1+n, V] target after the certain token and after each node, rows of sum 1, numpy or torch floats; uniforms [1 + depth] in
-    [0, 1), one per position: entry d draws the token after d drafted ones, depth being the tree's. Its law is p's row.
+    p [1+n, V] target after the certain token and after each node, rows of sum 1, numpy or torch floats; uniforms [1 +
+    depth] in [0, 1), one per position: entry d draws the token after d drafted ones, depth being the tree's. Its law is
+    p's row.
     """
     shaped("p", p, tree.size + 1)
     deepest = int(tree.depths.max(initial=0))
-    draws = numbers("uniforms", uniforms, deepest + 1, "one per position, from the certain token to behind the deepest node")
+    draws = numbers(
+        "uniforms", uniforms, deepest + 1, "one per position, from the certain token to behind the deepest node"
+    )
 
     def target(node: int) -> int:
         row = probabilities("p", p[1 + node : 2 + node], first=1 + node)[0]

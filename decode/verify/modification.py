@@ -1,9 +1,9 @@
 """The targets that greedy block verification leaves behind for the rest of a block (its appendix C, algorithm 5).
 
 After n < g accepted tokens and the token Y, positions n+2..g of the old block are decoded with
-M'(x | prefix) = max(r M(x) - S(x), 0), normalised, where r = M / S of the whole text since the old block's start and S is the
-old drafter after that text; a text that it cannot draft has S = 0 and M' = M. The next block is verified against M', and may
-itself leave a modification of M' behind: they nest, the oldest applies first.
+M'(x | prefix) = max(r M(x) - S(x), 0), normalised, where r = M / S of the whole text since the old block's start and S
+is the old drafter after that text; a text that it cannot draft has S = 0 and M' = M. The next block is verified against
+M', and may itself leave a modification of M' behind: they nest, the oldest applies first.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ class Modification:
         if not (self.ratio > 0 and math.isfinite(self.ratio)):
             raise ValueError(f"ratio: expected a finite number above 0, got {self.ratio!r}")
         if self.left < 1:
-            raise ValueError(f"left: expected at least 1 position, got {self.left!r}; a modification that has ended is dropped")
+            raise ValueError(
+                f"left: expected at least 1 position, got {self.left!r}; a modification that has ended is dropped"
+            )
 
     def drafted(self, p_row: Array) -> Array:
-        """S float64 [V] after the prefix, from the drafter; p_row [V] says of which V, library and device it must be."""
+        """S float64 [V] after the prefix, from the drafter; p_row [V] says of which V, library and device
+        it must be.
+        """
         row = shaped(f"drafter({self.prefix})", self.drafter(self.prefix)[None], 1, like=p_row[None])
         return probabilities(f"drafter({self.prefix})", row)[0]
 
@@ -55,8 +59,8 @@ class Modification:
     def advance(self, token: int, p_row: Array, s_row: Array) -> Modification | None:
         """The modification one token later; p_row, s_row as `apply` had them.
 
-        None when its positions are over, when its drafter could not have drawn the token (M' = M from there on), or when
-        the target could not have (a draft may hold such text, but it is never accepted).
+        None when its positions are over, when its drafter could not have drawn the token (M' = M from there on), or
+        when the target could not have (a draft may hold such text, but it is never accepted).
         """
         m, s = float(p_row[token]), float(s_row[token])
         if self.left == 1 or m == 0 or s == 0:
@@ -69,7 +73,9 @@ Stack = tuple[Modification, ...]
 
 
 def step(stack: Stack, p_row: Array, token: int | None = None) -> tuple[Array, Stack]:
-    """The target in force float64 [V] where the model says p_row float64 [V], and the stack after `token` (None: as it was)."""
+    """The target in force float64 [V] where the model says p_row float64 [V], and the stack after `token` (None: as it
+    was).
+    """
     after = []
     for modification in stack:
         s_row = modification.drafted(p_row)

@@ -1,16 +1,19 @@
-"""Recursive rejection: the drafted children of a node are tested one after the other, each against what is left of the target.
+"""Recursive rejection: the drafted children of a node are tested one after the other, each against what is left of the
+target.
 
 When: trees and p drafts at temperature > 0 whose siblings are samples of a known q, or, without q, any drafts.
-Source: Miao et al. 2024, "SpecInfer" (multi-step speculative sampling, independent siblings); Jeon et al. 2024, "Recursive
-Speculative Decoding", and Chen et al. 2024, "Sequoia" (siblings without replacement).
+Source: Miao et al. 2024, "SpecInfer" (multi-step speculative sampling, independent siblings); Jeon et al. 2024,
+"Recursive Speculative Decoding", and Chen et al. 2024, "Sequoia" (siblings without replacement).
 
-A child x drawn from q is accepted with min(1, p(x) / q(x)), else p becomes max(p - q, 0), normalised, and the next child is
-tested. Each test alone is lossless for the p that it is given, hence so are all of them. How siblings were drawn decides q:
+A child x drawn from q is accepted with min(1, p(x) / q(x)), else p becomes max(p - q, 0), normalised, and the next
+child is tested. Each test alone is lossless for the p that it is given, hence so are all of them. How siblings were
+drawn decides q:
 
     independent  all from the node's q; a token drawn again is tested again (it has no mass left and fails)
     distinct     without replacement: q loses each tested token and is renormalised
-    fixed        chosen by any rule that does not look at the target's random numbers: q is a point at the child, so it is accepted
-                 with p(x), else p(x) becomes 0. Exact given the tree, and it accepts as often as `matching.py`
+    fixed        chosen by any rule that does not look at the target's random numbers: q is a point at the child, so it
+                 is accepted with p(x), else p(x) becomes 0. Exact given the tree, and it accepts as often as
+                 `matching.py`
 """
 
 from __future__ import annotations
@@ -29,10 +32,14 @@ GUARANTEE = "the emitted tokens have the target's distribution"
 Siblings = Literal["independent", "distinct", "fixed"]
 
 
-def rejections(p: Array, q: Array | None, tokens: Iterable[int], siblings: Siblings, node: int = ROOT) -> Iterator[tuple[float, Array]]:
-    """For each drawn child: the probability that it is accepted once those before it failed, and the target float64 [V] left if it fails.
+def rejections(
+    p: Array, q: Array | None, tokens: Iterable[int], siblings: Siblings, node: int = ROOT
+) -> Iterator[tuple[float, Array]]:
+    """For each drawn child: the probability that it is accepted once those before it failed, and the target float64 [V]
+    left if it fails.
 
-    p, q float64 [V] after `node` (named in errors), q None for fixed siblings; tokens in the order of their draws, repeats included.
+    p, q float64 [V] after `node` (named in errors), q None for fixed siblings; tokens in the order of their draws,
+    repeats included.
     """
     for token in tokens:
         drawn = _only(p, token) if q is None else q
@@ -49,14 +56,22 @@ def rejections(p: Array, q: Array | None, tokens: Iterable[int], siblings: Sibli
         yield acceptance, p
 
 
-def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array, *, siblings: Siblings, q: Array | None = None, draws: Any = None) -> Verdict:
+def verify(
+    p: Array,
+    tree: TokenTree,
+    uniforms: Sequence[float] | Array,
+    *,
+    siblings: Siblings,
+    q: Array | None = None,
+    draws: Any = None,
+) -> Verdict:
     """Accepted nodes of a tree of n nodes and the next token.
 
-    p [1+n, V] target and q [1+n, V] drafter after the certain token and after each node, numpy or torch floats, rows of sum 1 (rows of
-    q at leaves are not read; q is None for fixed siblings); draws int [m]: the nodes in the order in which they were drawn, every
-    node at least once, once more for every draw that repeated it (None: 0..n-1). What was drawn below any draw of a node is the
-    node's: the tests of the node do not depend on it, so all of it are independent samples there.
-    uniforms [m+1] in [0, 1): one per draw for its test, the last for the next token.
+    p [1+n, V] target and q [1+n, V] drafter after the certain token and after each node, numpy or torch floats, rows of
+    sum 1 (rows of q at leaves are not read; q is None for fixed siblings); draws int [m]: the nodes in the order in
+    which they were drawn, every node at least once, once more for every draw that repeated it (None: 0..n-1). What was
+    drawn below any draw of a node is the node's: the tests of the node do not depend on it, so all of it are
+    independent samples there. uniforms [m+1] in [0, 1): one per draw for its test, the last for the next token.
     """
     _check_siblings(siblings, q)
     shaped("p", p, tree.size + 1)
@@ -107,7 +122,8 @@ def _check_siblings(siblings: str, q: Array | None) -> None:
         raise ValueError(f"siblings: expected 'independent', 'distinct' or 'fixed', got {siblings!r}")
     if (q is None) != (siblings == "fixed"):
         got = "none" if q is None else "one"
-        raise ValueError(f"q: expected {'none for fixed siblings' if siblings == 'fixed' else f'[1 + n, V] for {siblings} siblings'}, got {got}")
+        wanted = "none for fixed siblings" if siblings == "fixed" else f"[1 + n, V] for {siblings} siblings"
+        raise ValueError(f"q: expected {wanted}, got {got}")
 
 
 def _checked_draws(draws: Any, size: int) -> list[int]:

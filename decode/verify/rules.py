@@ -1,4 +1,6 @@
-"""Verification rules in the decode loop: what a pass over a draft says of one request (decode/verify has the rules themselves)."""
+"""Verification rules in the decode loop: what a pass over a draft says of one request (decode/verify has the rules
+themselves).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class View:
         if not self.shaping.reads_text:
             return rows
         tree = self.draft.tree
-        return self.shaping.scores(rows, [np.concatenate((self.history, tree.tokens[path_to(tree, node)])) for node in nodes])
+        return self.shaping.scores(
+            rows, [np.concatenate((self.history, tree.tokens[path_to(tree, node)])) for node in nodes]
+        )
 
     def probabilities(self, nodes: Sequence[int]) -> Tensor:
         """The target's distributions after nodes, float64 [m, V]."""
@@ -58,7 +62,10 @@ class View:
         """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of one drawn chain."""
         tree = self.draft.tree
         if not is_chain(tree):
-            raise ValueError("draft: expected one chain, which token and block verification test, got a tree with branches; draw 1 path, or verify with RecursiveRejection")
+            raise ValueError(
+                "draft: expected one chain, which token and block verification test, got a tree with branches; "
+                "draw 1 path, or verify with RecursiveRejection"
+            )
         nodes = range(-1, tree.size)
         p = self.probabilities(nodes)
         q = self.law.rows(nodes[:-1]) if tree.size else p[:0]
@@ -106,7 +113,9 @@ class Greedy(_Stateless):
 
 
 def best_tokens(scores: Tensor) -> Tensor:
-    """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf leaves none."""
+    """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf
+    leaves none.
+    """
     best = scores.argmax(dim=-1)
     return torch.where(scores.gather(-1, best[..., None])[..., 0].isfinite(), best, -1)
 
@@ -115,7 +124,10 @@ def _best(view: View, node: int) -> int:
     token = int(best_tokens(view.scores([node]))) if view.shaping.reads_text else int(view.best[1 + node])
     if token < 0:
         position = len(view.history) + (int(view.draft.tree.depths[node]) if node >= 0 else 0)
-        raise ValueError(f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, +inf or only -inf; are the weights whole and their dtype wide enough, and what do processors do?")
+        raise ValueError(
+            f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, "
+            "+inf or only -inf; are the weights whole and their dtype wide enough, and what do processors do?"
+        )
     return token
 
 
@@ -157,7 +169,10 @@ class BlockVerification(_Stateless):
 
 
 class GreedyBlockVerification:
-    """The most that one block can keep; the positions that it leaves are decoded with a modified target (Sun et al. 2025, appendix C)."""
+    """The most that one block can keep; the positions that it leaves are decoded with a modified target (Sun et al.
+
+    2025, appendix C).
+    """
 
     guarantee = greedy_block.GUARANTEE
     drawn = True

@@ -33,7 +33,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(
-                f"temperature: expected a finite number above 0, got {self.temperature!r}; for temperature 0 decode greedily"
+                f"temperature: expected a finite number above 0, got {self.temperature!r}; "
+                "for temperature 0 decode greedily"
             )
         if not (_is_integer(self.top_k) and self.top_k >= 0):
             raise ValueError(f"top_k: expected an integer of at least 0 (0 keeps all tokens), got {self.top_k!r}")
@@ -59,7 +60,9 @@ class Sampling:
         """
         z = _as_float64(logits)
         if np.isnan(z).any() or (z == np.inf).any() or not np.isfinite(z).any(axis=-1).all():
-            raise ValueError("logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf")
+            raise ValueError(
+                "logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf"
+            )
         # Differences first: divided by a temperature near 0, logits themselves would be infinite.
         with np.errstate(over="ignore"):  # -inf is meant
             probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
@@ -74,7 +77,8 @@ class Sampling:
         return probs / probs.sum(axis=-1, keepdims=True)
 
     def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
-        """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's number.
+        """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's
+        number.
 
         logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move each
         border of the cumulative distribution by at most d / temperature, and two passes draw different tokens with the
@@ -85,7 +89,9 @@ class Sampling:
             raise TypeError(f"seeds: expected uint64, got {seeds.dtype}")
         probs = self.distribution(logits)
         if seeds.shape != probs.shape[:-1]:
-            raise ValueError(f"seeds: expected shape {list(probs.shape[:-1])}, one per row of logits, got {list(seeds.shape)}")
+            raise ValueError(
+                f"seeds: expected shape {list(probs.shape[:-1])}, one per row of logits, got {list(seeds.shape)}"
+            )
         return sample(probs, uniform(seeds)).astype(np.int32)
 
 
@@ -109,7 +115,9 @@ def _as_float64(logits: Any) -> np.ndarray:
 
 
 def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """`probs` [..., V] with zeros outside the ranks (most probable first, ties by id) where `kept` [V] or [..., V] holds."""
+    """`probs` [..., V] with zeros outside the ranks (most probable first, ties by id) where `kept` [V] or [..., V]
+    holds.
+    """
     order = np.argsort(-probs, axis=-1, kind="stable")
     mask = np.empty(probs.shape, bool)
     np.put_along_axis(mask, order, np.broadcast_to(kept, probs.shape), axis=-1)

@@ -24,7 +24,8 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 class Shaping:
     """How logits become a distribution, in the order of Hugging Face's `generate`.
 
-    repetition_penalty  divides the positive logits of tokens that occurred, multiplies the negative ones (CTRL, Keskar et al. 2019)
+    repetition_penalty  divides the positive logits of tokens that occurred, multiplies the negative ones (CTRL, Keskar
+                        et al. 2019)
     processors          in order, each given the ids read so far, prompt included
     sampling            temperature, top-k and top-p; None decodes greedily
     """
@@ -35,7 +36,9 @@ class Shaping:
 
     def __post_init__(self) -> None:
         if not (is_number(self.repetition_penalty) and 0 < self.repetition_penalty < math.inf):
-            raise ValueError(f"repetition_penalty: expected a finite number above 0 (1 is none), got {self.repetition_penalty!r}")
+            raise ValueError(
+                f"repetition_penalty: expected a finite number above 0 (1 is none), got {self.repetition_penalty!r}"
+            )
 
     def with_processors(self, processors: tuple[Processor, ...]) -> Shaping:
         """This shaping with more processors behind its own."""
@@ -69,7 +72,9 @@ class Shaping:
         if self.repetition_penalty == 1.0:
             return scores
         seen = scores.gather(1, ids)
-        return scores.scatter(1, ids, torch.where(seen < 0, seen * self.repetition_penalty, seen / self.repetition_penalty))
+        return scores.scatter(
+            1, ids, torch.where(seen < 0, seen * self.repetition_penalty, seen / self.repetition_penalty)
+        )
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:

@@ -1,8 +1,8 @@
 """Token verification: every drafted token is tested by itself, up to the first that fails.
 
-When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much from the same input.
-Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et al.
-2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much from the same
+input. Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et
+al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
 """
 
 from __future__ import annotations

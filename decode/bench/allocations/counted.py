@@ -1,4 +1,6 @@
-"""The process whose allocations are counted: `python -m rescore.decode.bench.allocations.counted LATTICES.npz LM ALPHA THREADS`."""
+"""The process whose allocations are counted: `python -m rescore.decode.bench.allocations.counted LATTICES.npz LM ALPHA
+THREADS`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The allocator's calls of a search, counted in a process of its own in front of whose allocator `preload.cc` stands."""
+"""The allocator's calls of a search, counted in a process of its own in front of whose allocator
+`preload.cc` stands.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,36 @@ def compile_preload(library: Path) -> Path:
     compiler = shutil.which("g++")
     if compiler is None:
         raise Unavailable("no g++ on the path; install g++")
-    done = subprocess.run([compiler, "-std=c++17", "-O2", "-shared", "-fPIC", "-Wl,-z,defs", str(SOURCE), "-o", str(library)], capture_output=True, text=True)
+    done = subprocess.run(
+        [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", "-Wl,-z,defs", str(SOURCE), "-o", str(library)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise Unavailable(f"preload.cc is for glibc, and here it does not link: {done.stderr.strip().splitlines()[-1]}")
     return library
 
 
-def count_allocations(library: Path, lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path) -> dict[str, dict[str, Any]]:
-    """How often a call asked for memory: of every call of `bench_calls.CALLS`, the least and the most over the lattices.
+def count_allocations(
+    library: Path, lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path
+) -> dict[str, dict[str, Any]]:
+    """How often a call asked for memory: of every call of `bench_calls.CALLS`, the least and the most over the
+    lattices.
 
-    Lattices are searched one by one, and `batch` in one call; all had been searched before. Keys: `public`; `again`, with the answer's memory reused; `native`; `batch`, reused too.
+    Lattices are searched one by one, and `batch` in one call; all had been searched before. Keys: `public`; `again`,
+    with the answer's memory reused; `native`; `batch`, reused too.
     """
     given = folder / "lattices.npz"
     np.savez(given, ids=batch.ids, cost=batch.cost, histories=histories)
-    command = [sys.executable, "-m", "rescore.decode.bench.allocations.counted", str(given), str(lm), repr(alpha), str(threads)]
+    command = [
+        sys.executable,
+        "-m",
+        "rescore.decode.bench.allocations.counted",
+        str(given),
+        str(lm),
+        repr(alpha),
+        str(threads),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LD_PRELOAD": str(library)})
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")

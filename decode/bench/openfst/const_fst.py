@@ -13,12 +13,15 @@ from rescore.lm.ngram import NGram
 
 MAGIC, UNALIGNED = 2125659606, 2  # fst/fst.cc, fst/const-fst.h: the file version without padding
 EXPANDED, ACCEPTOR, SORTED = 0x1, 0x10000, 0x10000000 | 0x40000000  # fst/properties.h; by input and by output labels
-STATE = np.dtype([("final", "<f4"), ("first", "<u4"), ("arcs", "<u4"), ("input_epsilons", "<u4"), ("output_epsilons", "<u4")])
+STATE = np.dtype(
+    [("final", "<f4"), ("first", "<u4"), ("arcs", "<u4"), ("input_epsilons", "<u4"), ("output_epsilons", "<u4")]
+)
 ARC = np.dtype([("input", "<i4"), ("output", "<i4"), ("cost", "<f4"), ("next", "<i4")])
 
 
 def write_const(path: Path, model: NGram, *, alpha: float = 1.0) -> None:
-    """The automaton as `rescore.lm.fst.to_fst` makes it, with epsilon backoff arcs, all its costs (nats) multiplied by alpha, arcs sorted.
+    """The automaton as `rescore.lm.fst.to_fst` makes it, with epsilon backoff arcs, all its costs (nats) multiplied by
+    alpha, arcs sorted.
 
     An acceptor over the tropical semiring, label = token id + 1, started at the root.
     """

@@ -38,8 +38,12 @@ def best_distinct(lattice: Model, model: Model, paths: int) -> Model:
     return pywrapfst.shortestpath(composed, nshortest=paths, unique=True)
 
 
-def search_times(model: Model, lattices: Sequence[Sausage], states: NDArray[np.uint32], paths: int, rounds: int) -> tuple[NDArray[np.float64], list[list[String]]]:
-    """Microseconds for each lattice, composition and search alone, and its strings; states: of the lattices' histories."""
+def search_times(
+    model: Model, lattices: Sequence[Sausage], states: NDArray[np.uint32], paths: int, rounds: int
+) -> tuple[NDArray[np.float64], list[list[String]]]:
+    """Microseconds for each lattice, composition and search alone, and its strings; states: of the
+    lattices' histories.
+    """
     times, strings = np.empty(len(lattices)), []
     for i, (lattice, state) in enumerate(zip(lattices, states.tolist())):
         acceptor = to_fst(lattice)

@@ -17,7 +17,8 @@ from rescore.lattice.sausage import Sausage
 SOURCE = Path(__file__).with_suffix(".cc")
 HEADER = Path("/usr/include/fst/fstlib.h")
 OPTIMISED = ("-O3", "-march=native", "-DNDEBUG")
-# Of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them: PhiMatcher has none, and with
+# Of the exact search, one changed at a time; `search.cc` has the macros. Label look-ahead is not among them: PhiMatcher
+# has none, and with
 # backoff every state reads every token, so that looking ahead could cut nothing off.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "as timed": OPTIMISED,
@@ -101,7 +102,9 @@ def run_search(
     """
     done = subprocess.run(
         [str(program), str(model), mode, str(paths), str(rounds)],
-        input=_problems(sausage, states), capture_output=True, text=True,
+        input=_problems(sausage, states),
+        capture_output=True,
+        text=True,
     )
     if done.returncode != 0 or done.stderr:
         raise RuntimeError(f"{program} exited {done.returncode}: {done.stderr.strip()}")

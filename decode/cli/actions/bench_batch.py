@@ -32,30 +32,52 @@ def call(args: argparse.Namespace) -> None:
     left_out, counted = None, slice(0, min(COUNTED, batch.batch_size))
     with tempfile.TemporaryDirectory() as folder, output.progress_bar() as bar:
         task = bar.add_task("batches", total=len(CALLS) * len(threads) * len(sizes))
-        rows = list(bench_batch.throughput(model, args.alpha, batch, histories, sizes=sizes, threads=threads, rounds=args.rounds, advance=lambda: bar.advance(task)))
+        rows = list(
+            bench_batch.throughput(
+                model,
+                args.alpha,
+                batch,
+                histories,
+                sizes=sizes,
+                threads=threads,
+                rounds=args.rounds,
+                advance=lambda: bar.advance(task),
+            )
+        )
         rows += bench_batch.overhead(model, args.alpha, batch, histories, args.rounds)
         try:
             for number in threads:
-                rows += bench_batch.allocations(args.lm, args.alpha, batch[counted], histories[counted], threads=number, folder=Path(folder))
+                rows += bench_batch.allocations(
+                    args.lm, args.alpha, batch[counted], histories[counted], threads=number, folder=Path(folder)
+                )
         except Unavailable as reason:
             left_out = f"allocations: {reason}"
     report = BenchReport(
         bench="batch",
         machine=bench_machine("rescore", "numpy"),
         settings={
-            "dump": str(args.dump or args.text), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": batch.batch_size, "candidates_drawn": lattices.drawn,
-            "rounds": args.rounds, "threads": threads, "seed": args.seed, "left_out": left_out,
+            "dump": str(args.dump or args.text),
+            "lm": str(args.lm),
+            "ngrams": model.info()["ngrams"],
+            "alpha": args.alpha,
+            "lattices": batch.batch_size,
+            "candidates_drawn": lattices.drawn,
+            "rounds": args.rounds,
+            "threads": threads,
+            "seed": args.seed,
+            "left_out": left_out,
         },
         checked=("drafts and trees of every batch size and number of threads, bit by bit those of single lattices",),
         rows=tuple(rows),
-    )  # fmt: skip
+    )
     bench_tables.finish(args, report, notes(report, lattices), parts(report))
 
 
 def notes(report: BenchReport, lattices: Lattices) -> list[str]:
     settings = report.settings
     found = [
-        f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} of {settings['dump']}, alpha {settings['alpha']:g}",
+        f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} "
+        f"of {settings['dump']}, alpha {settings['alpha']:g}",
         *filter(None, [made_of(lattices)]),
         f"microseconds of a lattice by the clock on the wall, least of {settings['rounds']} rounds",
     ]
@@ -70,12 +92,25 @@ def parts(report: BenchReport) -> list[Part]:
         columns = []
         for threads in dict.fromkeys(row.case["threads"] for row in rows):
             own: list[Row] = [row for row in rows if row.case["threads"] == threads]
-            columns.append(Column(f"{threads} thread{'s' * (threads != 1)}", [f"{row.engines[OURS]['mean_us']:.1f}" for row in own]))
+            columns.append(
+                Column(
+                    f"{threads} thread{'s' * (threads != 1)}", [f"{row.engines[OURS]['mean_us']:.1f}" for row in own]
+                )
+            )
             columns.append(Column("lattices/s", [f"{row.engines[OURS]['lattices_per_s']:,.0f}" for row in own]))
         found.append(Part(title=name, header="batch", labels=[str(size) for size in sizes], columns=columns))
     short = {NATIVE: "native call", AGAIN: "memory reused"}
     overhead = report.group(OVERHEAD)
     found.append(of_engines(OVERHEAD, "", [str(row.case["call"]) for row in overhead], overhead, short))
     if asked := report.group(ALLOCATIONS):
-        found.append(of_engines(ALLOCATIONS, "", [f"{row.case['call']}, {row.case['threads']} threads" for row in asked], asked, short, LEAST_MOST))
+        found.append(
+            of_engines(
+                ALLOCATIONS,
+                "",
+                [f"{row.case['call']}, {row.case['threads']} threads" for row in asked],
+                asked,
+                short,
+                LEAST_MOST,
+            )
+        )
     return found

@@ -46,10 +46,22 @@ def call(args: argparse.Namespace) -> int:
     prompts = prompts_of(args, decoder)
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
-    options = Options(max_tokens=args.max_tokens, shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset(decoder.ends)))
+    options = Options(
+        max_tokens=args.max_tokens,
+        shaping=Shaping(sampling=sampling),
+        stopping=Stopping(tokens=frozenset(decoder.ends)),
+    )
     with output.progress_bar() as bar:
         rounds = bar.add_task("rounds", total=len(batches) * args.repeats * (1 + len(contenders)))
-        found = bench(decoder.model.target, prompts, contenders, options, batches=batches, repeats=args.repeats, advance=lambda: bar.advance(rounds))
+        found = bench(
+            decoder.model.target,
+            prompts,
+            contenders,
+            options,
+            batches=batches,
+            repeats=args.repeats,
+            advance=lambda: bar.advance(rounds),
+        )
     rows = bench_tables.of_drafters(one.to_json(measured[0]) for measured in found for one in measured)
     different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
     report = BenchReport(
@@ -65,10 +77,20 @@ def call(args: argparse.Namespace) -> int:
             "repeats": args.repeats,
             "threads": args.threads,
         },
-        checked=() if different else ("the texts of all drafters and of plain decoding, but those of drafts that are drawn",),
+        checked=()
+        if different
+        else ("the texts of all drafters and of plain decoding, but those of drafts that are drawn",),
         rows=tuple(rows),
     )
-    bench_tables.finish(args, report, [f"{args.model}: {len(prompts)} prompts, {args.max_tokens} tokens, {args.repeats} rounds, {args.threads} threads"], parts(rows))
+    bench_tables.finish(
+        args,
+        report,
+        [
+            f"{args.model}: {len(prompts)} prompts, {args.max_tokens} tokens, {args.repeats} rounds, "
+            f"{args.threads} threads"
+        ],
+        parts(rows),
+    )
     if not different or args.temperature:
         return 0
     print(f"rescore: {different} texts are not those of plain decoding", file=sys.stderr)
@@ -113,22 +135,34 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
 def prompts_of(args: argparse.Namespace, decoder: Decoder) -> list[NDArray[np.int32]]:
     """The first prompts of every task, tasks in turn."""
     if not args.prompts.is_dir():
-        tasks = [[one.tokens for one in rows] for rows in read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit).values()]
+        tasks = [
+            [one.tokens for one in rows]
+            for rows in read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit).values()
+        ]
     else:
         dump = Dump.open(args.prompts, allow_inexact=True)
         if dump.header.vocab_size != decoder.model.vocab_size:
-            raise ValueError(f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, got a dump of {dump.header.vocab_size}")
+            raise ValueError(
+                f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, "
+                f"got a dump of {dump.header.vocab_size}"
+            )
         tasks = [of_dump(dump, task, args.limit) for task in dump.tasks]
     longest = max(len(prompt) for prompts in tasks for prompt in prompts)
     context = decoder.model.target.context
     if context is not None and longest + args.max_tokens > context:
-        raise ValueError(f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less --max-tokens), got {longest}")
+        raise ValueError(
+            f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less "
+            f"--max-tokens), got {longest}"
+        )
     return [prompts[i] for i in range(args.limit) for prompts in tasks if i < len(prompts)]
 
 
 def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
     block = next(dump.blocks(task, rows=1 << 20))
-    return [block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32) for s in range(min(limit, block.sequences))]
+    return [
+        block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int32)
+        for s in range(min(limit, block.sequences))
+    ]
 
 
 def parts(rows: list[Row]) -> list[Part]:

@@ -41,7 +41,9 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     """The first tokens of token files or of a dump, int32 [n]."""
     found, count = [np.zeros(0, np.int32)], 0
     for piece in plan([path], vocab_size=model.vocab_size):
-        for tokens in tokens_of(piece, vocab_size=model.vocab_size, eot=None if piece.form != "dump" else model.metadata.get("eot", 0)):
+        for tokens in tokens_of(
+            piece, vocab_size=model.vocab_size, eot=None if piece.form != "dump" else model.metadata.get("eot", 0)
+        ):
             found.append(tokens.astype(np.int32))
             count += len(tokens)
             if count >= most:
@@ -54,6 +56,11 @@ def made_of(lattices: Lattices) -> str:
     slots, width = lattices.sausage.slots, lattices.sausage.width
     if lattices.drawn >= width:
         return "made around places of the text, as of a head that is right in 40% of all slots"
-    parts = [f"those of {slots} slots are {lattices.joined(slots)} rows of the dump, joined"] * (lattices.joined(slots) > 1)
-    parts += [f"the dump has {width - lattices.drawn} candidates a slot: the last {lattices.drawn} of {width} are drawn from the model"] * (lattices.drawn > 0)
+    parts = [f"those of {slots} slots are {lattices.joined(slots)} rows of the dump, joined"] * (
+        lattices.joined(slots) > 1
+    )
+    parts += [
+        f"the dump has {width - lattices.drawn} candidates a slot: the last {lattices.drawn} of {width} are drawn "
+        "from the model"
+    ] * (lattices.drawn > 0)
     return "; ".join(parts)

@@ -14,12 +14,18 @@ from rescore.decode.cli.actions.bench_tables import Figure, by_engine
 from rescore.lm.formats import load
 
 FIGURES = (
-    Figure(name="file_mib", header="file MiB", form=".1f"), Figure(name="bytes_per_ngram", header="B/n-gram", form=".2f"),
-    Figure(name="open_ms", header="open ms", form=".1f"), Figure(name="opened_mib", header="opened MiB", form=".1f"),
-    Figure(name="read_mib", header="read MiB", form=".1f"), Figure(name="walk_us", header="token us", form=".3f"), Figure(name="walk_p99_us", header="p99", form=".3f"),
-    Figure(name="times_ours", header="x", form=".1f"), Figure(name="random_us", header="n-gram us", form=".3f"), Figure(name="random_p99_us", header="p99", form=".3f"),
+    Figure(name="file_mib", header="file MiB", form=".1f"),
+    Figure(name="bytes_per_ngram", header="B/n-gram", form=".2f"),
+    Figure(name="open_ms", header="open ms", form=".1f"),
+    Figure(name="opened_mib", header="opened MiB", form=".1f"),
+    Figure(name="read_mib", header="read MiB", form=".1f"),
+    Figure(name="walk_us", header="token us", form=".3f"),
+    Figure(name="walk_p99_us", header="p99", form=".3f"),
+    Figure(name="times_ours", header="x", form=".1f"),
+    Figure(name="random_us", header="n-gram us", form=".3f"),
+    Figure(name="random_p99_us", header="p99", form=".3f"),
     Figure(name="start_us", header="start us", form=".3f"),
-)  # fmt: skip
+)
 
 
 def call(args: argparse.Namespace) -> None:
@@ -35,7 +41,14 @@ def call(args: argparse.Namespace) -> None:
     report = BenchReport(
         bench="lm",
         machine=bench_machine("rescore", "numpy", "kenlm", "pynini"),
-        settings={"lm": str(args.lm), "ngrams": model.info()["ngrams"], "text": str(args.text), "tokens": len(tokens), "rounds": args.rounds, "left_out": "; ".join(left_out) or None},
+        settings={
+            "lm": str(args.lm),
+            "ngrams": model.info()["ngrams"],
+            "text": str(args.text),
+            "tokens": len(tokens),
+            "rounds": args.rounds,
+            "left_out": "; ".join(left_out) or None,
+        },
         checked=(f"costs of the text's first tokens, to {bench_lm.TOLERANCE:g} nats, of all engines that score",),
         rows=(row,),
     )
@@ -46,6 +59,7 @@ def notes(report: BenchReport, row: Row) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {row.case['ngrams']:,} n-grams; {settings['tokens']:,} tokens of {settings['text']}",
-        f"microseconds of the thread's own clock, least of {settings['rounds']} rounds, median of calls of 1,000; KenLM's calls are from Python, with words as text",
+        f"microseconds of the thread's own clock, least of {settings['rounds']} rounds, median of calls of 1,000; "
+        "KenLM's calls are from Python, with words as text",
     ]
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])

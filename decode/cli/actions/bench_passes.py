@@ -30,16 +30,32 @@ def call(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     target = target_of(args)
     if target.context is not None and args.length + max(WIDTHS) > target.context:
-        raise Misuse(f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, since the model reads {target.context} tokens and the widest pass is of {max(WIDTHS)}")
+        raise Misuse(
+            f"--length {args.length}: expected at most {max(1, target.context - max(WIDTHS))}, "
+            f"since the model reads {target.context} tokens and the widest pass is of {max(WIDTHS)}"
+        )
     tables_: list[dict[str, Any]] = []
     with output.stages() as stage:
         for batch in dict.fromkeys(args.batch or BATCHES):
             stage(f"passes of {batch} texts")
             costs = measure_passes(target, rows=batch, length=args.length, repeats=args.repeats)
-            tables_.append({"batch": batch, "length": args.length, "tokens": costs.tokens.tolist(), "seconds": costs.seconds.tolist()})
+            tables_.append(
+                {
+                    "batch": batch,
+                    "length": args.length,
+                    "tokens": costs.tokens.tolist(),
+                    "seconds": costs.seconds.tolist(),
+                }
+            )
     report = {
         "machine": facts_of(target.device),
-        "settings": {"model": str(args.model) if args.model else None, "shape": args.shape, "dtype": args.dtype, "repeats": args.repeats, "threads": args.threads},
+        "settings": {
+            "model": str(args.model) if args.model else None,
+            "shape": args.shape,
+            "dtype": args.dtype,
+            "repeats": args.repeats,
+            "threads": args.threads,
+        },
         "passes": tables_,
     }
     output.report(args, report, *tables(report, output.width()))
@@ -55,8 +71,18 @@ def target_of(args: argparse.Namespace) -> Target:
 
 def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     facts = report["machine"]
-    parts: list[RenderableType] = [f"{facts['device']}, {facts['cpu']}, {report['settings']['threads']} threads, load {facts['load']}, torch {facts['torch']}"]
+    parts: list[RenderableType] = [
+        f"{facts['device']}, {facts['cpu']}, {report['settings']['threads']} threads, load {facts['load']}, "
+        f"torch {facts['torch']}"
+    ]
     for one in report["passes"]:
-        columns = [Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]), Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]])]
-        parts += ["", f"batch {one['batch']}, {one['length']:,} tokens in the cache", *column_tables("tokens", [str(number) for number in one["tokens"]], columns, width=width)]
+        columns = [
+            Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]),
+            Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]]),
+        ]
+        parts += [
+            "",
+            f"batch {one['batch']}, {one['length']:,} tokens in the cache",
+            *column_tables("tokens", [str(number) for number in one["tokens"]], columns, width=width),
+        ]
     return parts

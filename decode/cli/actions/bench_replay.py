@@ -23,7 +23,10 @@ PACKAGES = ("rescore", "torch", "transformers", "numpy")
 def call(args: argparse.Namespace) -> int:
     for name in ("model", "heads", "tokenizer", "prompts", "draft_model", "neural", "nodes", "ahead", "settings"):
         if getattr(args, name):
-            raise Misuse(f"--{name.replace('_', '-')}: not used with --replay, whose weights are random and whose text is the dump's")
+            raise Misuse(
+                f"--{name.replace('_', '-')}: not used with --replay, whose weights are random and whose text is the "
+                "dump's"
+            )
     dump = Dump.open(args.replay, allow_inexact=True)
     args.semantics = "failure"
     rescorer = models.open_rescorer(args, [dump])
@@ -31,24 +34,47 @@ def call(args: argparse.Namespace) -> int:
     device, name = checked_device(args.device), args.shape or "1.5b"
     shape, dtype = PRESETS[name], getattr(torch, args.dtype or ("bfloat16" if device.type == "cuda" else "float32"))
     target, top_k = random_target(shape, device, dtype), min(dump.header.top_k, shape.vocab_size)
-    rig = Rig(target, width=shape.width, dtype=dtype, slots=dump.header.heads - 1, top_k=top_k, length=args.length, repeats=args.repeats)
+    rig = Rig(
+        target,
+        width=shape.width,
+        dtype=dtype,
+        slots=dump.header.heads - 1,
+        top_k=top_k,
+        length=args.length,
+        repeats=args.repeats,
+    )
     efficiency = replayed_efficiency(dump, rescorer, options)
     batches, rows = args.batch or [1, 8], []
     with output.progress_bar() as bar:
         steps = bar.add_task("passes", total=len(batches) * len(list(ways(dump, rescorer, options))))
         for batch in batches:
-            rows += bench_replay(dump, rescorer, rig, options, batch=batch, efficiency=efficiency, advance=lambda: bar.advance(steps))
+            rows += bench_replay(
+                dump, rescorer, rig, options, batch=batch, efficiency=efficiency, advance=lambda: bar.advance(steps)
+            )
     found = bench_tables.of_drafters(rows)
     report = BenchReport(
         bench="decode",
-        machine={**bench_machine(*PACKAGES), "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "torch_threads": torch.get_num_threads()},
-        settings={"replay": str(args.replay), "lm": [str(path) for path, _ in args.lm], "shape": name, "dtype": str(dtype).removeprefix("torch."),
-                  "length": args.length, "repeats": args.repeats, "threads": args.threads, "acceptance": "replayed from the dump; all weights are random"},
+        machine={
+            **bench_machine(*PACKAGES),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "torch_threads": torch.get_num_threads(),
+        },
+        settings={
+            "replay": str(args.replay),
+            "lm": [str(path) for path, _ in args.lm],
+            "shape": name,
+            "dtype": str(dtype).removeprefix("torch."),
+            "length": args.length,
+            "repeats": args.repeats,
+            "threads": args.threads,
+            "acceptance": "replayed from the dump; all weights are random",
+        },
         checked=(),
         rows=tuple(found),
-    )  # fmt: skip
+    )
     notes = [
-        f"random weights of shape {name} in {report.settings['dtype']}, {args.length} tokens in the cache, {args.threads} threads;",
+        f"random weights of shape {name} in {report.settings['dtype']}, {args.length} tokens in the cache, "
+        f"{args.threads} threads;",
         f"tokens per pass are replayed from {args.replay}, not decoded by these weights",
     ]
     bench_tables.finish(args, report, notes, parts(found))
@@ -63,8 +89,20 @@ def parts(rows: list[Row]) -> list[Part]:
         columns = [
             Column("verified", [str(one["verified"]) for one in own]),
             Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
-            *(Column(f"pass ms, {kind}", [f"{one['pass_ms'][kind]:.2f}" if kind in one["pass_ms"] else "" for one in own]) for kind in kinds),
-            *(Column(f"with drafting, {kind}", [f"{one['step_ms'][kind]:.2f}" if kind in one["step_ms"] else "" for one in own]) for kind in kinds if any("step_ms" in one for one in own)),
+            *(
+                Column(
+                    f"pass ms, {kind}", [f"{one['pass_ms'][kind]:.2f}" if kind in one["pass_ms"] else "" for one in own]
+                )
+                for kind in kinds
+            ),
+            *(
+                Column(
+                    f"with drafting, {kind}",
+                    [f"{one['step_ms'][kind]:.2f}" if kind in one["step_ms"] else "" for one in own],
+                )
+                for kind in kinds
+                if any("step_ms" in one for one in own)
+            ),
             Column("heads ms", [f"{one['lattice_ms']:.2f}" for one in own]),
             Column("search ms", [f"{one['search_ms']:.3f}" for one in own]),
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),

@@ -36,7 +36,14 @@ from rescore.lattice.dump import Dump
 
 JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text
 PACKAGES = ("rescore", "numpy", "pynini")
-SHORT = {OURS_EPSILON: "ours, eps", ANCHOR: "C++ phi", REPEATING: "C++ eps", DISTINCT: "C++ eps, distinct", PYTHON: "pywrapfst", bench_search.NATIVE: "native call"}
+SHORT = {
+    OURS_EPSILON: "ours, eps",
+    ANCHOR: "C++ phi",
+    REPEATING: "C++ eps",
+    DISTINCT: "C++ eps, distinct",
+    PYTHON: "pywrapfst",
+    bench_search.NATIVE: "native call",
+}
 SETTINGS = "settings of C++ OpenFst, PhiMatcher, 8 x 16, p = 16"
 
 
@@ -46,29 +53,49 @@ def call(args: argparse.Namespace) -> None:
     if args.every_lattice and dump is None:
         raise Misuse("--every-lattice: is for the lattices of a dump; give --dump")
     most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
-    asked = bench_search.questions(tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size)
+    asked = bench_search.questions(
+        tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size
+    )
     lattices = lattices_for(asked, partial(source, count=args.lattices))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name, output.progress_bar() as bar:
         folder = Path(name)
         program, left_out = compiled(args, folder)
-        engines = Engines.of_model(model, args.alpha, folder, program, python=PYTHON_NAME not in args.without and has_python())
+        engines = Engines.of_model(
+            model, args.alpha, folder, program, python=PYTHON_NAME not in args.without and has_python()
+        )
         checked = [equality(engines, dump)] if args.every_lattice and dump else []
         task = bar.add_task("searches", total=args.repeat * len(asked))
         for run in range(1, args.repeat + 1):
-            rows += bench_search.bench_search(engines, asked, lattices, rounds=args.rounds, run=run, advance=lambda: bar.advance(task))
+            rows += bench_search.bench_search(
+                engines, asked, lattices, rounds=args.rounds, run=run, advance=lambda: bar.advance(task)
+            )
         if args.peer_settings and program:
-            rows += bench_equality.peer_settings(engines, lattices[HEADLINE], folder, rounds=args.rounds, group=SETTINGS)
+            rows += bench_equality.peer_settings(
+                engines, lattices[HEADLINE], folder, rounds=args.rounds, group=SETTINGS
+            )
     report = BenchReport(
         bench="search",
         machine={**bench_machine(*PACKAGES), **bench_search.peer_versions()},
         settings={
-            "dump": str(args.dump or args.text), "lm": str(args.lm), "ngrams": model.info()["ngrams"], "alpha": args.alpha, "lattices": args.lattices, "rounds": args.rounds,
-            "repeat": args.repeat, "seed": args.seed, "peer_compiled": " ".join(OPTIMISED), "left_out": left_out or None,
+            "dump": str(args.dump or args.text),
+            "lm": str(args.lm),
+            "ngrams": model.info()["ngrams"],
+            "alpha": args.alpha,
+            "lattices": args.lattices,
+            "rounds": args.rounds,
+            "repeat": args.repeat,
+            "seed": args.seed,
+            "peer_compiled": " ".join(OPTIMISED),
+            "left_out": left_out or None,
         },
-        checked=(*checked, f"costs (to 1e-4 nats) and strings of engines of one kind, on every lattice timed{'' if program else '; C++ OpenFst was not there'}"),
+        checked=(
+            *checked,
+            "costs (to 1e-4 nats) and strings of engines of one kind, on every lattice "
+            f"timed{'' if program else '; C++ OpenFst was not there'}",
+        ),
         rows=tuple(rows),
-    )  # fmt: skip
+    )
     bench_tables.finish(args, report, notes(report, lattices), parts(report))
 
 
@@ -94,7 +121,9 @@ def has_python() -> bool:
 
 
 def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, Lattices]:
-    """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up without need."""
+    """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up
+    without need.
+    """
     sizes = {}
     for group in dict.fromkeys(question.group for question in asked):
         own = [question for question in asked if question.group == group]
@@ -106,12 +135,19 @@ def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, Lattice
 def equality(engines: Engines, dump: Dump) -> str:
     with output.stages() as stage:
         lattices = bench_equality.every_lattice(engines, dump, stage)
-    return f"costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, on all {lattices:,} lattices of {dump.path}, p = {', '.join(map(str, bench_equality.PATHS))}"
+    return (
+        "costs (to 1e-4 nats) and strings of ours and C++ OpenFst, PhiMatcher, "
+        f"on all {lattices:,} lattices of {dump.path}, p = {', '.join(map(str, bench_equality.PATHS))}"
+    )
 
 
 def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
     settings = report.settings
-    found = [f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, alpha {settings['alpha']:g}; microseconds of a lattice on one thread's own clock, least of {settings['rounds']} rounds"]
+    found = [
+        f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, "
+        f"alpha {settings['alpha']:g}; microseconds of a lattice on one thread's own clock, "
+        f"least of {settings['rounds']} rounds"
+    ]
     for group, own in lattices.items():
         found.append("; ".join(filter(None, [f"{group}: {own.sausage.batch_size} lattices", made_of(own)])))
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
@@ -120,16 +156,45 @@ def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
 def parts(report: BenchReport) -> list[Part]:
     found = []
     for group in dict.fromkeys(row.group for row in report.rows):
-        runs = [report.group(group, run) for run in range(1, 1 + max(row.run for row in report.rows if row.group == group))]
+        runs = [
+            report.group(group, run) for run in range(1, 1 + max(row.run for row in report.rows if row.group == group))
+        ]
         if group == TABLES:
-            for title, cells in (("p best of 8 x 16 (table 12)", TABLE_12_MS), ("the best one by slots x candidates (table 13)", TABLE_13_MS)):
-                rows = [row for cell in cells for row in runs[0] if (row.case["slots"], row.case["candidates"], row.case["paths"]) == cell]
-                found.append(of_engines(title, "", [f"p = {row.case['paths']}" if cells is TABLE_12_MS else f"{row.case['slots']} x {row.case['candidates']}" for row in rows], rows, SHORT))
+            for title, cells in (
+                ("p best of 8 x 16 (table 12)", TABLE_12_MS),
+                ("the best one by slots x candidates (table 13)", TABLE_13_MS),
+            ):
+                rows = [
+                    row
+                    for cell in cells
+                    for row in runs[0]
+                    if (row.case["slots"], row.case["candidates"], row.case["paths"]) == cell
+                ]
+                found.append(
+                    of_engines(
+                        title,
+                        "",
+                        [
+                            f"p = {row.case['paths']}"
+                            if cells is TABLE_12_MS
+                            else f"{row.case['slots']} x {row.case['candidates']}"
+                            for row in rows
+                        ],
+                        rows,
+                        SHORT,
+                    )
+                )
             continue
         labels = [label(row) for row in runs[0]]
-        found.append(by_engine(group, "engine", runs[0][0], OF_ENGINES) if len(labels) == 1 else of_engines(group, "", labels, runs[0], SHORT))
+        found.append(
+            by_engine(group, "engine", runs[0][0], OF_ENGINES)
+            if len(labels) == 1
+            else of_engines(group, "", labels, runs[0], SHORT)
+        )
         if len(runs) > 1 and OURS in runs[0][0].engines and ANCHOR in runs[0][0].engines:
-            found.append(of_runs(f"{group}: x of {len(runs)} runs, of medians (of 99th percentiles)", labels, runs, SHORT))
+            found.append(
+                of_runs(f"{group}: x of {len(runs)} runs, of medians (of 99th percentiles)", labels, runs, SHORT)
+            )
     return found
 
 
@@ -139,4 +204,6 @@ def label(row: Row) -> str:
         return str(case["setting"])
     if row.group not in (HEADLINE, *SWEEPS) and "paths" not in case:
         return f"{case['nodes']} nodes" if "nodes" in case else f"{case['samples']} drafts"
-    return f"{case['slots']} x {case['candidates']}, " + (f"p = {case['paths']}" if "paths" in case else f"{case['nodes']} nodes")
+    return f"{case['slots']} x {case['candidates']}, " + (
+        f"p = {case['paths']}" if "paths" in case else f"{case['nodes']} nodes"
+    )

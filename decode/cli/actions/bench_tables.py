@@ -27,10 +27,16 @@ class Figure:
 
 
 OF_TIMES = (
-    Figure(name="median_us", header="", form=".1f"), Figure(name="p99_us", header="p99", form=".1f"),
-    Figure(name="times_ours", header="x", form=".1f"), Figure(name="times_as_timed", header="x as timed", form=".2f"),
-)  # fmt: skip
-OF_ENGINES = (Figure(name="median_us", header="median", form=".1f"), *OF_TIMES[1:3], Figure(name="times_ours_p99", header="x p99", form=".1f"))
+    Figure(name="median_us", header="", form=".1f"),
+    Figure(name="p99_us", header="p99", form=".1f"),
+    Figure(name="times_ours", header="x", form=".1f"),
+    Figure(name="times_as_timed", header="x as timed", form=".2f"),
+)
+OF_ENGINES = (
+    Figure(name="median_us", header="median", form=".1f"),
+    *OF_TIMES[1:3],
+    Figure(name="times_ours_p99", header="x p99", form=".1f"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +52,39 @@ class Part:
         return ["", self.title, *column_tables(self.header, self.labels, self.columns, width=width)]
 
     def markdown(self) -> list[str]:
-        rows = [row_of(plain(cell) for cell in (label, *(column.cells[i] for column in self.columns))) for i, label in enumerate(self.labels)]
-        return [f"**{plain(self.title)}**", "", row_of(plain(name) for name in (self.header, *(column.header for column in self.columns))), "|---|" + "---:|" * len(self.columns), *rows, ""]
+        rows = [
+            row_of(plain(cell) for cell in (label, *(column.cells[i] for column in self.columns)))
+            for i, label in enumerate(self.labels)
+        ]
+        return [
+            f"**{plain(self.title)}**",
+            "",
+            row_of(plain(name) for name in (self.header, *(column.header for column in self.columns))),
+            "|---|" + "---:|" * len(self.columns),
+            *rows,
+            "",
+        ]
 
 
-def of_engines(title: str, header: str, labels: list[str], rows: Sequence[Row], short: Mapping[str, str], figures: Sequence[Figure] = OF_TIMES) -> Part:
-    """Of rows the figures of every engine, each in a column of its own where the first row has it; short: names of engines as headers."""
+def of_engines(
+    title: str,
+    header: str,
+    labels: list[str],
+    rows: Sequence[Row],
+    short: Mapping[str, str],
+    figures: Sequence[Figure] = OF_TIMES,
+) -> Part:
+    """Of rows the figures of every engine, each in a column of its own where the first row has it; short: names of
+    engines as headers.
+    """
     columns = [
-        Column(figure.header or short.get(name, name), [written(row.engines[name].get(figure.name), figure.form) for row in rows])
-        for name, own in rows[0].engines.items() for figure in figures if figure.name in own
+        Column(
+            figure.header or short.get(name, name),
+            [written(row.engines[name].get(figure.name), figure.form) for row in rows],
+        )
+        for name, own in rows[0].engines.items()
+        for figure in figures
+        if figure.name in own
     ]
     return Part(title=title, header=header, labels=labels, columns=columns)
 
@@ -62,7 +92,11 @@ def of_engines(title: str, header: str, labels: list[str], rows: Sequence[Row], 
 def by_engine(title: str, header: str, row: Row, figures: Sequence[Figure]) -> Part:
     """Of one row the figures of every engine, a line each."""
     engines = list(row.engines)
-    columns = [Column(figure.header, [written(row.engines[name].get(figure.name), figure.form) for name in engines]) for figure in figures if any(figure.name in own for own in row.engines.values())]
+    columns = [
+        Column(figure.header, [written(row.engines[name].get(figure.name), figure.form) for name in engines])
+        for figure in figures
+        if any(figure.name in own for own in row.engines.values())
+    ]
     return Part(title=title, header=header, labels=engines, columns=columns)
 
 
@@ -73,8 +107,19 @@ def written(value: float | str | None, form: str) -> str:
 def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[Row]], short: Mapping[str, str]) -> Part:
     """The ratios of every repetition of the whole: medians, and 99th percentiles in brackets."""
     names = [name for name, own in runs[0][0].engines.items() if "times_ours" in own]
-    cells = {name: [", ".join(f"{rows[i].engines[name]['times_ours']:.1f} ({rows[i].engines[name]['times_ours_p99']:.1f})" for rows in runs) for i in range(len(labels))] for name in names}
-    return Part(title=title, header="", labels=labels, columns=[Column(short.get(name, name), cells[name]) for name in names])
+    cells = {
+        name: [
+            ", ".join(
+                f"{rows[i].engines[name]['times_ours']:.1f} ({rows[i].engines[name]['times_ours_p99']:.1f})"
+                for rows in runs
+            )
+            for i in range(len(labels))
+        ]
+        for name in names
+    }
+    return Part(
+        title=title, header="", labels=labels, columns=[Column(short.get(name, name), cells[name]) for name in names]
+    )
 
 
 def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], parts: Sequence[Part]) -> None:
@@ -106,4 +151,7 @@ def check_places(args: argparse.Namespace) -> None:
 def machine_line(report: BenchReport) -> str:
     facts = report.machine
     versions = [f"{name} {value}" for name, value in facts.items() if name not in MACHINE and value is not None]
-    return f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load {facts['load']}; {', '.join(versions)}"
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, load {facts['load']}; "
+        f"{', '.join(versions)}"
+    )

@@ -24,15 +24,25 @@ class BuildProgress:
     def __init__(self) -> None:
         screen = Console(stderr=True, markup=False, emoji=False)
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}", markup=False),
-            TimeElapsedColumn(), TimeRemainingColumn(), console=screen, transient=True, disable=not screen.is_terminal)
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[words]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=screen,
+            transient=True,
+            disable=not screen.is_terminal,
+        )
         self._stage, self._task, self._before = "", TaskID(0), 0
 
     def __enter__(self) -> BuildProgress:
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
     def __call__(self, stage: str, done: int, total: int, items: int, unit: str) -> None:

@@ -38,14 +38,22 @@ def columns_width(header: str, labels: Sequence[str], columns: Sequence[Column],
 
 
 def column_tables(
-    header: str, labels: Sequence[str], columns: Sequence[Column], *, width: int, gap: int | None = None, bold: Collection[str] = ()
+    header: str,
+    labels: Sequence[str],
+    columns: Sequence[Column],
+    *,
+    width: int,
+    gap: int | None = None,
+    bold: Collection[str] = (),
 ) -> list[Table]:
     """As many tables, one below the other, as the width asks for; the labels stand in each, on the left."""
     if gap is None:
         gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])
     tables, rest = [], list(columns)
     while rest:
-        number = max((n for n in range(1, len(rest) + 1) if columns_width(header, labels, rest[:n], gap) <= width), default=1)
+        number = max(
+            (n for n in range(1, len(rest) + 1) if columns_width(header, labels, rest[:n], gap) <= width), default=1
+        )
         tables.append(one_table(header, labels, rest[:number], gap, bold))
         rest = rest[number:]
     return tables

@@ -59,7 +59,13 @@ def call(args: argparse.Namespace) -> None:
     report = {
         "model": {"name": args.model, **dataclasses.asdict(shape), "read_parameters": shape.read_parameters},
         "machine": machine(args, clock),
-        "settings": {"length": args.length, "parameter_bytes": precision.parameter, "cache_bytes": precision.cache, "run": str(args.run) if args.run else None, "dump": args.dump},
+        "settings": {
+            "length": args.length,
+            "parameter_bytes": precision.parameter,
+            "cache_bytes": precision.cache,
+            "run": str(args.run) if args.run else None,
+            "dump": args.dump,
+        },
         "per_token": [token_row(shape, way, precision, args.length) for way in (PLAIN, *ways)],
         "forecasts": rows,
     }
@@ -72,7 +78,10 @@ def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
     ways = cost_inputs.read_ways(args.run, args.dump) if args.run else []
     slots = args.slots if args.slots is not None else max((way.slots for way in ways), default=0)
     ways = [dataclasses.replace(way, slots=slots if way.slots else 0) for way in ways]
-    ways += [Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots) for name, tokens, verified, rows in args.way]
+    ways += [
+        Way(name=name, tokens_per_pass=tokens, verified=verified, rows=rows, slots=slots)
+        for name, tokens, verified, rows in args.way
+    ]
     if args.neural:
         ways.append(neural(args, slots))
     names = [way.name for way in (PLAIN, *ways)]
@@ -84,13 +93,22 @@ def inputs(args: argparse.Namespace) -> tuple[ModelShape, list[Way]]:
 
 
 def neural(args: argparse.Namespace, slots: int) -> Way:
-    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose before."""
+    """The paper's local rescoring: one draft of T tokens, each found by a pass of the small model over what it chose
+    before.
+    """
     if not slots:
         raise Misuse("--neural: expected the number of heads, from --run or --slots, got none")
     if args.passes:
         raise Misuse("--neural: the passes of a small model are not in measured ones; give --gpu instead of --passes")
     name, tokens = args.neural
-    return Way(name="neural", tokens_per_pass=tokens, verified=slots, slots=slots, small=cost_inputs.open_shape(name), small_passes=slots)
+    return Way(
+        name="neural",
+        tokens_per_pass=tokens,
+        verified=slots,
+        slots=slots,
+        small=cost_inputs.open_shape(name),
+        small_passes=slots,
+    )
 
 
 def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
@@ -100,7 +118,10 @@ def clock_of(args: argparse.Namespace, precision: Precision) -> Clock:
             raise Misuse(f"--batch {missing}: {args.passes} has passes of {', '.join(map(str, clock.passes))} texts")
         return clock
     return Roofline(
-        accelerator=chosen(args.gpu or "h100"), precision=precision, bandwidth_share=args.bandwidth_share, compute_share=args.compute_share,
+        accelerator=chosen(args.gpu or "h100"),
+        precision=precision,
+        bandwidth_share=args.bandwidth_share,
+        compute_share=args.compute_share,
         overhead=1e-6 * args.overhead_us,
     )
 
@@ -120,16 +141,39 @@ def chosen(text: str) -> Accelerator:
 def machine(args: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     if not isinstance(clock, Roofline):
         return {"passes": str(args.passes)}
-    return {**dataclasses.asdict(clock.accelerator), "bandwidth_share": clock.bandwidth_share, "compute_share": clock.compute_share, "overhead_s": clock.overhead}
+    return {
+        **dataclasses.asdict(clock.accelerator),
+        "bandwidth_share": clock.bandwidth_share,
+        "compute_share": clock.compute_share,
+        "overhead_s": clock.overhead,
+    }
 
 
 def token_row(shape: ModelShape, way: Way, precision: Precision, length: int) -> dict[str, Any]:
     own = per_token(shape, way, length=length, precision=precision)
-    cache = {str(at): per_token(shape, way, length=at, precision=precision).cache_bytes for at in sorted({*paper_cost.LENGTHS, length})}
-    return {"way": way.name, "tokens_per_pass": way.tokens_per_pass, "verified": way.verified, "parameter_bytes": own.parameter_bytes, "cache_bytes": cache, "flops": own.flops}
+    cache = {
+        str(at): per_token(shape, way, length=at, precision=precision).cache_bytes
+        for at in sorted({*paper_cost.LENGTHS, length})
+    }
+    return {
+        "way": way.name,
+        "tokens_per_pass": way.tokens_per_pass,
+        "verified": way.verified,
+        "parameter_bytes": own.parameter_bytes,
+        "cache_bytes": cache,
+        "flops": own.flops,
+    }
 
 
-def row(shape: ModelShape, one: Forecast, clock: Clock, precision: Precision, length: int, pays: dict[str, int | None], best: Forecast) -> dict[str, Any]:
+def row(
+    shape: ModelShape,
+    one: Forecast,
+    clock: Clock,
+    precision: Precision,
+    length: int,
+    pays: dict[str, int | None],
+    best: Forecast,
+) -> dict[str, Any]:
     resident = resident_bytes(shape, one.way, batch=one.batch, length=length, precision=precision)
     roofline = clock if isinstance(clock, Roofline) else None
     return {
@@ -152,22 +196,35 @@ def row(shape: ModelShape, one: Forecast, clock: Clock, precision: Precision, le
 def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     model, settings, tokens = report["model"], report["settings"], report["per_token"]
     parts: list[RenderableType] = [
-        f"{model['name']}: {model['read_parameters'] / 1e9:.3f} billion parameters read by a pass, {model['block_parameters'] / 1e9:.3f} billion by its heads, {settings['parameter_bytes']:g} bytes each",
+        f"{model['name']}: {model['read_parameters'] / 1e9:.3f} billion parameters read by a pass, "
+        f"{model['block_parameters'] / 1e9:.3f} billion by its heads, {settings['parameter_bytes']:g} bytes each",
         machine_line(report["machine"]),
         "",
         "for each decoded token, one text at a time",
-        *column_tables("way", [printable(one["way"]) for one in tokens], [
-            Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
-            Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
-            Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
-            *(Column(f"GB cache, {at}", [f"{one['cache_bytes'][at] / 1e9:.3f}" for one in tokens]) for at in tokens[0]["cache_bytes"]),
-            Column("GFLOP", [f"{one['flops'] / 1e9:.2f}" for one in tokens]),
-        ], width=width),
+        *column_tables(
+            "way",
+            [printable(one["way"]) for one in tokens],
+            [
+                Column("tokens/pass", [f"{one['tokens_per_pass']:.3f}" for one in tokens]),
+                Column("verified", [f"{one['verified']:.0f}" for one in tokens]),
+                Column("GB parameters", [f"{one['parameter_bytes'] / 1e9:.3f}" for one in tokens]),
+                *(
+                    Column(f"GB cache, {at}", [f"{one['cache_bytes'][at] / 1e9:.3f}" for one in tokens])
+                    for at in tokens[0]["cache_bytes"]
+                ),
+                Column("GFLOP", [f"{one['flops'] / 1e9:.2f}" for one in tokens]),
+            ],
+            width=width,
+        ),
     ]
     for batch in dict.fromkeys(one["batch"] for one in report["forecasts"]):
         rows = [one for one in report["forecasts"] if one["batch"] == batch]
         best = next(printable(one["way"]) for one in rows if one["fastest"])
-        parts += ["", f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}", *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best})]
+        parts += [
+            "",
+            f"{batch} text{'s' * (batch > 1)} at once behind {settings['length']:,} tokens; fastest: {best}",
+            *column_tables("way", [printable(one["way"]) for one in rows], columns(rows), width=width, bold={best}),
+        ]
     return parts
 
 
@@ -189,7 +246,8 @@ def machine_line(facts: dict[str, Any]) -> str:
         return f"passes as measured in {facts['passes']}"
     return (
         f"{facts['name']}: {facts['bandwidth'] / 1e9:,.0f} GB/s, of which {facts['bandwidth_share']:.0%} are reached, "
-        f"{facts['flops'] / 1e12:,.0f} TFLOPS, of which {facts['compute_share']:.0%}; a model of the time, not a measurement"
+        f"{facts['flops'] / 1e12:,.0f} TFLOPS, of which {facts['compute_share']:.0%}; a model of the time, "
+        "not a measurement"
     )
 
 
@@ -197,6 +255,17 @@ def paper(args: argparse.Namespace) -> None:
     """The paper's table beside its reproduction."""
     computed = paper_cost.table_11()
     names = [column.name for column in paper_cost.TABLE_11]
-    rows = [{"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])} for name, values in computed.items()]
-    cells = [Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed]) for i, name in enumerate(names)]
-    output.report(args, {"columns": names, "rows": rows}, "table 11 of blockwise-parallel-drafts.txt: computed (printed)", *column_tables("for each decoded token", list(computed), cells, width=output.width()))
+    rows = [
+        {"row": name, "computed": list(values), "printed": list(paper_cost.PRINTED[name])}
+        for name, values in computed.items()
+    ]
+    cells = [
+        Column(name, [f"{computed[row][i]:.3f} ({paper_cost.PRINTED[row][i]})" for row in computed])
+        for i, name in enumerate(names)
+    ]
+    output.report(
+        args,
+        {"columns": names, "rows": rows},
+        "table 11 of blockwise-parallel-drafts.txt: computed (printed)",
+        *column_tables("for each decoded token", list(computed), cells, width=output.width()),
+    )

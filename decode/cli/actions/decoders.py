@@ -30,7 +30,12 @@ class Decoder:
 def open_decoder(args: argparse.Namespace) -> Decoder:
     """What --model, --heads, --tokenizer, --end-of-text, --device and --dtype name."""
     hide_unseen_bars(args.model)
-    model = open_model(args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=checked_device(args.device))
+    model = open_model(
+        args.model,
+        heads=args.heads,
+        dtype=args.dtype and getattr(torch, args.dtype),
+        device=checked_device(args.device),
+    )
     path = args.tokenizer or model.tokenizer
     if path is None:
         raise Misuse(f"{args.model}: no tokenizer.json beside it; name one with --tokenizer")
@@ -55,5 +60,7 @@ def checked_device(name: str | None) -> torch.device:
         device = torch.device(name or "cpu")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise Misuse(f"--device {name}: expected a device of this machine, got {' '.join(str(error).split())[:120]}") from None
+        raise Misuse(
+            f"--device {name}: expected a device of this machine, got {' '.join(str(error).split())[:120]}"
+        ) from None
     return device

@@ -82,7 +82,9 @@ class Drafters:
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> Drafting:
         """The drafter of that kind; `changes` are options that differ from the command line's."""
         if kind in LATTICE and not self.model.heads:
-            raise Misuse(f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, or use draft, ngram or none")
+            raise Misuse(
+                f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, or use draft, ngram or none"
+            )
         options = {**{name: self._option(kind, name) for name in USES[kind]}, **changes}
         drafter = getattr(self, f"_{kind}")(**options) if kind != "none" else None
         return Drafting(name=kind, drafter=drafter, layout=self._layout(kind, options, layout))
@@ -128,7 +130,11 @@ class Drafters:
         models = self.lms()
         if not models:
             return Rescorer(threads=self.threads)
-        return Rescorer(models, alpha=[[weight * value for value in self._alpha(alpha)] for _, weight in self.args.lm], threads=self.threads)
+        return Rescorer(
+            models,
+            alpha=[[weight * value for value in self._alpha(alpha)] for _, weight in self.args.lm],
+            threads=self.threads,
+        )
 
     def _alpha(self, alpha: list[float] | None) -> list[float]:
         alpha = alpha or [DEFAULT_ALPHA]
@@ -138,7 +144,9 @@ class Drafters:
         return alpha
 
     def _tree(self, lm, alpha, nodes, top_k) -> TreeDrafter:
-        return TreeDrafter(self._slots(top_k), self._rescorer(alpha), nodes=AutoWidth(self.model.target) if nodes == "auto" else nodes)
+        return TreeDrafter(
+            self._slots(top_k), self._rescorer(alpha), nodes=AutoWidth(self.model.target) if nodes == "auto" else nodes
+        )
 
     def _rescored(self, lm, alpha, top_k) -> PathDrafter:
         return PathDrafter(self._slots(top_k), self._rescorer(alpha))
@@ -152,7 +160,9 @@ class Drafters:
     def _neural(self, neural, alpha, paths, top_k) -> NeuralDrafter:
         weights = self._alpha(alpha)
         small = self._small(neural, "--neural").target
-        rescorer = NeuralRescorer(small, vocab_size=self.model.vocab_size, alpha=weights if len(weights) > 1 else weights[0], paths=paths)
+        rescorer = NeuralRescorer(
+            small, vocab_size=self.model.vocab_size, alpha=weights if len(weights) > 1 else weights[0], paths=paths
+        )
         return NeuralDrafter(self._slots(top_k), rescorer)
 
     def _drawn(self, lm, alpha, paths, top_k) -> DrawnDrafter:
@@ -162,7 +172,9 @@ class Drafters:
 
     def _draft(self, draft_model, ahead) -> DraftModelDrafter:
         small = self._small(draft_model, "--draft-model").target
-        return DraftModelDrafter(small, gamma=ahead, vocab_size=self.model.vocab_size, drawn=bool(self.args.temperature))
+        return DraftModelDrafter(
+            small, gamma=ahead, vocab_size=self.model.vocab_size, drawn=bool(self.args.temperature)
+        )
 
     def _ngram(self, lm, nodes, ahead) -> NGramDrafter:
         models = self.lms()
@@ -181,7 +193,9 @@ class Drafters:
         if settings is not None:
             return self._calibrated(*self._of_settings("open", settings), nodes, top_k)
         if len(lm) != 1:
-            raise Misuse(f"--drafter open: expected one --lm, or what rescore tune wrote with --settings, got {len(lm)} models")
+            raise Misuse(
+                f"--drafter open: expected one --lm, or what rescore tune wrote with --settings, got {len(lm)} models"
+            )
         return self._calibrated(CalibratedRescorer(self.lms()[0], threads=self.threads), DEFAULT_TOP_K, nodes, top_k)
 
     def _of_settings(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
@@ -189,15 +203,25 @@ class Drafters:
         settings = Settings.load(path)
         assert self.model.heads is not None
         try:
-            settings.check(vocab_size=self.model.vocab_size, slots=self.model.heads.slots, tokenizer_sha256=self.decoder.tokenizer.sha256)
+            settings.check(
+                vocab_size=self.model.vocab_size,
+                slots=self.model.heads.slots,
+                tokenizer_sha256=self.decoder.tokenizer.sha256,
+            )
             rescorer = settings.calibrated(kind, threads=self.threads)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         rescorer.model.require_tokenizer(self.decoder.tokenizer.sha256, self.model.vocab_size)
         return rescorer, settings.top_k
 
-    def _calibrated(self, rescorer: CalibratedRescorer, candidates: int, nodes: int | str, top_k: int | None) -> TreeDrafter:
-        return TreeDrafter(self._slots(top_k or candidates), rescorer, nodes=nodes if isinstance(nodes, int) else AutoWidth(self.model.target))
+    def _calibrated(
+        self, rescorer: CalibratedRescorer, candidates: int, nodes: int | str, top_k: int | None
+    ) -> TreeDrafter:
+        return TreeDrafter(
+            self._slots(top_k or candidates),
+            rescorer,
+            nodes=nodes if isinstance(nodes, int) else AutoWidth(self.model.target),
+        )
 
     def lms(self) -> list[NGram]:
         """Those of --lm, of the model's vocabulary and tokenizer."""
@@ -221,10 +245,14 @@ class Drafters:
             hide_unseen_bars(path)
             opened = open_model(path, device=self.model.target.device)
             if opened.tokenizer and not _same_tokenizer(TextTokenizer.open(opened.tokenizer), self.decoder.tokenizer):
-                raise ValueError(f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens")
+                raise ValueError(
+                    f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens"
+                )
             self._models[path] = opened
         return self._models[path]
 
 
 def _same_tokenizer(one: TextTokenizer, other: TextTokenizer) -> bool:
-    return one.sha256 == other.sha256 or one.tokenizer.get_vocab(with_added_tokens=True) == other.tokenizer.get_vocab(with_added_tokens=True)
+    return one.sha256 == other.sha256 or one.tokenizer.get_vocab(with_added_tokens=True) == other.tokenizer.get_vocab(
+        with_added_tokens=True
+    )

@@ -42,14 +42,24 @@ def call(args: argparse.Namespace) -> None:
     words = models.open_words(args, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
     with models.naming(dump):
-        steps = [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
+        steps = (
+            [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     written = []
     for step in steps:
         for name, picture in draw(dump, step, rescorer, words, args):
             with output.writing(args.out / name) as file:
                 file.write(picture.encode("utf-8", "replace"))
-            written.append({"file": str(args.out / name), "task": step.block.task, "sequence": step.sequence, "position": step.position, "gain": step.gain})
+            written.append(
+                {
+                    "file": str(args.out / name),
+                    "task": step.block.task,
+                    "sequence": step.sequence,
+                    "position": step.position,
+                    "gain": step.gain,
+                }
+            )
     output.report(args, {"dump": str(dump.path), "pictures": written}, *(str(one["file"]) for one in written))
 
 
@@ -83,11 +93,15 @@ def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.
     """The steps of the base replay at which the best rescored draft is accepted furthest beyond the base draft."""
     steps: list[Step] = []
     with output.progress_bar() as bar:
-        progress = bar.add_task(str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in tasks))
+        progress = bar.add_task(
+            str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in tasks)
+        )
         for task in tasks:
             first = 0
             for block in dump.blocks(task):
-                steps = sorted([*steps, *gains(block, first, rescorer, args)], key=lambda step: -step.gain)[: args.best or BEST]
+                steps = sorted([*steps, *gains(block, first, rescorer, args)], key=lambda step: -step.gain)[
+                    : args.best or BEST
+                ]
                 first += block.sequences
                 bar.advance(progress, block.rows)
     return steps
@@ -101,10 +115,18 @@ def gains(block: Block, first: int, rescorer: Rescorer, args: argparse.Namespace
     gain = accepted_of_drafts(drafts.tokens, truth) - base
     for row in visited_rows(base, block.offsets).tolist():
         sequence = int(sequence_of[row])
-        yield Step(gain=int(gain[row]), block=block, row=row, sequence=first + sequence, position=row - int(block.offsets[sequence]))
+        yield Step(
+            gain=int(gain[row]),
+            block=block,
+            row=row,
+            sequence=first + sequence,
+            position=row - int(block.offsets[sequence]),
+        )
 
 
-def draw(dump: Dump, step: Step, rescorer: Rescorer, words: Sequence[str] | None, args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def draw(
+    dump: Dump, step: Step, rescorer: Rescorer, words: Sequence[str] | None, args: argparse.Namespace
+) -> Iterator[tuple[str, str]]:
     """The lattice and the tree of a step, as (name of the file, SVG)."""
     block, row = step.block, step.row
     sausage = block.sausages([row], args.top_k)[0]
@@ -112,7 +134,12 @@ def draw(dump: Dump, step: Step, rescorer: Rescorer, words: Sequence[str] | None
     drafts = rescorer.paths(sausage, history, args.paths, semantics=args.semantics)
     text = "".join(words[token] for token in history.tolist()) if words else " ".join(map(str, history.tolist()))
     name = f"{dump.header.kind}-{file_part(dump, block.task)}-{step.sequence}-{step.position}"
-    common: dict[str, Any] = {"words": words, "truth": block.truth([row])[0], "certain": int(block.tokens[row]), "title": f"{block.task}, after: {text}"}
+    common: dict[str, Any] = {
+        "words": words,
+        "truth": block.truth([row])[0],
+        "certain": int(block.tokens[row]),
+        "title": f"{block.task}, after: {text}",
+    }
     yield f"{name}-lattice.svg", draw_sausage(sausage, after=drafts.tokens[: int(drafts.count)], **common)
     yield f"{name}-tree.svg", draw_tree(rescorer.tree(sausage, history, args.nodes), **common)
 

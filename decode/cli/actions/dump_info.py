@@ -28,10 +28,23 @@ def call(args: argparse.Namespace) -> None:
 
 
 def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
-    rows = [(name, str(value) if name in IDENTITIES else value) for name, value in info.items()
-            if name not in ("tasks", "provenance", "loop_share", "verified") and value is not None]
-    rows += [(f"provenance: {name}", value if isinstance(value, str) else json.dumps(value)) for name, value in info["provenance"].items()]
-    rows.append(("verified", "checksums and values of all shards" if info["verified"] else "header, names and sizes (--verify: everything)"))
+    rows = [
+        (name, str(value) if name in IDENTITIES else value)
+        for name, value in info.items()
+        if name not in ("tasks", "provenance", "loop_share", "verified") and value is not None
+    ]
+    rows += [
+        (f"provenance: {name}", value if isinstance(value, str) else json.dumps(value))
+        for name, value in info["provenance"].items()
+    ]
+    rows.append(
+        (
+            "verified",
+            "checksums and values of all shards"
+            if info["verified"]
+            else "header, names and sizes (--verify: everything)",
+        )
+    )
     tasks = info["tasks"]
     columns = [Column(name, [f"{task[name]:,}" for task in tasks]) for name in ("sequences", "rows", "bytes")]
     columns.append(Column("loops", [f"{task['loop_share']:.0%}" for task in tasks]))

@@ -26,8 +26,17 @@ def call(args: argparse.Namespace) -> None:
         output.check_place(args.json)
     sampling = Sampling(**{**SAMPLING, **given}) if args.kind == "sampled" else None
     decoder = open_decoder(args)
-    options = ContinuationOptions(kind=args.kind, top_k=args.top_k, max_tokens=args.max_tokens, end_of_text=decoder.ends[0], sampling=sampling, rows=args.rows)
-    tasks = read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced")
+    options = ContinuationOptions(
+        kind=args.kind,
+        top_k=args.top_k,
+        max_tokens=args.max_tokens,
+        end_of_text=decoder.ends[0],
+        sampling=sampling,
+        rows=args.rows,
+    )
+    tasks = read_prompts(
+        args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced"
+    )
     source = DumpSource(
         model=decoder.model,
         tokenizer=decoder.tokenizer,

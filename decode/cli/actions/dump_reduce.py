@@ -49,7 +49,10 @@ def sampling_of(args: argparse.Namespace) -> dict[str, Any]:
             raise Misuse(f"--{next(iter(given)).replace('_', '-')}: only sampled text is drawn, got --kind {args.kind}")
         return {}
     if "temperature" not in given:
-        raise Misuse("--kind sampled: expected --temperature, at which the text was drawn; without it, or without seeds, text is --kind forced")
+        raise Misuse(
+            "--kind sampled: expected --temperature, at which the text was drawn; without it, or without seeds, "
+            "text is --kind forced"
+        )
     return {"top_p": 1.0, **given}
 
 
@@ -60,14 +63,26 @@ def sources_of(args: argparse.Namespace) -> list[LogitsSource]:
             raise Misuse(f"--{name}: expected one for each of {len(args.logits)} files of logits, got {given}")
     names = args.task or [path.stem for path in args.logits]
     if not args.task and len(set(names)) < len(names):
-        raise Misuse(f"{' '.join(map(str, args.logits))}: expected files of different names, which become those of the tasks; name the tasks with --task")
-    return [LogitsSource(task=task, logits=path, texts=texts) for task, path, texts in zip(names, args.logits, args.tokens or [None] * len(names))]
+        raise Misuse(
+            f"{' '.join(map(str, args.logits))}: expected files of different names, which become those of the tasks; "
+            "name the tasks with --task"
+        )
+    return [
+        LogitsSource(task=task, logits=path, texts=texts)
+        for task, path, texts in zip(names, args.logits, args.tokens or [None] * len(names))
+    ]
 
 
 def describe(source: LogitsSource) -> dict[str, Any]:
     """What dump.json tells of a file of logits."""
     with open_logits(source.logits) as logits:
-        return {"task": source.task, "file": source.logits.name, "shape": list(logits.shape), "dtype": logits.dtype, "bytes": source.logits.stat().st_size}
+        return {
+            "task": source.task,
+            "file": source.logits.name,
+            "shape": list(logits.shape),
+            "dtype": logits.dtype,
+            "bytes": source.logits.stat().st_size,
+        }
 
 
 def tokenizer_of(args: argparse.Namespace, vocab_size: int) -> Any:
@@ -80,5 +95,8 @@ def tokenizer_of(args: argparse.Namespace, vocab_size: int) -> Any:
 
     tokenizer = TextTokenizer.open(path, args.end_of_text)
     if tokenizer.vocab_size > vocab_size:
-        raise ValueError(f"{path}: expected at most the V = {vocab_size} tokens of {args.logits[0]}, got {tokenizer.vocab_size}; name the tokenizer of the model that made them")
+        raise ValueError(
+            f"{path}: expected at most the V = {vocab_size} tokens of {args.logits[0]}, got {tokenizer.vocab_size}; "
+            "name the tokenizer of the model that made them"
+        )
     return tokenizer

@@ -51,12 +51,17 @@ def call(args: argparse.Namespace) -> None:
         "model": str(args.model),
         "drafter": drafting.name,
         "guarantee": options.rule_for(drafting.drafter).guarantee,
-        "texts": [{"prompt": prompt, "text": text, "tokens": tokens, "finish": chunk.finish} for prompt, text, (tokens, chunk) in zip(prompts, said, chunks)],
+        "texts": [
+            {"prompt": prompt, "text": text, "tokens": tokens, "finish": chunk.finish}
+            for prompt, text, (tokens, chunk) in zip(prompts, said, chunks)
+        ],
         **totals.to_json(),
     }
     lines = totals.facts()
     if args.compare:
-        lines += compare(report, decoder, ids, [tokens for tokens, _ in chunks], replace(options, layout=TreeLayout()), totals)
+        lines += compare(
+            report, decoder, ids, [tokens for tokens, _ in chunks], replace(options, layout=TreeLayout()), totals
+        )
     if args.json:
         output.write_json(args.json, report)
     for name, value in lines if str(args.json) != "-" else ():
@@ -89,10 +94,17 @@ def encoded(decoder: Decoder, text: str, number: int) -> NDArray[np.int32]:
 
 
 def written(
-    args: argparse.Namespace, decoder: Decoder, prompts: list[str], ids: list[NDArray[np.int32]], drafting: Drafting, options: Options
+    args: argparse.Namespace,
+    decoder: Decoder,
+    prompts: list[str],
+    ids: list[NDArray[np.int32]],
+    drafting: Drafting,
+    options: Options,
 ) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
     """Decodes and shows; of each prompt the tokens, the last chunk and the text that was shown."""
-    texts: list[TextStream[int]] = [TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids]
+    texts: list[TextStream[int]] = [
+        TextStream(decoder.text.decode, prompt=one.tolist(), stops=args.stop) for one in ids
+    ]
     headings = [heading(i + 1, len(prompts), prompt) for i, prompt in enumerate(prompts)]
     tokens: list[list[int]] = [[] for _ in ids]
     last: dict[int, Chunk] = {}
@@ -114,17 +126,35 @@ def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: Drafting, 
     generate(decoder.model.target, short, drafting.drafter, options)
 
 
-def compare(report: dict[str, Any], decoder: Decoder, ids: list[NDArray[np.int32]], tokens: list[list[int]], options: Options, totals: Totals) -> list[tuple[str, str]]:
+def compare(
+    report: dict[str, Any],
+    decoder: Decoder,
+    ids: list[NDArray[np.int32]],
+    tokens: list[list[int]],
+    options: Options,
+    totals: Totals,
+) -> list[tuple[str, str]]:
     """Decodes plainly, notes it in the report, and tells how both compare."""
     plain = generate(decoder.model.target, ids, None, options)
     theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
     differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
-    report["plain"] = {"texts": [{"tokens": one.tokens.tolist(), "text": decoder.text.decode(one.tokens.tolist())} for one in plain], **theirs.to_json()}
+    report["plain"] = {
+        "texts": [{"tokens": one.tokens.tolist(), "text": decoder.text.decode(one.tokens.tolist())} for one in plain],
+        **theirs.to_json(),
+    }
     report["same_text"] = not differing
     report["speedup"] = theirs.seconds / max(totals.seconds, 1e-9)
     lines = [
-        ("plain", f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens a pass, {theirs.seconds:.2f} s, {theirs.tokens_per_s:,.1f} tokens/s"),
-        ("drafted", f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens a pass, {totals.seconds:.2f} s, {totals.tokens_per_s:,.1f} tokens/s: {report['speedup']:.2f} times as fast"),
+        (
+            "plain",
+            f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens a pass, {theirs.seconds:.2f} s, "
+            f"{theirs.tokens_per_s:,.1f} tokens/s",
+        ),
+        (
+            "drafted",
+            f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens a pass, {totals.seconds:.2f} s, "
+            f"{totals.tokens_per_s:,.1f} tokens/s: {report['speedup']:.2f} times as fast",
+        ),
         ("same text", "yes" if not differing else f"no, {len(differing)} of {len(plain)} differ"),
     ]
     return lines + [line for i in differing[:1] for line in difference(decoder, plain[i].tokens.tolist(), tokens[i], i)]
@@ -134,4 +164,7 @@ def difference(decoder: Decoder, plain: list[int], drafted: list[int], number: i
     """Where a text first differs, and how both go on."""
     at = next((i for i, (one, other) in enumerate(zip(plain, drafted)) if one != other), min(len(plain), len(drafted)))
     show = {"plain": plain, "drafted": drafted}
-    return [(name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}") for name, ids in show.items()]
+    return [
+        (name, f"text {number + 1} from token {at + 1}: {decoder.text.decode(ids[at : at + 12])!r}")
+        for name, ids in show.items()
+    ]

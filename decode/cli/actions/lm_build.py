@@ -43,7 +43,13 @@ def call(args: argparse.Namespace) -> None:
     work = Work(folder, args.disk)
     try:
         with BuildProgress() as progress:
-            model = staged(StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress), source, shorten, args, tokenizer)
+            model = staged(
+                StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
+                source,
+                shorten,
+                args,
+                tokenizer,
+            )
             progress("write", 0, 0, 0, str(args.out))
             info = write_model(model, args)
             if args.arpa:
@@ -65,7 +71,9 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: TextTo
     """All inputs: text, tokens and counts."""
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = inputs.pieces_of(args, tokenizer, options.vocab_size, others)
-    tokens = TokenSource(pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict)
+    tokens = TokenSource(
+        pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict
+    )
     counts = [open_counts(name) for name in args.inputs if is_counts(name)]
     return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
 
@@ -74,8 +82,11 @@ def shown(report: dict[str, Any]) -> list[RenderableType]:
     """The model, and how long each stage took."""
     stages = report["stages"]
     seconds = Column("seconds", [f"{own['seconds']:,.1f}" for own in stages])
-    return [*tables({name: value for name, value in report.items() if name != "stages"}, output.width()), "",
-            *column_tables("stage", [own["stage"] for own in stages], [seconds], width=output.width())]
+    return [
+        *tables({name: value for name, value in report.items() if name != "stages"}, output.width()),
+        "",
+        *column_tables("stage", [own["stage"] for own in stages], [seconds], width=output.width()),
+    ]
 
 
 def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> CountOptions:
@@ -94,7 +105,13 @@ def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> 
         raise Misuse(f"--min-count or --order: {error}") from None
 
 
-def staged(build: StagedBuild, source: Sources, shorten: PruneOptions | None, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> NGram:
+def staged(
+    build: StagedBuild,
+    source: Sources,
+    shorten: PruneOptions | None,
+    args: argparse.Namespace,
+    tokenizer: TextTokenizer | None,
+) -> NGram:
     """All stages, of which those that were done before are not done again."""
     estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
@@ -108,10 +125,14 @@ def pruning(args: argparse.Namespace) -> PruneOptions | None:
     return PruneOptions(theta=args.theta, max_ngrams=args.max_ngrams)
 
 
-def heldout_perplexity(model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions) -> dict[str, Any]:
+def heldout_perplexity(
+    model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions
+) -> dict[str, Any]:
     """Of text that the model has not seen."""
     skipped = Skipped()
-    found = chain.from_iterable(inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces)
+    found = chain.from_iterable(
+        inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces
+    )
     return {"file": str(args.heldout), **perplexity(model, found, eot=options.eot).overall()}
 
 

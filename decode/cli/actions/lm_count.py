@@ -17,22 +17,37 @@ def call(args: argparse.Namespace) -> None:
     if args.json:
         output.check_place(args.json)
     if args.out.exists() and any(args.out.iterdir()):
-        raise ValueError(f"{args.out}: expected an empty folder to write counts to; name another, or remove what is there")
+        raise ValueError(
+            f"{args.out}: expected an empty folder to write counts to; name another, or remove what is there"
+        )
     tokenizer = models.open_tokenizer(args)
     options = count_options(args, tokenizer)
     source = source_of(args, options, tokenizer)
     work = Work(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
     try:
         with BuildProgress() as progress:
-            runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(source)
+            runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(
+                source
+            )
             progress("write", 0, 0, 0, str(args.out))
-            header = write_counts(args.out, windows_of(runs, options), order=options.order, vocab_size=options.vocab_size, eot=options.eot,
-                                  tokenizer=tokenizer.sha256 if tokenizer else None)
+            header = write_counts(
+                args.out,
+                windows_of(runs, options),
+                order=options.order,
+                vocab_size=options.vocab_size,
+                eot=options.eot,
+                tokenizer=tokenizer.sha256 if tokenizer else None,
+            )
         skipped, report = all_skipped(work), facts(work)
     finally:
         work.close()
     if args.work is None:
         work.remove()
-    info: dict[str, Any] = {"counts": str(args.out), "order": header.order, "vocab_size": header.vocab_size, "tokens": header.tokens}
+    info: dict[str, Any] = {
+        "counts": str(args.out),
+        "order": header.order,
+        "vocab_size": header.vocab_size,
+        "tokens": header.tokens,
+    }
     rows = [*info.items(), *((f"{own['stage']} (seconds)", own["seconds"]) for own in report["stages"])]
     output.report(args, {**info, **report, "skipped": skipped.to_json()}, output.facts(rows), *inputs.remarks(skipped))

@@ -38,9 +38,14 @@ def tables(found: Difference, width: int) -> Iterator[RenderableType]:
     """The n-grams by order, the contexts by length."""
     for name, rows in (("order", found.ngrams), ("context", found.contexts)):
         if rows:
-            counts = [Column(title, [f"{getattr(row, key):,}" for row in rows]) for title, key in (("only A", "only_a"), ("only B", "only_b"), ("both", "both"))]
+            counts = [
+                Column(title, [f"{getattr(row, key):,}" for row in rows])
+                for title, key in (("only A", "only_a"), ("only B", "only_b"), ("both", "both"))
+            ]
             gaps = [Column(key, [f"{getattr(row, key):.3g}" for row in rows]) for key in ("mean", "largest")]
-            yield from column_tables(name, [str(number) for number in range(1, len(rows) + 1)], [*counts, *gaps], width=width)
+            yield from column_tables(
+                name, [str(number) for number in range(1, len(rows) + 1)], [*counts, *gaps], width=width
+            )
             yield ""
 
 

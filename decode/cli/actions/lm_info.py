@@ -22,7 +22,11 @@ def call(args: argparse.Namespace) -> None:
         output.check_place(args.json)
     with output.stages() as stage:
         stage(f"reading {args.model}")
-        info = {"model": str(args.model), **read_model(args, verify=args.verify or None).info(), "verified": args.verify}
+        info = {
+            "model": str(args.model),
+            **read_model(args, verify=args.verify or None).info(),
+            "verified": args.verify,
+        }
     output.report(args, info, *tables(info, output.width()))
 
 
@@ -41,7 +45,11 @@ def tables(info: dict[str, Any], width: int) -> list[RenderableType]:
         columns.append(Column(name, [f"{d[r]:.3f}" if r < len(d) else "" for d in discounts]))
     if any(found := fallbacks(info, orders)):
         columns.append(Column("none for", found))
-    return [output.facts(rows), "", *column_tables("order", [str(order) for order in range(1, orders + 1)], columns, width=width)]
+    return [
+        output.facts(rows),
+        "",
+        *column_tables("order", [str(order) for order in range(1, orders + 1)], columns, width=width),
+    ]
 
 
 def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[str, Any]]:
@@ -68,8 +76,18 @@ def fallbacks(info: dict[str, Any], orders: int) -> list[str]:
     """For each order the counts that Good-Turing gave no discount in (0, 1) for, as far as the metadata hold them."""
     estimation = info.get("estimation")
     found = estimation.get("discounts") if isinstance(estimation, dict) else None
-    lists = [one.get("fallbacks") if isinstance(one, dict) else None for one in found] if isinstance(found, list) and len(found) == orders - 1 else []
-    return ["", *(" ".join(str(r) for r in own) if isinstance(own, list) and all(type(r) is int for r in own) else "" for own in lists)]
+    lists = (
+        [one.get("fallbacks") if isinstance(one, dict) else None for one in found]
+        if isinstance(found, list) and len(found) == orders - 1
+        else []
+    )
+    return [
+        "",
+        *(
+            " ".join(str(r) for r in own) if isinstance(own, list) and all(type(r) is int for r in own) else ""
+            for own in lists
+        ),
+    ]
 
 
 def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,7 +104,11 @@ def flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def plain(name: str, item: Any) -> Any:
     if isinstance(item, list):
-        item = " ".join(output.text(one) for one in item) if all(isinstance(one, (int, float, str)) for one in item) else json.dumps(item)
+        item = (
+            " ".join(output.text(one) for one in item)
+            if all(isinstance(one, (int, float, str)) for one in item)
+            else json.dumps(item)
+        )
         item = item or "none"
     if isinstance(item, str) and len(item) > MAX_VALUE:
         return item[:MAX_VALUE] + ".."

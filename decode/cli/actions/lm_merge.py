@@ -48,10 +48,20 @@ def call(args: argparse.Namespace) -> None:
             heldout["merged"] = perplexity(merged, texts, eot=eot).overall()["perplexity"]
         stage(f"writing {args.out}")
         info = write_model(merged, args)
-    parts = [{"model": str(path), "weight": weight, "ngrams": sum(model.info()["ngrams"])} for path, weight, model in zip(args.models, mixture.weights, given)]
+    parts = [
+        {"model": str(path), "weight": weight, "ngrams": sum(model.info()["ngrams"])}
+        for path, weight, model in zip(args.models, mixture.weights, given)
+    ]
     report = {**info, "merged": parts, **({"heldout": heldout, "skipped": skipped.to_json()} if args.tune else {})}
     shown = {name: value for name, value in info.items() if name != "interpolation"}
-    output.report(args, report, *tables(shown, output.width()), "", *mixed(parts, heldout, output.width()), *inputs.remarks(skipped))
+    output.report(
+        args,
+        report,
+        *tables(shown, output.width()),
+        "",
+        *mixed(parts, heldout, output.width()),
+        *inputs.remarks(skipped),
+    )
 
 
 def chosen(args: argparse.Namespace) -> Mixture:
@@ -72,7 +82,12 @@ def chosen(args: argparse.Namespace) -> Mixture:
 def named(stage: Callable[[str], None], args: argparse.Namespace, path: Any, tokenizer: TextTokenizer | None) -> NGram:
     """A model, of the tokenizer if there is one; errors name it."""
     stage(f"reading {path}")
-    model = read_model(args, path=path, vocab_size=tokenizer.vocab_size if tokenizer else None, eot=tokenizer.eot if tokenizer else None)
+    model = read_model(
+        args,
+        path=path,
+        vocab_size=tokenizer.vocab_size if tokenizer else None,
+        eot=tokenizer.eot if tokenizer else None,
+    )
     if tokenizer:
         try:
             model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
@@ -81,15 +96,22 @@ def named(stage: Callable[[str], None], args: argparse.Namespace, path: Any, tok
     return model
 
 
-def read_heldout(stage: Callable[[str], None], args: argparse.Namespace, given: Sequence[NGram], tokenizer: TextTokenizer | None,
-                 skipped: Skipped) -> tuple[list[NDArray[Any]], int | None]:
+def read_heldout(
+    stage: Callable[[str], None],
+    args: argparse.Namespace,
+    given: Sequence[NGram],
+    tokenizer: TextTokenizer | None,
+    skipped: Skipped,
+) -> tuple[list[NDArray[Any]], int | None]:
     """The tokens of --tune, and the end of text before them."""
     knows = next((model for model in given if model.metadata.get("eot") is not None), given[0])
     eot, size = end_of_text(knows, args, tokenizer), knows.vocab_size
     pieces = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.tune]}), tokenizer, size)
     texts: list[NDArray[Any]] = []
     for piece in pieces:
-        texts += inputs.telling(stage, "reading", inputs.read(piece, args, tokenizer, size, eot, skipped), args.tune, sum(map(len, texts)))
+        texts += inputs.telling(
+            stage, "reading", inputs.read(piece, args, tokenizer, size, eot, skipped), args.tune, sum(map(len, texts))
+        )
     if not any(map(len, texts)):
         raise ValueError(f"{args.tune}: expected at least one token to tune the weights on, got none")
     return texts, eot
@@ -101,7 +123,13 @@ def told(found: Tuned, file: str) -> dict[str, Any]:
     def of(nats: float) -> float | None:
         return math.exp(nats / found.tokens) if nats < 700 * found.tokens else None
 
-    return {"file": file, "tokens": found.tokens, "models": [of(nats) for nats in found.alone], "equal": of(found.equal), "tuned": of(found.nats)}
+    return {
+        "file": file,
+        "tokens": found.tokens,
+        "models": [of(nats) for nats in found.alone],
+        "equal": of(found.equal),
+        "tuned": of(found.nats),
+    }
 
 
 def mixed(parts: Sequence[dict[str, Any]], heldout: dict[str, Any], width: int) -> list[Table]:
@@ -112,6 +140,8 @@ def mixed(parts: Sequence[dict[str, Any]], heldout: dict[str, Any], width: int) 
         return column_tables("model", labels, [Column("weight", weights), Column("n-grams", ngrams)], width=width)
     mixtures = ("equal", "tuned", "merged")
     values = [*heldout["models"], *(heldout[name] for name in mixtures)]
-    columns = [Column(name, [*cells, *[""] * len(mixtures)]) for name, cells in (("weight", weights), ("n-grams", ngrams))]
+    columns = [
+        Column(name, [*cells, *[""] * len(mixtures)]) for name, cells in (("weight", weights), ("n-grams", ngrams))
+    ]
     columns.append(Column("perplexity", ["" if value is None else f"{value:,.2f}" for value in values]))
     return column_tables("model", [*labels, *mixtures], columns, width=width)

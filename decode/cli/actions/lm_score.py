@@ -34,17 +34,27 @@ def call(args: argparse.Namespace) -> None:
         eot, skipped, total = end_of_text(model, args, tokenizer), Skipped(), Perplexity.nothing(model.order)
         files = []
         for path, pieces in groupby(inputs.pieces_of(args, tokenizer, model.vocab_size), lambda piece: piece.path):
-            found = chain.from_iterable(inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces)
+            found = chain.from_iterable(
+                inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces
+            )
             own = perplexity(model, inputs.telling(stage, "scoring", found, path), eot=eot)
             files.append({"file": path, **own.to_json()})
             total += own
     overall = total.to_json()
-    report = {"model": str(args.model), "end_of_text": eot, "files": files, "overall": overall, "skipped": skipped.to_json()}
+    report = {
+        "model": str(args.model),
+        "end_of_text": eot,
+        "files": files,
+        "overall": overall,
+        "skipped": skipped.to_json(),
+    }
     output.report(args, report, *tables(files, overall, output.width()), *inputs.remarks(skipped))
 
 
 def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
-    """The id that separates documents: --eot, else the model's, else the tokenizer's, else none (files are scored from no context)."""
+    """The id that separates documents: --eot, else the model's, else the tokenizer's, else none (files are scored from
+    no context).
+    """
     eot = model.metadata.get("eot") if args.eot is None else args.eot
     if eot is None and tokenizer:
         eot = tokenizer.eot
@@ -60,7 +70,9 @@ def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any], width: int)
     yield ""
     orders = overall["by_order"]
     share = Column("share", ["" if row["share"] is None else f"{row['share']:.2%}" for row in orders])
-    yield from column_tables("order hit", [str(row["order"]) for row in orders], [tokens(orders), share, *nats(orders)], width=width)
+    yield from column_tables(
+        "order hit", [str(row["order"]) for row in orders], [tokens(orders), share, *nats(orders)], width=width
+    )
 
 
 def tokens(rows: Sequence[dict[str, Any]]) -> Column:
@@ -69,4 +81,6 @@ def tokens(rows: Sequence[dict[str, Any]]) -> Column:
 
 def nats(rows: Sequence[dict[str, Any]]) -> list[Column]:
     names = (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))
-    return [Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows]) for name, key, form in names]
+    return [
+        Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows]) for name, key, form in names
+    ]

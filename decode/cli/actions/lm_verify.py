@@ -28,6 +28,10 @@ def call(args: argparse.Namespace) -> int:
         table.add_column(name, no_wrap=True)
     table.add_column("found", overflow="fold")
     for check in checks:
-        table.add_row(check.name, WORDS[check.passed], printable(check.found), style=None if check.passed is not False else "bold")
-    output.report(args, {"model": str(args.model), "passed": passed, "checks": [asdict(check) for check in checks]}, table)
+        table.add_row(
+            check.name, WORDS[check.passed], printable(check.found), style=None if check.passed is not False else "bold"
+        )
+    output.report(
+        args, {"model": str(args.model), "passed": passed, "checks": [asdict(check) for check in checks]}, table
+    )
     return 0 if passed else 1

@@ -14,7 +14,14 @@ from rescore.lm.ngram import NGram
 ARPA = (".arpa", ".arpa.gz")
 
 
-def read_model(args: argparse.Namespace, *, path: Path | None = None, vocab_size: int | None = None, eot: int | None = None, verify: bool | None = None) -> NGram:
+def read_model(
+    args: argparse.Namespace,
+    *,
+    path: Path | None = None,
+    vocab_size: int | None = None,
+    eot: int | None = None,
+    verify: bool | None = None,
+) -> NGram:
     """The model that the command line names, or one of those; --words is for it unless an ARPA file is written."""
     return load(path or args.model, arpa=arpa_options(args, vocab_size, eot), verify=verify)
 

@@ -20,7 +20,9 @@ from rescore.lm.tokenizer import TextTokenizer
 
 def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:
     """The dumps, each of which has the wanted tasks and candidates."""
-    if twice := next((path for i, path in enumerate(paths) if path.resolve() in [other.resolve() for other in paths[:i]]), None):
+    if twice := next(
+        (path for i, path in enumerate(paths) if path.resolve() in [other.resolve() for other in paths[:i]]), None
+    ):
         raise Misuse(f"{twice}: expected each dump once")
     dumps = [Dump.open(path, allow_inexact=args.allow_inexact) for path in paths]
     for dump in dumps:
@@ -55,7 +57,10 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
     alpha = weights(args)
     for dump in dumps:
         if len(alpha) not in (1, dump.header.heads - 1):
-            raise Misuse(f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, got {len(alpha)}")
+            raise Misuse(
+                f"--alpha: expected one weight, or one for each of the {dump.header.heads - 1} slots of {dump.path}, "
+                f"got {len(alpha)}"
+            )
     return Rescorer(models, alpha=[[weight * value for value in alpha] for _, weight in args.lm], threads=args.threads)
 
 
@@ -76,7 +81,9 @@ def naming(dump: Dump) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise error if str(dump.path) in str(error) or isinstance(error, Misuse) else ValueError(f"{dump.path}: {error}") from error
+        raise (
+            error if str(dump.path) in str(error) or isinstance(error, Misuse) else ValueError(f"{dump.path}: {error}")
+        ) from error
 
 
 def weights(args: argparse.Namespace) -> list[float]:
@@ -96,7 +103,9 @@ def open_words(args: argparse.Namespace, dump: Dump, rescorer: Rescorer) -> Sequ
     tokenizer = TextTokenizer.open(args.tokenizer)
     known = dump.header.tokenizer_sha256
     if known and tokenizer.sha256 != known:
-        raise ValueError(f"{args.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}")
+        raise ValueError(
+            f"{args.tokenizer}: expected the tokenizer of the dump {dump.path}, sha256 {known}, got {tokenizer.sha256}"
+        )
     return tokenizer.words(dump.header.vocab_size)
 
 
@@ -108,5 +117,7 @@ def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
         return None
     tokenizer = TextTokenizer.open(args.tokenizer, args.end_of_text)
     if args.vocab_size and args.vocab_size < tokenizer.vocab_size:
-        raise Misuse(f"--vocab-size {args.vocab_size}: the tokenizer {args.tokenizer} has {tokenizer.vocab_size} tokens")
+        raise Misuse(
+            f"--vocab-size {args.vocab_size}: the tokenizer {args.tokenizer} has {tokenizer.vocab_size} tokens"
+        )
     return tokenizer

@@ -28,7 +28,9 @@ def call(args: argparse.Namespace) -> None:
     (dump,) = models.open_dumps([args.dump], args)
     names = [name for name in dump.tasks if not args.task or name in args.task]
     with output.progress_bar() as bar, models.naming(dump):
-        progress = bar.add_task(str(dump.path), total=2 * sum(task.rows for task in dump.header.tasks if task.name in names))
+        progress = bar.add_task(
+            str(dump.path), total=2 * sum(task.rows for task in dump.header.tasks if task.name in names)
+        )
         tasks = measure(dump, names, partial(bar.advance, progress))
     report = {"dump": str(dump.path), "kind": dump.header.kind, "tasks": tasks}
     output.report(args, report, *tables(report, output.width()))
@@ -52,6 +54,11 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [f"{report['dump']} ({report['kind']})"]
     tasks = report["tasks"]
     for name, title, column, form in TABLES:
-        columns = [Column(column.format(key), ["" if task[name][key] is None else format(task[name][key], form) for task in tasks]) for key in tasks[0][name]]
+        columns = [
+            Column(
+                column.format(key), ["" if task[name][key] is None else format(task[name][key], form) for task in tasks]
+            )
+            for key in tasks[0][name]
+        ]
         parts += ["", title, *column_tables("task", [task["task"] for task in tasks], columns, width=width)]
     return parts

@@ -74,16 +74,33 @@ def text(value: Any) -> str:
 def progress_bar() -> Progress:
     """A bar on standard error, only where somebody can see it."""
     screen = Console(stderr=True, markup=False, emoji=False)
-    what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))  # gives way to the figures
-    return Progress(what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=screen, expand=True, transient=True, disable=not screen.is_terminal)
+    what = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+    )  # gives way to the figures
+    return Progress(
+        what,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        expand=True,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
 
 
 @contextmanager
 def stages() -> Iterator[Any]:
     """What long work without a known end is at: call it with a text; shown on standard error, only to a terminal."""
     screen = Console(stderr=True, markup=False, emoji=False)
-    with Progress(SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(), console=screen,
-                  transient=True, disable=not screen.is_terminal) as bar:
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    ) as bar:
         task = bar.add_task("", total=None)
         yield lambda stage: bar.update(task, description=printable(stage))
 
@@ -126,7 +143,9 @@ def is_special(path: Path) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes its name when the block ends, its folder made where missing; a pipe or device as it is."""
+    """A binary file that takes its name when the block ends, its folder made where missing; a pipe or
+    device as it is.
+    """
     if is_special(path):
         with open(path, "wb") as file:
             yield file

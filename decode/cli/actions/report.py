@@ -48,7 +48,11 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse("--tune-sequences: the settings have divided the dump")
     split = found.split if found and own else Split.of_dump(dump, args.tune_sequences)
     args.part = args.part or ("all" if found and not own else "heldout")
-    sources = Sources(models=[str(path) for path, _ in args.lm], words=models.open_words(args, dump, rescorer), settings=settings(args))
+    sources = Sources(
+        models=[str(path) for path, _ in args.lm],
+        words=models.open_words(args, dump, rescorer),
+        settings=settings(args),
+    )
     options = ReportOptions(
         tasks=tuple(args.task) if args.task else None,
         split=split,
@@ -66,18 +70,32 @@ def call(args: argparse.Namespace) -> None:
         write(args.markdown, markdown(made))
 
 
-def trees_of(args: argparse.Namespace, dump: Dump, rescorer: Rescorer, split: Split, found: Settings | None) -> TreeCalibrations:
-    """Calibrations of the settings; else tuned here, where there is one model and a tuning part that is not reported on."""
+def trees_of(
+    args: argparse.Namespace, dump: Dump, rescorer: Rescorer, split: Split, found: Settings | None
+) -> TreeCalibrations:
+    """Calibrations of the settings; else tuned here, where there is one model and a tuning part that is not reported
+    on.
+    """
     if found:
-        found.check(vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256)
+        found.check(
+            vocab_size=dump.header.vocab_size,
+            slots=dump.header.heads - 1,
+            tokenizer_sha256=dump.header.tokenizer_sha256,
+        )
         return TreeCalibrations.of_settings(found, str(args.settings)) if found.trees else TreeCalibrations()
     if args.untuned or len(rescorer.models) != 1 or args.part != "heldout" or not any(split.tune.values()):
         return TreeCalibrations()
     with output.stages() as stage:
-        return TreeCalibrations.of_tuning(tune_trees(dump, rescorer.models[0], split.part("tune"), top_k=args.top_k, threads=args.threads, advance=stage))
+        return TreeCalibrations.of_tuning(
+            tune_trees(
+                dump, rescorer.models[0], split.part("tune"), top_k=args.top_k, threads=args.threads, advance=stage
+            )
+        )
 
 
-def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, args: argparse.Namespace) -> Report:
+def measured(
+    dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, args: argparse.Namespace
+) -> Report:
     with output.progress_bar() as bar, models.naming(dump):
         progress = bar.add_task(str(dump.path), total=None)
 
@@ -86,7 +104,9 @@ def measured(dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: So
 
         neural = neural_of(args, dump, advance) if args.neural else None
         slow = len(neural.names) if neural else 0
-        bar.update(progress, total=rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump), slow))
+        bar.update(
+            progress, total=rows_to_come(dump, rescorer, options.split.part(options.part), options.tasks_of(dump), slow)
+        )
         return report(dump, rescorer, options, sources, neural=neural, advance=advance)
 
 
@@ -101,7 +121,9 @@ def neural_of(args: argparse.Namespace, dump: Dump, advance: Callable[[int], Non
         raise ValueError(f"--neural needs PyTorch: pip install rescore[transformers] ({error})") from None
     torch.set_num_threads(args.threads)
     hide_unseen_bars(args.neural)
-    return open_neural(args.neural, dump, alpha=neural_alpha(args), paths=args.neural_paths or 1, top_k=args.top_k, advance=advance)
+    return open_neural(
+        args.neural, dump, alpha=neural_alpha(args), paths=args.neural_paths or 1, top_k=args.top_k, advance=advance
+    )
 
 
 def neural_alpha(args: argparse.Namespace) -> float:
@@ -123,9 +145,18 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     alpha = models.weights(args)
     return {
         "command": shlex.join(command(args)),
-        "language_models": ", ".join(str(path) if weight == 1 else f"{path}={weight:g}" for path, weight in args.lm) or "none",
+        "language_models": ", ".join(str(path) if weight == 1 else f"{path}={weight:g}" for path, weight in args.lm)
+        or "none",
         "alpha": ", ".join(f"{value:g}" for value in alpha),
-        **({"neural_model": str(args.neural), "neural_alpha": neural_alpha(args), "neural_paths": args.neural_paths or 1} if args.neural else {}),
+        **(
+            {
+                "neural_model": str(args.neural),
+                "neural_alpha": neural_alpha(args),
+                "neural_paths": args.neural_paths or 1,
+            }
+            if args.neural
+            else {}
+        ),
         "paths": args.paths,
         "top_k": args.top_k or "all in the dump",
         "semantics": args.semantics,
@@ -144,7 +175,17 @@ def command(args: argparse.Namespace) -> Sequence[str]:
     if args.alpha is not None:
         words += ["--alpha", ",".join(f"{value:g}" for value in args.alpha)]
     words += ["--paths", str(args.paths), "--part", args.part, "--seed", str(args.seed)]
-    for name in ("top_k", "tokenizer", "tune_sequences", "settings", "passes", "neural", "neural_alpha", "neural_paths", "latency"):
+    for name in (
+        "top_k",
+        "tokenizer",
+        "tune_sequences",
+        "settings",
+        "passes",
+        "neural",
+        "neural_alpha",
+        "neural_paths",
+        "latency",
+    ):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     words += ["--model", args.model, *(() if args.passes else ("--gpu", args.gpu)), "--length", str(args.length)]

@@ -31,7 +31,14 @@ COMPARED = (
     *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
 )
 # What tuning adds, what open lattices add, and what the heads add to the model and the running text.
-TUNED_PAIRS = (("tuned", "tree"), ("open", "tuned"), ("open", "tree"), ("open", "lm_text"), ("open_task", "tuned_task"), ("open_task", "lm_text_task"))
+TUNED_PAIRS = (
+    ("tuned", "tree"),
+    ("open", "tuned"),
+    ("open", "tree"),
+    ("open", "lm_text"),
+    ("open_task", "tuned_task"),
+    ("open_task", "lm_text_task"),
+)
 COMPARED_TUNED = (
     ("parallel_tuned", "parallel_rescored"),
     *((f"{one}_{n}", f"{other}_{n}") for one, other in TUNED_PAIRS for n in MODEL_SIZES),
@@ -61,8 +68,16 @@ def call(args: argparse.Namespace) -> None:
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
                     drafters = run_drafters(dump, rescorer, options, settings)
-                    results.append(replay_dump(dump, drafters, tasks=args.task, split=part,
-                                               advance=partial(bar.advance, progress), listeners=listeners))
+                    results.append(
+                        replay_dump(
+                            dump,
+                            drafters,
+                            tasks=args.task,
+                            split=part,
+                            advance=partial(bar.advance, progress),
+                            listeners=listeners,
+                        )
+                    )
     report = to_json(args, options, dumps, parts, results)
     output.report(args, report, *tables(report, output.width()))
 
@@ -77,30 +92,50 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
 
 
 def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[Part | None]:
-    """What is replayed of each dump, None for all of it. Of the dump that settings were tuned on, what they were not tuned on."""
+    """What is replayed of each dump, None for all of it.
+
+    Of the dump that settings were tuned on, what they were not tuned on.
+    """
     parts = []
     for dump in dumps:
         tuned = settings is not None and is_tuned_on(settings, dump)
         name = args.part or ("heldout" if tuned else "all")
         if args.tune_sequences is not None and (tuned or name == "all"):
-            raise Misuse("--tune-sequences: the settings have divided the dump" if tuned else "--tune-sequences divides the dump: give --part tune or --part heldout as well")
+            raise Misuse(
+                "--tune-sequences: the settings have divided the dump"
+                if tuned
+                else "--tune-sequences divides the dump: give --part tune or --part heldout as well"
+            )
         split = settings.split if settings and tuned else None
         parts.append(None if name == "all" else (split or Split.of_dump(dump, args.tune_sequences)).part(name))
     return parts
 
 
 def to_json(
-    args: argparse.Namespace, options: ReplayOptions, dumps: Sequence[Dump], parts: Sequence[Part | None], results: Sequence[DumpResult]
+    args: argparse.Namespace,
+    options: ReplayOptions,
+    dumps: Sequence[Dump],
+    parts: Sequence[Part | None],
+    results: Sequence[DumpResult],
 ) -> dict[str, Any]:
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""
     tasks, overall = [], []
     for dump, part, result in zip(dumps, parts, results):
         resampled = Resampled.of(result, seed=args.seed)
         pairs = [pair for pair in (*COMPARED, *COMPARED_TUNED) if args.lm and {*pair} <= {*result.names}]
-        own = [{"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)} for task in result.tasks]
+        own = [
+            {"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)}
+            for task in result.tasks
+        ]
         tasks += own
         means = {measure: mean_over_tasks(own, measure) for measure in MEANS}
-        facts = {"dump": str(dump.path), "kind": result.kind, "temperature": dump.header.temperature, "part": part.name if part else "all", "split": part and part.split.to_json()}
+        facts = {
+            "dump": str(dump.path),
+            "kind": result.kind,
+            "temperature": dump.header.temperature,
+            "part": part.name if part else "all",
+            "split": part and part.split.to_json(),
+        }
         overall.append({**facts, **means, **uncertainty(resampled, pairs)})
     alpha = models.weights(args)
     return {
@@ -115,7 +150,10 @@ def to_json(
             "tuned": str(args.settings) if args.settings else None,
             "bootstrap": {"level": resampled.level, "resamples": RESAMPLES, "seed": args.seed},
         },
-        "ms_per_lattice": [{"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}} for dump, result in zip(dumps, results)],
+        "ms_per_lattice": [
+            {"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}}
+            for dump, result in zip(dumps, results)
+        ],
     }
 
 
@@ -124,5 +162,12 @@ def uncertainty(resampled: Resampled, pairs: Sequence[tuple[str, str]], task: st
     differences = []
     for name, against in pairs:
         difference = resampled.difference(name, against, task)
-        differences.append({"drafter": name, "against": against, **dataclasses.asdict(difference.interval), "p_value": difference.p_value})
+        differences.append(
+            {
+                "drafter": name,
+                "against": against,
+                **dataclasses.asdict(difference.interval),
+                "p_value": difference.p_value,
+            }
+        )
     return {"interval": resampled.to_json(task), "differences": differences}

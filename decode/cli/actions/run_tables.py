@@ -18,11 +18,16 @@ def tables(report: Report, width: int) -> list[RenderableType]:
     """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
     drafters = report["settings"]["drafters"]
     labels = [*drafters, "", *FACTS]
-    bold = {name for name in drafters if name.startswith(("tree_", "tuned_", "open_")) and not name.startswith("tree_base_")}
+    bold = {
+        name for name in drafters if name.startswith(("tree_", "tuned_", "open_")) and not name.startswith("tree_base_")
+    }
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
     below = [*difference_tables(report, width), "", *time_lines(report)]
     gap = side_by_side(labels, found, width)
-    parts = [Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold)) for name, columns in found]
+    parts = [
+        Group(name, *column_tables("drafter", labels, columns, width=width, gap=gap, bold=bold))
+        for name, columns in found
+    ]
     if gap is None:
         if len(found) > 1:
             means = column_tables("drafter", drafters, means_columns(report), width=width, bold=bold)
@@ -74,7 +79,10 @@ def half_widths(report: Report, overall: Report) -> list[str]:
 
 
 def difference_tables(report: Report, width: int) -> list[RenderableType]:
-    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values. None without a model."""
+    """Of every dump: differences of drafters in the mean over the tasks, their intervals, p-values.
+
+    None without a model.
+    """
     found = [overall["differences"] for overall in report["overall"]]
     if not found[0]:
         return []
@@ -82,14 +90,25 @@ def difference_tables(report: Report, width: int) -> list[RenderableType]:
     columns = []
     for overall, differences in zip(report["overall"], found):
         columns.append(Column(overall["kind"], [f"{one['value']:+.3f}" for one in differences]))
-        columns.append(Column("interval", ["" if one["low"] is None else f"{one['low']:+.3f} {one['high']:+.3f}" for one in differences]))
+        columns.append(
+            Column(
+                "interval",
+                ["" if one["low"] is None else f"{one['low']:+.3f} {one['high']:+.3f}" for one in differences],
+            )
+        )
         columns.append(Column("p", ["" if one["p_value"] is None else f"{one['p_value']:.3f}" for one in differences]))
     level = report["settings"]["bootstrap"]["level"]
-    return ["", f"differences, mean over the tasks; {level:.0%} intervals over sequences", *column_tables("", labels, columns, width=width)]
+    return [
+        "",
+        f"differences, mean over the tasks; {level:.0%} intervals over sequences",
+        *column_tables("", labels, columns, width=width),
+    ]
 
 
 def dump_columns(report: Report, overall: Report) -> list[Column]:
-    """verified, one column a task, mean and half its interval, headroom: cells of every drafter, then of the other facts."""
+    """verified, one column a task, mean and half its interval, headroom: cells of every drafter, then of the other
+    facts.
+    """
     drafters = report["settings"]["drafters"]
     blank = [""] * (1 + len(FACTS))
     columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
@@ -142,7 +161,8 @@ def time_lines(report: Report) -> list[str]:
     settings = report["settings"]
     p, threads = settings["paths"], settings["threads"]
     return [
-        f"{times['dump']}: ms per lattice: {times['paths']:.3f} for {p} path{'s' * (p > 1)}, {times['tree']:.3f} for a tree of 128; "
+        f"{times['dump']}: ms per lattice: {times['paths']:.3f} for {p} path{'s' * (p > 1)}, "
+        f"{times['tree']:.3f} for a tree of 128; "
         f"{threads} thread{'s' * (threads > 1)}"
         for times in report["ms_per_lattice"]
     ]

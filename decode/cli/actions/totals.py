@@ -81,5 +81,11 @@ class Totals:
         if self.drafted:
             rows.append(("accepted", " ".join(f"{count / steps:.0%}" for count in self.accepted) or "none"))
             rows.append(("drafted", f"{self.drafted:,} tokens, {self.drafted / steps:.1f} a pass"))
-        rows.append(("time", f"{self.seconds:.2f} s, {self.tokens_per_s:,.1f} tokens/s; drafting {self.drafting_s:.2f} s, passes {self.verifying_s:.2f} s"))
+        rows.append(
+            (
+                "time",
+                f"{self.seconds:.2f} s, {self.tokens_per_s:,.1f} tokens/s; drafting {self.drafting_s:.2f} s, "
+                f"passes {self.verifying_s:.2f} s",
+            )
+        )
         return rows

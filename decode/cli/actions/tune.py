@@ -30,14 +30,25 @@ WEIGHTS = ("head", "alpha", "prior", "floor")
 def call(args: argparse.Namespace) -> None:
     for path in filter(None, (args.output, args.json)):
         output.check_place(path)
-    if twice := next((path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None):
+    if twice := next(
+        (path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None
+    ):
         raise Misuse(f"--lm {twice}: expected each model once")
     (dump,) = models.open_dumps([args.dump], args)
     files = tuple(ModelFile.of(path) for path in args.lm)
     lms = [open_lm(path, dump) for path in args.lm]
     split = Split.of_dump(dump, args.tune_sequences)
     with output.stages() as stage:
-        tuned = tune(dump, lms, split=split, paths=args.paths, top_k=args.top_k, per_task=args.per_task, threads=args.threads, advance=stage)
+        tuned = tune(
+            dump,
+            lms,
+            split=split,
+            paths=args.paths,
+            top_k=args.top_k,
+            per_task=args.per_task,
+            threads=args.threads,
+            advance=stage,
+        )
         settings = Settings.of(tuned, dump, files, values={}, p=args.paths, top_k=args.top_k, seed=args.seed)
         stage("what it brings on the tuning part")
         values = tuned_values(evaluate(dump, settings, lms, "tune", alpha=DEFAULT_ALPHA, threads=args.threads))
@@ -45,9 +56,17 @@ def call(args: argparse.Namespace) -> None:
         if args.output:  # before the rest is looked at
             settings.save(args.output)
         stage("what it brings on the held-out part")
-        heldout = heldout_json(evaluate(dump, settings, lms, "heldout", alpha=DEFAULT_ALPHA, threads=args.threads), args.seed)
+        heldout = heldout_json(
+            evaluate(dump, settings, lms, "heldout", alpha=DEFAULT_ALPHA, threads=args.threads), args.seed
+        )
     folder = args.output.resolve().parent if args.output else Path.cwd()
-    report = {"dump": str(dump.path), "kind": dump.header.kind, "settings": settings.to_json(folder), "trials": trials(tuned), "heldout": heldout}
+    report = {
+        "dump": str(dump.path),
+        "kind": dump.header.kind,
+        "settings": settings.to_json(folder),
+        "trials": trials(tuned),
+        "heldout": heldout,
+    }
     output.report(args, report, *tables(report, dump, args, output.width()))
 
 
@@ -62,14 +81,21 @@ def open_lm(path: Path, dump: Dump) -> NGram:
 
 def trials(tuned: Tuned) -> Report:
     """All that was tried on the tuning part; numbers that were tried are pairs with what they brought."""
+
     def scalar(one: ScalarTuning) -> Report:
-        return {"judged": one.judged, "best": one.best, "efficiency": [{"alpha": alpha, **values} for alpha, values in one.efficiency.items()]}
+        return {
+            "judged": one.judged,
+            "best": one.best,
+            "efficiency": [{"alpha": alpha, **values} for alpha, values in one.efficiency.items()],
+        }
 
     return {
         "scalar": scalar(tuned.paths.scalar),
         "scalar_trees": scalar(tuned.paths.scalar_trees),
         "fitted_alpha_times": list(tuned.paths.fitted.items()),
-        "text_scales": None if tuned.trees is None else {kind: sorted(values.items()) for kind, values in tuned.trees.scales.items()},
+        "text_scales": None
+        if tuned.trees is None
+        else {kind: sorted(values.items()) for kind, values in tuned.trees.scales.items()},
     }
 
 
@@ -79,17 +105,31 @@ def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> 
     columns = [Column("tuning", [f"{settings['values'][name]:.3f}" for name in rows])]
     columns += [Column(task, [f"{row['tasks'][task]:.3f}" for row in rows.values()]) for task in heldout["tasks"]]
     columns.append(Column("mean", [f"{row['mean']:.3f}" for row in rows.values()]))
-    columns.append(Column("±", ["" if (low := row["interval"][0]) is None else f"{(row['interval'][1] - low) / 2:.3f}" for row in rows.values()]))
+    columns.append(
+        Column(
+            "±",
+            [
+                "" if (low := row["interval"][0]) is None else f"{(row['interval'][1] - low) / 2:.3f}"
+                for row in rows.values()
+            ],
+        )
+    )
     columns.append(Column("change", [change(row) for row in rows.values()]))
     columns.append(Column("interval", [interval(row) for row in rows.values()]))
     columns.append(Column("p", [p_value(row) for row in rows.values()]))
     bold = {name for name in rows if name.startswith(("tuned_", "open_")) or name.endswith("_tuned")}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
-    lines: list[RenderableType] = [f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest", ""]
+    lines: list[RenderableType] = [
+        f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",
+        "",
+    ]
     lines += column_tables("block efficiency", list(rows), columns, width=width, bold=bold)
     lines += ["", *weight_tables(report, width)]
     if settings["trees"] is None:
-        lines.append("trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge, and tune that")
+        lines.append(
+            "trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge, "
+            "and tune that"
+        )
     lines.append(f"settings: {args.output}" if args.output else "settings: not written; -o FILE keeps them")
     return lines
 
@@ -114,15 +154,27 @@ def weight_tables(report: Report, width: int) -> list[RenderableType]:
     paths, trees = settings["paths"], settings["trees"] or {}
     columns = [Column("paths: head", listed(paths["head"]))]
     several = len(settings["models"]) > 1
-    columns += [Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)]
+    columns += [
+        Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)
+    ]
     for kind in ("closed", "open"):
-        columns += [Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name])) for name in WEIGHTS if trees]
+        columns += [
+            Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name]))
+            for name in WEIGHTS
+            if trees
+        ]
     heads = [str(slot + 2) for slot in range(settings["slots"])]
-    lines: list[RenderableType] = [f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, {tried['scalar_trees']['best']:.3g} uncalibrated trees"]
+    lines: list[RenderableType] = [
+        f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, "
+        f"{tried['scalar_trees']['best']:.3g} uncalibrated trees"
+    ]
     lines += ["", *column_tables("head", heads, [column.repeated(len(heads)) for column in columns], width=width)]
     if trees:
         tasks = list(trees["open"]["by_task"])
-        strengths = [Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))]) for kind in trees]
+        strengths = [
+            Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))])
+            for kind in trees
+        ]
         lines += ["", *column_tables("running text", ["all tasks", *tasks], strengths, width=width)]
     return lines
 

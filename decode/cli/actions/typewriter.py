@@ -42,7 +42,9 @@ class Typewriter:
         self._head()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None and not self._line_ended:
             self._write("\n")  # what was written stays, on a line of its own
 

@@ -29,14 +29,22 @@ def checked_cache(cache: Any, rows: int) -> int:
     layers: list[Any] = cache.layers
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
-            raise ValueError(f"past_key_values: expected layers of keys and values alone, got a {type(layer).__name__}; {remedy}")
+            raise ValueError(
+                f"past_key_values: expected layers of keys and values alone, got a {type(layer).__name__}; {remedy}"
+            )
     held = cache.get_seq_length()
     for layer in layers:
         if held and (layer.keys is None or layer.keys.shape[-2] != held):
             got = "none" if layer.keys is None else f"the last {layer.keys.shape[-2]}"
-            raise ValueError(f"past_key_values: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; {remedy}, made without a config: its layers keep all tokens")
+            raise ValueError(
+                f"past_key_values: expected all {held} tokens in every layer, got {got} in a {type(layer).__name__}; "
+                f"{remedy}, made without a config: its layers keep all tokens"
+            )
         if held and layer.keys.shape[0] != rows:
-            raise ValueError(f"past_key_values: expected {rows} rows, those of input_ids and num_return_sequences, got {layer.keys.shape[0]}")
+            raise ValueError(
+                f"past_key_values: expected {rows} rows, those of input_ids and num_return_sequences, "
+                f"got {layer.keys.shape[0]}"
+            )
     return held
 
 
@@ -78,7 +86,9 @@ class RememberingTarget:
     def device(self) -> torch.device:
         return self.target.device
 
-    def open(self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
         assert copies == 1, "trees are one row each"
         self.cache = RememberedCache(len(prompts), length)
         held = self.past.get_seq_length() if self.past is not None else 0
@@ -97,9 +107,13 @@ class RememberingTarget:
 
     @torch.inference_mode()
     def read_on(self, request: int, held: int, ids: Tensor) -> tuple[Tensor, Layers]:
-        """Behind `held` tokens of a request that has ended, `ids` int64 [L]: logits [L, V] after each, and what is then kept."""
+        """Behind `held` tokens of a request that has ended, `ids` int64 [L]: logits [L, V] after each, and what is then
+        kept.
+        """
         cache = SlotCache(1, held + max(1, len(ids)))
-        _store(cache, [(keys[:, :, :held], values[:, :, :held]) for keys, values in self.cache.of_request(request)], held)
+        _store(
+            cache, [(keys[:, :, :held], values[:, :, :held]) for keys, values in self.cache.of_request(request)], held
+        )
         logits = torch.empty(0, self.vocab_size, device=self.device)
         if len(ids):
             start = torch.tensor([held], device=self.device)
@@ -109,10 +123,15 @@ class RememberingTarget:
 
 
 def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
-    """Add to `cache` what `rows` hold beyond its own tokens; rows[b] with pads[b] slots of padding in front are equally long."""
+    """Add to `cache` what `rows` hold beyond its own tokens; rows[b] with pads[b] slots of padding in front are equally
+    long.
+    """
     held = cache.get_seq_length()
     for layer in range(len(rows[0])):
-        keys, values = (torch.cat([_padded(row[layer][which], pad) for row, pad in zip(rows, pads)])[:, :, held:] for which in (0, 1))
+        keys, values = (
+            torch.cat([_padded(row[layer][which], pad) for row, pad in zip(rows, pads)])[:, :, held:]
+            for which in (0, 1)
+        )
         cache.update(keys, values, layer)
 
 

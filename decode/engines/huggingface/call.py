@@ -18,11 +18,20 @@ from rescore.decode.engines.huggingface.caches import checked_cache
 _HERE = "custom_generate"
 _REMEDIES = {
     "contrastive_search": "leave penalty_alpha out",
-    "assisted_generation": "leave assistant_model, prompt_lookup_num_tokens, use_mtp and assistant_early_exit out; a draft model is given to Drafting",
+    "assisted_generation": "leave assistant_model, prompt_lookup_num_tokens, use_mtp and assistant_early_exit out; "
+    "a draft model is given to Drafting",
     "dola_generation": "leave dola_layers out",
 }
 _BEAMS = "give num_beams=1, without constraints"
-_KNOWN = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "output_attentions", "output_hidden_states"}
+_KNOWN = {
+    "attention_mask",
+    "position_ids",
+    "past_key_values",
+    "use_cache",
+    "logits_to_keep",
+    "output_attentions",
+    "output_hidden_states",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +42,8 @@ class Call:
     pads        how many of each row's ids are padding
     most        new tokens at most
     processors, criteria  those of `generate`, in its order
-    fill        the id that follows a text that has ended; None: `generate` knows no end-of-text token, so all go on together
+    fill        the id that follows a text that has ended; None: `generate` knows no end-of-text token, so all go on
+                together
     sampled     whether tokens are drawn
     cache       taken up if it holds something, filled at the end; None: nobody asked for it
     scores, logits, wrapped  which outputs are wanted: processed and raw scores, a dict
@@ -52,7 +62,16 @@ class Call:
     wrapped: bool
 
     @classmethod
-    def of(cls, model: Any, ids: Tensor, processors: Any, criteria: Any, config: Any, dropped: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Call:
+    def of(
+        cls,
+        model: Any,
+        ids: Tensor,
+        processors: Any,
+        criteria: Any,
+        config: Any,
+        dropped: Mapping[str, Any],
+        kwargs: Mapping[str, Any],
+    ) -> Call:
         """What `generate` calls a decoding method with; ValueError for what cannot be done."""
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)
@@ -84,26 +103,47 @@ class Call:
 
 def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Mapping[str, Any]) -> None:
     if model.config.is_encoder_decoder:
-        raise ValueError(f"{_HERE}: expected a decoder-only model, got {type(model).__name__}; decode with rescore.decode.loop.generate and EncoderDecoderTarget")
+        raise ValueError(
+            f"{_HERE}: expected a decoder-only model, got {type(model).__name__}; "
+            "decode with rescore.decode.loop.generate and EncoderDecoderTarget"
+        )
     mode = config.get_generation_mode(dropped.get("assistant_model"))
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         name = mode.value.replace("_", " ")
-        raise ValueError(f"{_HERE}: expected greedy decoding or sampling, got {name}; {_REMEDIES.get(mode.value, _BEAMS)}, or leave custom_generate out")
+        raise ValueError(
+            f"{_HERE}: expected greedy decoding or sampling, got {name}; {_REMEDIES.get(mode.value, _BEAMS)}, "
+            "or leave custom_generate out"
+        )
     if dropped.get("synced_gpus"):
-        raise ValueError(f"{_HERE}: expected one process, got synced_gpus, whose processes must make equally many passes; leave it out")
+        raise ValueError(
+            f"{_HERE}: expected one process, got synced_gpus, whose processes must make equally many passes; "
+            "leave it out"
+        )
     if config.cache_implementation not in (None, "dynamic"):
-        raise ValueError(f"{_HERE}: expected cache_implementation None or 'dynamic', got {config.cache_implementation!r}, from which rejected drafts cannot be taken back; leave it out")
+        raise ValueError(
+            f"{_HERE}: expected cache_implementation None or 'dynamic', got {config.cache_implementation!r}, "
+            "from which rejected drafts cannot be taken back; leave it out"
+        )
     if config.prefill_chunk_size is not None:
-        raise ValueError(f"{_HERE}: prompts are read in one pass, expected prefill_chunk_size None, got {config.prefill_chunk_size}; leave it out")
+        raise ValueError(
+            f"{_HERE}: prompts are read in one pass, expected prefill_chunk_size None, "
+            f"got {config.prefill_chunk_size}; leave it out"
+        )
     unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _KNOWN)
     if unknown:
-        raise ValueError(f"{_HERE}: expected text alone (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, or leave custom_generate out")
+        raise ValueError(
+            f"{_HERE}: expected text alone (input_ids and attention_mask), got {', '.join(unknown)}; leave it out, "
+            "or leave custom_generate out"
+        )
 
 
 def _check_outputs(config: Any) -> None:
     for name in ("output_attentions", "output_hidden_states"):
         if getattr(config, name):
-            raise ValueError(f"{_HERE}: {name}: a pass that verifies a draft reads other tokens than plain decoding does; leave it out, or call the model on the finished text")
+            raise ValueError(
+                f"{_HERE}: {name}: a pass that verifies a draft reads other tokens than plain decoding does; "
+                "leave it out, or call the model on the finished text"
+            )
 
 
 def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
@@ -111,16 +151,24 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     mask = kwargs.get("attention_mask")
     attended = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.to(ids.device).bool()
     if attended.shape != ids.shape:
-        raise ValueError(f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}")
+        raise ValueError(
+            f"attention_mask: expected the shape of input_ids, {list(ids.shape)}, got {list(attended.shape)}"
+        )
     pads = (~attended).sum(dim=1)
     left = torch.arange(ids.shape[1], device=ids.device) >= pads[:, None]
     for row in range(len(ids)):
         if not attended[row, -1] or bool((attended[row] != left[row]).any()):
-            raise ValueError(f"attention_mask: expected padding on the left alone, got another in row {row}; set tokenizer.padding_side = 'left'")
+            raise ValueError(
+                f"attention_mask: expected padding on the left alone, got another in row {row}; "
+                "set tokenizer.padding_side = 'left'"
+            )
     positions = kwargs.get("position_ids")
     usual = (attended.long().cumsum(dim=1) - 1)[attended]
     if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):
-        raise ValueError("position_ids: expected those of the attention mask, 0, 1, .. behind the padding, got others; leave them out")
+        raise ValueError(
+            "position_ids: expected those of the attention mask, 0, 1, .. behind the padding, got others; "
+            "leave them out"
+        )
     return pads.tolist()
 
 
@@ -129,7 +177,10 @@ def _fill(criteria: Any, config: Any) -> int | None:
     if not any(hasattr(one, "eos_token_id") for one in criteria):
         return None
     if config._pad_token_tensor is None:
-        raise ValueError("pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None; give generate a pad_token_id")
+        raise ValueError(
+            "pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None; "
+            "give generate a pad_token_id"
+        )
     return int(config._pad_token_tensor)
 
 
@@ -142,5 +193,8 @@ def _cache(ids: Tensor, kwargs: Mapping[str, Any], config: Any, wrapped: bool) -
     mask = kwargs.get("attention_mask")
     whole = getattr(config, "_mask_length", ids.shape[1]) if mask is None else mask.shape[1]
     if held and (held >= ids.shape[1] or whole != ids.shape[1]):
-        raise ValueError(f"past_key_values: expected input_ids to hold the cache's {held} tokens and at least one more, got {ids.shape[1]}; give all ids of the text")
+        raise ValueError(
+            f"past_key_values: expected input_ids to hold the cache's {held} tokens and at least one more, "
+            f"got {ids.shape[1]}; give all ids of the text"
+        )
     return cache

@@ -1,9 +1,9 @@
 """What `generate` was given and does not hand on.
 
 transformers calls a `custom_generate` object with prompts, processors, criteria, configuration and cache, but drops the
-streamer, the assistant model and synced_gpus (5.23; `GenerationMixin._extract_generation_mode_kwargs`). Whoever waits for a
-streamer would wait for ever, so they are read from where they still are: the frame of the very call of `generate` that has
-our object as its `custom_generate`. Anywhere else, nothing is read.
+streamer, the assistant model and synced_gpus (5.23; `GenerationMixin._extract_generation_mode_kwargs`). Whoever waits
+for a streamer would wait for ever, so they are read from where they still are: the frame of the very call of `generate`
+that has our object as its `custom_generate`. Anywhere else, nothing is read.
 """
 
 from __future__ import annotations

@@ -38,25 +38,40 @@ class Drafting:
 
     source    who drafts: heads of that model (an object, or a folder of Medusa heads), or any drafter, for example
               `NGramDrafter` (no heads at all) or `DraftModelDrafter` (a small model)
-    rescorer  n-gram models for the lattice of heads, or what `Settings.calibrated` gives: trees under a calibrated q, closed or open
-    nodes     size of the tree that is drafted from heads; None: chosen step by step from what a pass costs here (`AutoWidth`)
+    rescorer  n-gram models for the lattice of heads, or what `Settings.calibrated` gives: trees under a calibrated q,
+              closed or open
+    nodes     size of the tree that is drafted from heads; None: chosen step by step from what a pass costs here
+              (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.loop.generate` chooses
 
-    Greedy text is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own distribution,
-    drawn from a seed that torch's global generator gives, so `torch.manual_seed` makes it reproducible; it is not the text that
-    the same seed gives without drafts. What cannot be done is refused by name (docs/huggingface.md).
+    Greedy text is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
+    distribution, drawn from a seed that torch's global generator gives, so `torch.manual_seed` makes it reproducible;
+    it is not the text that the same seed gives without drafts. What cannot be done is refused by name
+    (docs/huggingface.md).
 
     statistics: what each row of the last call has cost.
     """
 
-    def __init__(self, source: str | PathLike[str] | Heads | Drafter, *, rescorer: Rescorer | CalibratedRescorer | None = None,
-                 nodes: int | None = None, top_k: int = 16, rule: Rule | None = None):
+    def __init__(
+        self,
+        source: str | PathLike[str] | Heads | Drafter,
+        *,
+        rescorer: Rescorer | CalibratedRescorer | None = None,
+        nodes: int | None = None,
+        top_k: int = 16,
+        rule: Rule | None = None,
+    ):
         of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not hasattr(source, "drawn")
         if not of_heads and not hasattr(source, "drawn"):
-            raise TypeError(f"source: expected heads, a folder of Medusa heads or a drafter, got {type(source).__name__}")
+            raise TypeError(
+                f"source: expected heads, a folder of Medusa heads or a drafter, got {type(source).__name__}"
+            )
         if not of_heads and rescorer is not None:
-            raise ValueError(f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, or give the drafter its own")
+            raise ValueError(
+                f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, "
+                "or give the drafter its own"
+            )
         self.source, self.rescorer, self.nodes, self.top_k, self.rule = source, rescorer, nodes, top_k, rule
         self._of_heads = of_heads
         self.statistics: list[Statistics] = []
@@ -87,13 +102,17 @@ class Drafting:
     def _decode(self, call: Call, model: Any, rows: list[Row], steps: Steps) -> RememberingTarget | None:
         target, drafter = self._open(model)
         past = None if _needs_every_state(drafter) else call.cache
-        cached = RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
+        cached = (
+            RememberingTarget(target, past, call.pads) if call.cache is not None or call.scores or call.logits else None
+        )
         together = Together([row.ended for row in rows], [row.start for row in rows])
         requests = []
         for row, prompt in zip(rows, call.prompts()):
             criterion = row.ended if call.fill is not None else together.criterion(row.number)
             most = call.most if target.context is None else min(call.most, target.context - len(prompt))
-            requests.append(Request(prompt=prompt, max_tokens=max(1, most), processors=row.processors(), criterion=criterion))
+            requests.append(
+                Request(prompt=prompt, max_tokens=max(1, most), processors=row.processors(), criterion=criterion)
+            )
         # One number of torch's generator gives all of a call's random numbers.
         sampling = Sampling(seed=int(torch.randint(2**63 - 1, ()))) if call.sampled else None
         options = Options(shaping=Shaping(sampling=sampling), rule=self.rule if call.sampled else None)
@@ -106,7 +125,8 @@ class Drafting:
             steps.add(chunk)
             if chunk.finish is Finish.LENGTH and len(steps.tokens[chunk.request]) < call.most:
                 raise ValueError(
-                    f"row {chunk.request}: expected its text to end within the model's context of {target.context} positions; lower max_new_tokens, "
+                    f"row {chunk.request}: expected its text to end within the model's context of {target.context} "
+                    "positions; lower max_new_tokens, "
                     "or raise model.config.max_position_embeddings if the family reads further"
                 )
         self.statistics = [statistics[row] for row in range(call.batch)]
@@ -125,12 +145,21 @@ class Drafting:
             return source
         if isinstance(source, (str, PathLike)):
             width = target.config.hidden_size
-            source = MedusaHeads.load(Path(source), width=width, vocab_size=target.vocab_size, output=target.logits, dtype=target.model.dtype, device=target.device)
+            source = MedusaHeads.load(
+                Path(source),
+                width=width,
+                vocab_size=target.vocab_size,
+                output=target.logits,
+                dtype=target.model.dtype,
+                device=target.device,
+            )
         return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target))
 
 
 class _Warped:
-    """Draws its drafts from a q that temperature, top-k and the like have shaped as they shape the target's distribution."""
+    """Draws its drafts from a q that temperature, top-k and the like have shaped as they shape the target's
+    distribution.
+    """
 
     def __init__(self, drafter: Drafter, warpers: tuple[Processor, ...]):
         self.drafter, self.warpers = drafter, warpers
@@ -141,6 +170,8 @@ class _Warped:
 
 
 def _needs_every_state(drafter: Any) -> bool:
-    """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds of it."""
+    """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds
+    of it.
+    """
     heads = getattr(getattr(drafter, "slots", None), "heads", None)
     return heads is not None and not isinstance(heads, Memoryless)

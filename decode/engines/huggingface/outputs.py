@@ -15,8 +15,12 @@ from rescore.decode.engines.huggingface.row import Row
 from rescore.decode.engines.huggingface.steps import Steps
 
 
-def output_of(call: Call, steps: Steps, rows: Sequence[Row], target: RememberingTarget | None) -> Tensor | GenerateDecoderOnlyOutput:
-    """Ids int64 [B, n + steps], in a dict if that was asked for; `target` is what has decoded, None where its cache is of no use."""
+def output_of(
+    call: Call, steps: Steps, rows: Sequence[Row], target: RememberingTarget | None
+) -> Tensor | GenerateDecoderOnlyOutput:
+    """Ids int64 [B, n + steps], in a dict if that was asked for; `target` is what has decoded, None where its cache is
+    of no use.
+    """
     columns = steps.columns().to(call.ids.device)
     sequences = torch.cat((call.ids, columns), dim=1)
     if target is not None:
@@ -33,8 +37,8 @@ def output_of(call: Call, steps: Steps, rows: Sequence[Row], target: Remembering
 def _read_fill(row: Row, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
     """Keys and values of a row's text but the last token.
 
-    `generate` goes on with a text that has ended, by the id that fills it up, until all have. So that its scores and its
-    cache are the same, what is missing is read now.
+    `generate` goes on with a text that has ended, by the id that fills it up, until all have. So that its scores and
+    its cache are the same, what is missing is read now.
     """
     text = sequences[row.number, row.call.pads[row.number] :]
     last = len(text) - 1

@@ -21,7 +21,8 @@ def _named(module: Any, names: str) -> frozenset[type]:
 
 WARPERS = _named(
     logits_process,
-    "EpsilonLogitsWarper EtaLogitsWarper MinPLogitsWarper TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper TopPLogitsWarper TypicalLogitsWarper",
+    "EpsilonLogitsWarper EtaLogitsWarper MinPLogitsWarper TemperatureLogitsWarper TopHLogitsWarper TopKLogitsWarper "
+    "TopPLogitsWarper TypicalLogitsWarper",
 )
 """What looks at scores alone."""
 
@@ -29,15 +30,20 @@ _ROW_BY_ROW = (
     WARPERS
     | _named(
         logits_process,
-        "ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor LogitNormalization "
-        "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor NoBadWordsLogitsProcessor NoRepeatNGramLogitsProcessor RepetitionPenaltyLogitsProcessor "
+        "ExponentialDecayLengthPenalty ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
+        "InfNanRemoveLogitsProcessor LogitNormalization "
+        "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor NoBadWordsLogitsProcessor "
+        "NoRepeatNGramLogitsProcessor RepetitionPenaltyLogitsProcessor "
         "SequenceBiasLogitsProcessor SuppressTokensAtBeginLogitsProcessor SuppressTokensLogitsProcessor",
     )
     | _named(stopping_criteria, "EosTokenCriteria MaxLengthCriteria MaxTimeCriteria StopStringCriteria")
 )
 """What is known to treat every row of a batch by itself, so that one row may be asked about alone."""
 
-_OF_ONE_TEXT = (logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor, logits_process.SynthIDTextWatermarkLogitsProcessor)
+_OF_ONE_TEXT = (
+    logits_process.UnbatchedClassifierFreeGuidanceLogitsProcessor,
+    logits_process.SynthIDTextWatermarkLogitsProcessor,
+)
 """What remembers the step before."""
 
 
@@ -94,7 +100,9 @@ class Row:
         if self._alone(criterion):
             return criterion(text, None)
         batch = self.call.batch
-        scores = tuple(processed.repeat(batch, 1) for _, processed in self.scores_before(new)) if self.call.scores else None
+        scores = (
+            tuple(processed.repeat(batch, 1) for _, processed in self.scores_before(new)) if self.call.scores else None
+        )
         verdict = torch.as_tensor(criterion(text.repeat(batch, 1), scores))
         return verdict[self.number] if verdict.ndim else verdict
 
@@ -103,20 +111,34 @@ class Row:
 
 
 def check_processors(call: Call, rule: Rule) -> None:
-    """ValueError for a processor with a memory, unless it is asked about the positions of one text, once each and in order."""
+    """ValueError for a processor with a memory, unless it is asked about the positions of one text, once each and in
+    order.
+    """
     if call.batch == 1 and isinstance(rule, (Greedy, Matching)):
         return
     for processor in call.processors:
         if isinstance(processor, _OF_ONE_TEXT):
-            got = f"{call.batch} rows" if call.batch > 1 else f"{type(rule).__name__}, which asks about rejected tokens too"
-            raise ValueError(f"logits_processor: {type(processor).__name__} remembers the step before, expected one row whose drafts are matched, got {got}; generate row by row, with drafts that are not drawn")
+            got = (
+                f"{call.batch} rows"
+                if call.batch > 1
+                else f"{type(rule).__name__}, which asks about rejected tokens too"
+            )
+            raise ValueError(
+                f"logits_processor: {type(processor).__name__} remembers the step before, "
+                f"expected one row whose drafts are matched, got {got}; generate row by row, "
+                "with drafts that are not drawn"
+            )
 
 
 def _of_row(processor: Any, row: int) -> Any:
     """The repetition penalty knows how much padding each row has; it is told about this one alone."""
-    if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(processor.prompt_ignore_length, Tensor):
+    if type(processor) is not logits_process.RepetitionPenaltyLogitsProcessor or not isinstance(
+        processor.prompt_ignore_length, Tensor
+    ):
         return processor
-    return logits_process.RepetitionPenaltyLogitsProcessor(processor.penalty, processor.prompt_ignore_length[row : row + 1])
+    return logits_process.RepetitionPenaltyLogitsProcessor(
+        processor.penalty, processor.prompt_ignore_length[row : row + 1]
+    )
 
 
 def _key(new: NDArray[np.integer]) -> bytes:

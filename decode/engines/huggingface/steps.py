@@ -41,7 +41,9 @@ class Steps:
     def _next(self) -> Tensor | None:
         at = len(self._steps)
         there = [len(tokens) > at for tokens in self.tokens]
-        if not any(there) or not all(has or (ended and self._fill is not None) for has, ended in zip(there, self._ended)):
+        if not any(there) or not all(
+            has or (ended and self._fill is not None) for has, ended in zip(there, self._ended)
+        ):
             return None
         return torch.tensor([tokens[at] if has else self._fill for tokens, has in zip(self.tokens, there)])
 

@@ -60,7 +60,10 @@ def acceptance_by_position(
             found[block.task, name] = found.get((block.task, name), 0) + np.array(counts, np.int64)
 
     replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
-    return [Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2]) for (task, name), one in found.items()]
+    return [
+        Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2])
+        for (task, name), one in found.items()
+    ]
 
 
 def shares(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float | None]:

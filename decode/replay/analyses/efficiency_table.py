@@ -29,13 +29,15 @@ class EfficiencyTable:
         rows = []
         for name, facts in self.rows.items():
             verified = sum(task.tallies[name].verified_per_pass for task in self.result.tasks) / len(tasks)
-            rows.append({
-                "name": name,
-                **facts,
-                "verified_per_pass": verified,
-                "block_efficiency": self.efficiency(name),
-                "interval": {task: pair(resampled.efficiency(name, task)) for task in tasks},
-                "mean": resampled.efficiency(name).value,
-                "mean_interval": pair(resampled.efficiency(name)),
-            })
+            rows.append(
+                {
+                    "name": name,
+                    **facts,
+                    "verified_per_pass": verified,
+                    "block_efficiency": self.efficiency(name),
+                    "interval": {task: pair(resampled.efficiency(name, task)) for task in tasks},
+                    "mean": resampled.efficiency(name).value,
+                    "mean_interval": pair(resampled.efficiency(name)),
+                }
+            )
         return {"cites": self.cites, "tasks": tasks, "rows": rows}

@@ -45,7 +45,9 @@ class Regression:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entropies:
-    """edges: float64 [bins + 1], of the histograms. regression: of the base draft's block efficiency on h_max; None if undefined."""
+    """edges: float64 [bins + 1], of the histograms. regression: of the base draft's block efficiency on h_max; None if
+    undefined.
+    """
 
     edges: NDArray[np.float64]
     tasks: tuple[TaskEntropies, ...]
@@ -53,10 +55,20 @@ class Entropies:
 
     def to_json(self) -> dict[str, Any]:
         tasks = [
-            {"task": one.task, "density": one.density.tolist(), "mean": one.mean.tolist(), "h_max": one.h_max, "block_efficiency": one.block_efficiency}
+            {
+                "task": one.task,
+                "density": one.density.tolist(),
+                "mean": one.mean.tolist(),
+                "h_max": one.h_max,
+                "block_efficiency": one.block_efficiency,
+            }
             for one in self.tasks
         ]
-        line = self.regression and {"slope": self.regression.slope, "intercept": self.regression.intercept, "r": self.regression.r}
+        line = self.regression and {
+            "slope": self.regression.slope,
+            "intercept": self.regression.intercept,
+            "r": self.regression.r,
+        }
         return {"cites": "figures 2 and 3", "edges": self.edges.tolist(), "tasks": tasks, "regression": line}
 
 
@@ -88,9 +100,20 @@ def entropies(
     for task in result.tasks:
         rows = int(task.tokens.sum())
         mean = sums[task.task] / rows
-        out.append(TaskEntropies(task=task.task, density=counts[task.task] / (rows * (edges[1] - edges[0])), mean=mean, h_max=h_max(mean),
-                                 block_efficiency=task.tallies["base"].block_efficiency))
-    return Entropies(edges=edges, tasks=tuple(out), regression=regression([one.h_max for one in out], [one.block_efficiency for one in out]))
+        out.append(
+            TaskEntropies(
+                task=task.task,
+                density=counts[task.task] / (rows * (edges[1] - edges[0])),
+                mean=mean,
+                h_max=h_max(mean),
+                block_efficiency=task.tallies["base"].block_efficiency,
+            )
+        )
+    return Entropies(
+        edges=edges,
+        tasks=tuple(out),
+        regression=regression([one.h_max for one in out], [one.block_efficiency for one in out]),
+    )
 
 
 def h_max(mean: NDArray[np.float64]) -> int:
@@ -105,4 +128,6 @@ def regression(x: Sequence[float], y: Sequence[float]) -> Regression | None:
         return None
     dx, dy = np.subtract(x, np.mean(x)), np.subtract(y, np.mean(y))
     slope = float(dx @ dy / (dx @ dx))
-    return Regression(slope=slope, intercept=float(np.mean(y) - slope * np.mean(x)), r=float(dx @ dy / np.sqrt((dx @ dx) * (dy @ dy))))
+    return Regression(
+        slope=slope, intercept=float(np.mean(y) - slope * np.mean(x)), r=float(dx @ dy / np.sqrt((dx @ dx) * (dy @ dy)))
+    )

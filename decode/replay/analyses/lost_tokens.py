@@ -1,7 +1,8 @@
 """Where drafts fail: what loses the tokens that a pass might have brought.
 
-At every step of a drafter's replay let T' be the tokens that the text still has among the next T, and a, the accepted length, fall
-short of it: a < T'. Slot t = a + 1 is the first that is rejected, and the one cause is the first of these that holds:
+At every step of a drafter's replay let T' be the tokens that the text still has among the next T, and a, the accepted
+length, fall short of it: a < T'. Slot t = a + 1 is the first that is rejected, and the one cause is the first of these
+that holds:
 
     absent  the true token is not among slot t's candidates: no choice among them helps (the oracle stops at a, too)
     lm      the heads alone, with the same budget, are accepted at slot t: the models misranked it
@@ -35,7 +36,9 @@ CAUSES = ("absent", "lm", "budget", "heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LostTokens:
-    """Of one task: its steps, how many lose nothing, and for each cause the steps, int64 [4], and the tokens lost, int64 [4]."""
+    """Of one task: its steps, how many lose nothing, and for each cause the steps, int64 [4], and the tokens lost,
+    int64 [4].
+    """
 
     task: str
     steps: int
@@ -45,7 +48,12 @@ class LostTokens:
 
     def to_json(self) -> dict[str, Any]:
         """Shares of the steps that fall short and of the tokens lost; None where there are none."""
-        out: dict[str, Any] = {"task": self.task, "steps": self.steps, "whole": self.whole, "lost_tokens": int(self.tokens.sum())}
+        out: dict[str, Any] = {
+            "task": self.task,
+            "steps": self.steps,
+            "whole": self.whole,
+            "lost_tokens": int(self.tokens.sum()),
+        }
         for name, counts in (("steps_share", self.by_cause), ("tokens_share", self.tokens)):
             total = int(counts.sum())
             out[name] = {cause: int(count) / total for cause, count in zip(CAUSES, counts)} if total else None
@@ -88,13 +96,23 @@ def lost_tokens(
 
     replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
     return [
-        LostTokens(task=task, steps=int(counts[0].sum()), whole=int(counts[0, -1]), by_cause=counts[0, :-1], tokens=counts[1, :-1])
+        LostTokens(
+            task=task,
+            steps=int(counts[0].sum()),
+            whole=int(counts[0, -1]),
+            by_cause=counts[0, :-1],
+            tokens=counts[1, :-1],
+        )
         for task, counts in found.items()
     ]
 
 
-def count_causes(possible: NDArray, *, draft: NDArray, larger: NDArray, heads: NDArray, oracle: NDArray) -> NDArray[np.int64]:
-    """Steps of each cause and, last, of none, and the tokens that they lose: int64 [2, 5], of accepted lengths [n] each."""
+def count_causes(
+    possible: NDArray, *, draft: NDArray, larger: NDArray, heads: NDArray, oracle: NDArray
+) -> NDArray[np.int64]:
+    """Steps of each cause and, last, of none, and the tokens that they lose: int64 [2, 5], of accepted lengths [n]
+    each.
+    """
     conditions = [draft == possible, oracle == draft, heads > draft, larger > draft]
     cause = np.select(conditions, [len(CAUSES), 0, 1, 2], default=3)
     steps = np.bincount(cause, minlength=len(CAUSES) + 1)

@@ -50,7 +50,9 @@ def compare_models(
     rows |= {name: {"model": None, "p": None} for other in others for name in other.names}
     oracles = {f"oracle k={n}": n for n in (2, k) if n <= k}
     rows |= {name: {"model": None, "p": 1} for name in oracles}
-    result = replay_dump(dump, [*drafters, *others, OracleReplay(widths=oracles)], tasks=tasks, split=split, advance=advance)
+    result = replay_dump(
+        dump, [*drafters, *others, OracleReplay(widths=oracles)], tasks=tasks, split=split, advance=advance
+    )
     return EfficiencyTable(cites=cites, rows=rows, result=result)
 
 

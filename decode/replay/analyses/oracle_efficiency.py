@@ -1,4 +1,6 @@
-"""How far any choice among the first k candidates of fewer heads could go (Kim et al., figure 6, tables 4, 9 and 10)."""
+"""How far any choice among the first k candidates of fewer heads could go (Kim et al., figure 6, tables 4,
+9 and 10).
+"""
 
 from __future__ import annotations
 

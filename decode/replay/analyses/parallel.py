@@ -25,7 +25,10 @@ def parallel_drafts(
     split: Part | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> EfficiencyTable:
-    """Block efficiency for every p, of the heads alone and of the rescored lattice. Rows tell p and whether models are used."""
+    """Block efficiency for every p, of the heads alone and of the rescored lattice.
+
+    Rows tell p and whether models are used.
+    """
     rows: dict[str, dict[str, Any]] = {}
     drafters = []
     for title, one in (("base", Rescorer(threads=rescorer.threads)), ("rescored", rescorer)):

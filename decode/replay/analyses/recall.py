@@ -1,4 +1,6 @@
-"""Where the true token ranks: recall@k of every head, and path-conditional recall after rescoring (DESIGN section 7)."""
+"""Where the true token ranks: recall@k of every head, and path-conditional recall after rescoring (DESIGN
+section 7).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Recall:
     def to_json(self) -> dict[str, list[float] | None]:
         """{head: recall@1..K}; None for heads that were never asked."""
         rows = zip(self.hits.tolist(), self.total.tolist())
-        return {str(head): [hit / total for hit in hits] if total else None for head, (hits, total) in enumerate(rows, self.first)}
+        return {
+            str(head): [hit / total for hit in hits] if total else None
+            for head, (hits, total) in enumerate(rows, self.first)
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,8 +45,9 @@ class TaskRecall:
     """heads: over all rows, heads 1..h by themselves.
 
     on_path, rescored: over all lattices and slots t (heads 2..h) such that the text has a token there and its tokens in
-    the slots before are all candidates: the rank of slot t's token by head cost, and by head cost + sum_j alpha_j,t LM cost
-    in the context of the text. Taking the first candidate on every slot is accepted up to t exactly while rank 1 holds.
+    the slots before are all candidates: the rank of slot t's token by head cost, and by head cost + sum_j alpha_j,t LM
+    cost in the context of the text. Taking the first candidate on every slot is accepted up to t exactly while rank 1
+    holds.
     """
 
     task: str
@@ -50,7 +56,12 @@ class TaskRecall:
     rescored: Recall
 
     def to_json(self) -> dict[str, Any]:
-        return {"task": self.task, "heads": self.heads.to_json(), "on_path": self.on_path.to_json(), "rescored": self.rescored.to_json()}
+        return {
+            "task": self.task,
+            "heads": self.heads.to_json(),
+            "on_path": self.on_path.to_json(),
+            "rescored": self.rescored.to_json(),
+        }
 
 
 def recall(
@@ -79,13 +90,17 @@ def recall(
 
 
 def count_block(block: Block, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
-    """One block's hits [h, K] and totals [h], hits on the path by head cost and rescored [T, K], and totals of those [T]."""
+    """One block's hits [h, K] and totals [h], hits on the path by head cost and rescored [T, K], and totals of those
+    [T].
+    """
     sausages, truth = block.sausages(k=top_k), block.truth()
     width = sausages.width
     rank = ranks(sausages, truth)
     certain = block.topk_ids[:, 0, :top_k] == block.tokens[:, None]
     first = np.where(certain.any(-1), certain.argmax(-1), -1)[:, None]
-    asked = (truth >= 0) & np.logical_and.accumulate(np.column_stack([np.ones(block.rows, bool), rank[:, :-1] >= 0]), axis=1)
+    asked = (truth >= 0) & np.logical_and.accumulate(
+        np.column_stack([np.ones(block.rows, bool), rank[:, :-1] >= 0]), axis=1
+    )
     on_path = np.where(asked, rank, -1)
     return [
         hits(np.column_stack([first, rank]), width),
@@ -101,7 +116,9 @@ def hits(rank: NDArray, width: int) -> NDArray[np.int64]:
     return np.array([np.bincount(column[column >= 0], minlength=width).cumsum() for column in rank.T], np.int64)
 
 
-def rescored_ranks(block: Block, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]) -> NDArray[np.int64]:
+def rescored_ranks(
+    block: Block, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]
+) -> NDArray[np.int64]:
     """Ranks [n, T] of the true tokens, whose ranks by head cost are given (-1: not asked for), once models are added.
 
     Ties go to the better rank by head cost, as in a search.

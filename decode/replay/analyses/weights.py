@@ -1,4 +1,6 @@
-"""The weight of the language models, chosen for each task on its tuning part and told on the rest (Kim et al., table 8)."""
+"""The weight of the language models, chosen for each task on its tuning part and told on the rest (Kim et al., table
+8).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ MakeDrafter = Callable[[str, float], ReplayDrafter]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWeight:
-    """tuned: block efficiency on the tuning part at every weight of the grid. best: the weight that had the most, the least of several.
+    """tuned: block efficiency on the tuning part at every weight of the grid. best: the weight that had the most, the
+    least of several.
 
     heldout: block efficiency at it on the rest; gain: against the base draft there.
     """
@@ -46,8 +49,15 @@ class Weights:
 
     def to_json(self) -> dict[str, Any]:
         tasks = [
-            {"task": one.task, "tuned": list(one.tuned), "best": one.best, "heldout": one.heldout, "gain": one.gain.interval.value,
-             "gain_interval": pair(one.gain.interval), "p_value": one.gain.p_value}
+            {
+                "task": one.task,
+                "tuned": list(one.tuned),
+                "best": one.best,
+                "heldout": one.heldout,
+                "gain": one.gain.interval.value,
+                "gain_interval": pair(one.gain.interval),
+                "p_value": one.gain.p_value,
+            }
             for one in self.tasks
         ]
         return {"cites": "table 8", "grid": list(self.grid), "tasks": tasks, "split": self.split.to_json()}
@@ -71,18 +81,35 @@ def weights_by_task(
     names = {f"alpha {alpha:g}": alpha for alpha in sorted(grid)}
     if len(names) < max(len(grid), 1):
         raise ValueError(f"grid: expected different weights, at least one, got {list(grid)}")
-    tuned = replay_dump(dump, [make(name, alpha) for name, alpha in names.items()], tasks=tasks, split=split.part("tune"), advance=advance)
+    tuned = replay_dump(
+        dump,
+        [make(name, alpha) for name, alpha in names.items()],
+        tasks=tasks,
+        split=split.part("tune"),
+        advance=advance,
+    )
     found = []
     for task in tuned.tasks:
         efficiency = {name: tally.block_efficiency for name, tally in task.tallies.items()}
         best = max(efficiency, key=efficiency.__getitem__)
         drafters = [OracleReplay(widths={"base": 1}), make("best", names[best])]
-        rest = Resampled.of(replay_dump(dump, drafters, tasks=[task.task], split=split.part("heldout"), advance=advance), seed=seed)
-        found.append(TaskWeight(task=task.task, tuned=tuple(efficiency.values()), best=names[best],
-                                heldout=rest.efficiency("best").value, gain=rest.difference("best", "base")))
+        rest = Resampled.of(
+            replay_dump(dump, drafters, tasks=[task.task], split=split.part("heldout"), advance=advance), seed=seed
+        )
+        found.append(
+            TaskWeight(
+                task=task.task,
+                tuned=tuple(efficiency.values()),
+                best=names[best],
+                heldout=rest.efficiency("best").value,
+                gain=rest.difference("best", "base"),
+            )
+        )
     return Weights(grid=tuple(names.values()), tasks=tuple(found), split=split)
 
 
 def best_draft(model: NGram, *, top_k: int | None = None, threads: int = 1) -> MakeDrafter:
     """The best string of the lattice with the model at a weight."""
-    return lambda name, alpha: PathReplay(rescorer=Rescorer(model, alpha=alpha, threads=threads), budgets={name: 1}, top_k=top_k)
+    return lambda name, alpha: PathReplay(
+        rescorer=Rescorer(model, alpha=alpha, threads=threads), budgets={name: 1}, top_k=top_k
+    )

@@ -39,18 +39,29 @@ def trees_of_block(rescorer: CalibratedRescorer, block: Block, n: int, top_k: in
     out: Trees | None = None
     for rows, texts in running_texts(rescorer, block):
         trees = rescorer.trees(sausages[rows], histories[rows], n, texts=texts)
-        out = out or Trees(**{name: np.empty((block.rows, *getattr(trees, name).shape[1:]), getattr(trees, name).dtype) for name in Trees.__slots__})
+        out = out or Trees(
+            **{
+                name: np.empty((block.rows, *getattr(trees, name).shape[1:]), getattr(trees, name).dtype)
+                for name in Trees.__slots__
+            }
+        )
         for name in Trees.__slots__:
             getattr(out, name)[rows] = getattr(trees, name)
     assert out is not None, "a block has rows"
     return out
 
 
-def running_texts(rescorer: CalibratedRescorer, block: Block) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
-    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included."""
+def running_texts(
+    rescorer: CalibratedRescorer, block: Block
+) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
+    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain
+    token included.
+    """
     tokens = block.tokens.astype(np.int32)
     bounds = block.prompt_offsets
-    texts = [rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)]
+    texts = [
+        rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)
+    ]
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])

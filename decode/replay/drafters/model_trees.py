@@ -24,5 +24,7 @@ class ModelReplay(Budgeted):
     def worth(self, block: Block) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.model.order - 1)
         began = time.perf_counter()
-        trees = propose_trees(self.model, histories, slots=block.slots, n=max(self.budgets.values()), threads=self.threads)
+        trees = propose_trees(
+            self.model, histories, slots=block.slots, n=max(self.budgets.values()), threads=self.threads
+        )
         return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)

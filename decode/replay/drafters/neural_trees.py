@@ -20,7 +20,8 @@ from rescore.lattice.tree import accepted_by_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeuralReplay:
-    """What `NeuralRescorer.trees` are worth; with one path a tree is its greedy draft. Rows that are not visited hold 0.
+    """What `NeuralRescorer.trees` are worth; with one path a tree is its greedy draft. Rows that are not visited hold
+    0.
 
     rows: how many rows of the model's cache are at work together, `rescorer.paths` of them for a sequence
     advance: called with how many of the block's rows are behind, as sequences go on
@@ -42,7 +43,10 @@ class NeuralReplay:
         batch = max(1, self.rows // self.rescorer.paths)
         for first in range(0, block.sequences, batch):
             sequences = range(first, min(first + batch, block.sequences))
-            prompts = [block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].astype(np.int64) for s in sequences]
+            prompts = [
+                block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].astype(np.int64)
+                for s in sequences
+            ]
             reader = self.rescorer.open(prompts, block.slots)
             at, ends = block.offsets[first : sequences.stop], block.offsets[first + 1 : sequences.stop + 1] - 1
             # The last token leaves nothing to draft.

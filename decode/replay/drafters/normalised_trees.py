@@ -35,5 +35,7 @@ class NormalisedTreeReplay(Budgeted):
         return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
 
     def _trees(self, block: Block, rows: slice, histories: np.ndarray) -> Trees:
-        lattice = self.rescorer.normalise(block.sausages(rows, self.top_k), histories[rows], temperature=self.temperature)
+        lattice = self.rescorer.normalise(
+            block.sausages(rows, self.top_k), histories[rows], temperature=self.temperature
+        )
         return lattice.trees(max(self.budgets.values()))

@@ -31,4 +31,7 @@ class OracleReplay:
         by_width = oracle_by_width(sausages, block.truth())
         verified = np.full(block.rows, sausages.slots, np.int32)
         most = sausages.width
-        return {name: Worth(accepted=by_width[:, min(k or most, most) - 1], verified=verified) for name, k in self.widths.items()}
+        return {
+            name: Worth(accepted=by_width[:, min(k or most, most) - 1], verified=verified)
+            for name, k in self.widths.items()
+        }

@@ -32,7 +32,8 @@ class ReplayOptions:
 
 
 def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[ReplayDrafter]:
-    """base, rescored, parallel_*, tree_base_*, tree_*, lm_alone_* (where there is a model) and the oracle, in this order.
+    """base, rescored, parallel_*, tree_base_*, tree_*, lm_alone_* (where there is a model) and the oracle, in this
+    order.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
@@ -41,7 +42,9 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=heads, budgets={"base": 1, "parallel_base": p}, top_k=k),
-        PathReplay(rescorer=rescorer, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k, semantics=options.semantics),
+        PathReplay(
+            rescorer=rescorer, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k, semantics=options.semantics
+        ),
         TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in TREE_SIZES}, top_k=k),
         TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in TREE_SIZES}, top_k=k),
     ]

@@ -18,7 +18,8 @@ def section(found: Sequence[Acceptance]) -> Section:
         key="acceptance",
         title="Acceptance",
         prose=(
-            "The share of a drafter's verified drafts that are accepted up to each position, over the passes of its own replay: where drafts break off. A steep start says that the first "
+            "The share of a drafter's verified drafts that are accepted up to each position, "
+            "over the passes of its own replay: where drafts break off. A steep start says that the first "
             "slots matter most, and that nodes spent on later ones are rarely reached.",
         ),
         parts=(_plot(found), _table(found)),
@@ -27,12 +28,16 @@ def section(found: Sequence[Acceptance]) -> Section:
 
 def _plot(found: Sequence[Acceptance]) -> Plot:
     tasks = list(dict.fromkeys(one.task for one in found))
-    views = [View(name="all tasks", traces=_curves(found))] + [View(name=task, traces=_curves([one for one in found if one.task == task])) for task in tasks] * (len(tasks) > 1)
+    views = [View(name="all tasks", traces=_curves(found))] + [
+        View(name=task, traces=_curves([one for one in found if one.task == task])) for task in tasks
+    ] * (len(tasks) > 1)
     return Plot(
         title="Drafts accepted up to a position",
         alt="Falling curves of the share of drafts that are accepted up to each position, one for each drafter.",
         views=views,
-        layout=plots.axes("position in the draft", "share of drafts", y_tickformat=".0%", x_dtick=1, y_rangemode="tozero"),
+        layout=plots.axes(
+            "position in the draft", "share of drafts", y_tickformat=".0%", x_dtick=1, y_rangemode="tozero"
+        ),
     )
 
 
@@ -50,8 +55,15 @@ def _curves(found: Sequence[Acceptance]) -> list[dict]:
 def _table(found: Sequence[Acceptance]) -> Table:
     shares = _shares(found)
     slots = len(next(iter(shares.values())))
-    rows = [(numbers.text(families.label(name)), *(numbers.percent(value, 1) for value in values)) for name, values in shares.items()]
-    return Table(title="Drafts accepted up to a position, all tasks together", headers=("drafter", *(str(place) for place in range(1, slots + 1))), rows=rows)
+    rows = [
+        (numbers.text(families.label(name)), *(numbers.percent(value, 1) for value in values))
+        for name, values in shares.items()
+    ]
+    return Table(
+        title="Drafts accepted up to a position, all tasks together",
+        headers=("drafter", *(str(place) for place in range(1, slots + 1))),
+        rows=rows,
+    )
 
 
 def _shares(found: Sequence[Acceptance]) -> dict[str, list[float | None]]:

@@ -41,11 +41,14 @@ class CostOptions:
     precision: Precision = Precision()
 
 
-def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int, small: ModelShape | None = None) -> list[tuple[str, Way]]:
-    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone, greedy neural rescoring.
+def ways(
+    figures: Figures, drafting: Mapping[str, float], slots: int, paths: int, small: ModelShape | None = None
+) -> list[tuple[str, Way]]:
+    """The drafters whose cost is told, by family: one and p paths, trees, the language model alone, greedy neural
+    rescoring.
 
-    drafting: seconds for each lattice; small: the neural rescorer's shape, without which it is left out. So is its beam, whose
-    passes of several rows are not modelled.
+    drafting: seconds for each lattice; small: the neural rescorer's shape, without which it is left out. So is its
+    beam, whose passes of several rows are not modelled.
     """
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
@@ -73,17 +76,32 @@ def ways(figures: Figures, drafting: Mapping[str, float], slots: int, paths: int
 def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Section:
     all_ways = [way for _, way in drafters]
     batches = _batches(options, SHOWN)
-    by_batch = {batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches}
-    best = "; ".join(f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, {fastest(found).times_plain:.2f} times plain decoding" for batch, found in by_batch.items())
-    modelled = ", but for the neural rescorer's passes, which are modelled too" if any(way.small for way in all_ways) else ""
-    source = f"Times are a model, not a measurement: the longer of memory time and compute time, at assumed shares of the data sheet. Drafting is timed here{modelled}." if isinstance(options.clock, Roofline) else "Passes are as measured; heads are not in them."
+    by_batch = {
+        batch: forecast(options.shape, all_ways, options.clock, batch=batch, length=options.length) for batch in batches
+    }
+    best = "; ".join(
+        f"{batch} text{'s' if batch > 1 else ''} at once: {fastest(found).way.name}, "
+        f"{fastest(found).times_plain:.2f} times plain decoding"
+        for batch, found in by_batch.items()
+    )
+    modelled = (
+        ", but for the neural rescorer's passes, which are modelled too" if any(way.small for way in all_ways) else ""
+    )
+    source = (
+        "Times are a model, not a measurement: the longer of memory time and compute time, "
+        f"at assumed shares of the data sheet. Drafting is timed here{modelled}."
+        if isinstance(options.clock, Roofline)
+        else "Passes are as measured; heads are not in them."
+    )
     return Section(
         key="cost",
         title="Cost",
         cites="table 11",
         prose=(
-            f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, behind {options.length:,} tokens of text. {source}",
-            f"The fastest there, {best}. Drafts help while a pass waits for memory; with many texts at once it waits for arithmetic, and every verified token costs.",
+            f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, "
+            f"behind {options.length:,} tokens of text. {source}",
+            f"The fastest there, {best}. Drafts help while a pass waits for memory; "
+            "with many texts at once it waits for arithmetic, and every verified token costs.",
         ),
         parts=(_plot(options, drafters), _times(by_batch), _bytes(options, all_ways)),
     )
@@ -96,20 +114,40 @@ def _batches(options: CostOptions, wanted: Sequence[int]) -> Sequence[int]:
 
 def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
     batches = _batches(options, BATCHES)
-    found = {batch: forecast(options.shape, [way for _, way in drafters], options.clock, batch=batch, length=options.length)[1:] for batch in batches}
+    found = {
+        batch: forecast(options.shape, [way for _, way in drafters], options.clock, batch=batch, length=options.length)[
+            1:
+        ]
+        for batch in batches
+    }
     views = []
     for wanted in dict.fromkeys(round(way.verified) for _, way in drafters):
         places = [place for place, (_, way) in enumerate(drafters) if round(way.verified) == wanted]
         traces = [
-            plots.curve(drafters[place][1].name, [float(batch) for batch in batches], [found[batch][place].times_plain for batch in batches], series=drafters[place][0])
+            plots.curve(
+                drafters[place][1].name,
+                [float(batch) for batch in batches],
+                [found[batch][place].times_plain for batch in batches],
+                series=drafters[place][0],
+            )
             for place in places
         ]
-        even = plots.curve(PLAIN.name, [float(batch) for batch in batches], [1.0] * len(batches), series="oracle", dash="dash", mode="lines")
+        even = plots.curve(
+            PLAIN.name,
+            [float(batch) for batch in batches],
+            [1.0] * len(batches),
+            series="oracle",
+            dash="dash",
+            mode="lines",
+        )
         views.append(View(name=f"{wanted} verified tokens", traces=[*traces, even]))
     views.sort(key=lambda view: view.name != "16 verified tokens")
     return Plot(
         title="Speed against plain decoding",
-        alt="Curves of tokens a second, as a multiple of plain decoding, over the number of texts decoded at once. Below 1 drafts do not pay.",
+        alt=(
+            "Curves of tokens a second, as a multiple of plain decoding, over the number of texts decoded at once. "
+            "Below 1 drafts do not pay."
+        ),
         views=views,
         layout=plots.axes("texts at once", "times plain decoding", **plots.powers([float(batch) for batch in batches])),
     )
@@ -125,12 +163,30 @@ def _times(by_batch: dict[int, list[Forecast]]) -> Table:
         cells: list[Cell] = []
         for found in by_batch.values():
             here = found[place]
-            cells += [numbers.decimal(1e3 * here.step_s), numbers.count(here.tokens_per_s), numbers.decimal(here.times_plain)]
+            cells += [
+                numbers.decimal(1e3 * here.step_s),
+                numbers.count(here.tokens_per_s),
+                numbers.decimal(here.times_plain),
+            ]
             if here is fastest(found):
                 strong.add(len(rows))
         rows.append((numbers.text(one.way.name), *cells))
-    headers = ["way", *(f"{batch} text{'s' if batch > 1 else ''}: {name}" for batch in by_batch for name in ("ms", "tokens/s", "× plain"))]
-    return Table(title="Time of a step, with 1, 8 and 64 texts at once" if tuple(by_batch) == SHOWN else "Time of a step, by texts at once", headers=headers, rows=rows, strong=frozenset(strong))
+    headers = [
+        "way",
+        *(
+            f"{batch} text{'s' if batch > 1 else ''}: {name}"
+            for batch in by_batch
+            for name in ("ms", "tokens/s", "× plain")
+        ),
+    ]
+    return Table(
+        title="Time of a step, with 1, 8 and 64 texts at once"
+        if tuple(by_batch) == SHOWN
+        else "Time of a step, by texts at once",
+        headers=headers,
+        rows=rows,
+        strong=frozenset(strong),
+    )
 
 
 def _told(way: Way, best: Collection[str] = ()) -> bool:
@@ -143,10 +199,25 @@ def _bytes(options: CostOptions, drafters: Sequence[Way]) -> Table:
     rows = []
     for way in (PLAIN, *(way for way in drafters if _told(way))):
         own = per_token(options.shape, way, length=options.length, precision=options.precision)
-        cache = [per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS]
-        rows.append((
-            numbers.text(way.name), numbers.decimal(way.tokens_per_pass, 3), numbers.decimal(way.verified, 0), numbers.decimal(own.parameter_bytes / 1e9, 3),
-            *(numbers.decimal(value / 1e9, 3) for value in cache), numbers.decimal(own.flops / 1e9, 1),
-        ))
-    headers = ("way", "tokens/pass", "verified", "GB parameters", *(f"GB cache, {length}" for length in LENGTHS), "GFLOP")
+        cache = [
+            per_token(options.shape, way, length=length, precision=options.precision).cache_bytes for length in LENGTHS
+        ]
+        rows.append(
+            (
+                numbers.text(way.name),
+                numbers.decimal(way.tokens_per_pass, 3),
+                numbers.decimal(way.verified, 0),
+                numbers.decimal(own.parameter_bytes / 1e9, 3),
+                *(numbers.decimal(value / 1e9, 3) for value in cache),
+                numbers.decimal(own.flops / 1e9, 1),
+            )
+        )
+    headers = (
+        "way",
+        "tokens/pass",
+        "verified",
+        "GB parameters",
+        *(f"GB cache, {length}" for length in LENGTHS),
+        "GFLOP",
+    )
     return Table(title="Moved and computed for each decoded token, one text at a time", headers=headers, rows=rows)

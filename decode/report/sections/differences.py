@@ -16,15 +16,26 @@ def section(figures: Figures) -> Section:
         key="differences",
         title="Differences",
         prose=(
-            "Each drafter less another at the same budget, on the same sequences: the mean over tasks of block efficiency, its interval, and the two-sided p-value "
-            "of no difference. The last columns count the tasks on which the first is better or worse with p below 0.05; nothing is corrected for many comparisons.",
+            "Each drafter less another at the same budget, on the same sequences: "
+            "the mean over tasks of block efficiency, its interval, and the two-sided p-value "
+            "of no difference. The last columns count the tasks on which the first is better or worse with p below "
+            "0.05; nothing is corrected for many comparisons.",
         ),
-        parts=(Table(title="Paired differences of block efficiency", headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"), rows=rows(figures)),),
+        parts=(
+            Table(
+                title="Paired differences of block efficiency",
+                headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
+                rows=rows(figures),
+            ),
+        ),
     )
 
 
 def rows(figures: Figures) -> list[tuple[Cell, ...]]:
-    return [row(mean, [task["differences"][place] for task in figures.tasks]) for place, mean in enumerate(figures.overall["differences"])]
+    return [
+        row(mean, [task["differences"][place] for task in figures.tasks])
+        for place, mean in enumerate(figures.overall["differences"])
+    ]
 
 
 def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:

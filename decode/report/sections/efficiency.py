@@ -20,7 +20,14 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-TABLED = {"open": (16, 32, 64, 128), "tuned": (16, 32, 64, 128), "tree": (16, 32, 64, 128), "tree_base": (16, 32, 64, 128), "parallel_base": (None,), "parallel_rescored": (None,)}
+TABLED = {
+    "open": (16, 32, 64, 128),
+    "tuned": (16, 32, 64, 128),
+    "tree": (16, 32, 64, 128),
+    "tree_base": (16, 32, 64, 128),
+    "parallel_base": (None,),
+    "parallel_rescored": (None,),
+}
 Values = dict[str, Any]
 
 
@@ -31,12 +38,17 @@ def section(figures: Figures) -> Section:
         title="Block efficiency",
         cites="table 4",
         prose=(
-            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is cheaper, further up is better: "
-            "drafters are compared at the same number of verified tokens per pass. The dashed line is the oracle, the most that any choice among the "
-            "heads' candidates can reach. Open trees and the LM alone draw on the whole vocabulary and may pass it. A click on a name in the legend hides its curve.",
-            "Headroom is the share of the way from the base draft to the oracle. In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
+            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. "
+            "Further left is cheaper, further up is better: "
+            "drafters are compared at the same number of verified tokens per pass. The dashed line is the oracle, "
+            "the most that any choice among the "
+            "heads' candidates can reach. Open trees and the LM alone draw on the whole vocabulary and may pass it. "
+            "A click on a name in the legend hides its curve.",
+            "Headroom is the share of the way from the base draft to the oracle. "
+            "In the paper 16 rescored paths recover 17–55% of it, 33% on average, "
             "and verify 128 tokens to do so. "
-            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, seed {figures.seed}).",
+            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
+            f"seed {figures.seed}).",
         ),
         parts=(_plot(overall, tasks), _table(overall, tasks), _headroom(overall, tasks), paper_table()),
     )
@@ -44,7 +56,9 @@ def section(figures: Figures) -> Section:
 
 def tiles(overall: Values) -> tuple[Tile, ...]:
     """The figures that a reader should know first."""
-    efficiency, headroom, verified = (overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass"))
+    efficiency, headroom, verified = (
+        overall[name] for name in ("block_efficiency", "headroom_recovered", "verified_per_pass")
+    )
 
     def tile(name: str) -> Tile:
         share = headroom.get(name)
@@ -58,12 +72,20 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
 
 
 def _plot(overall: Values, tasks: Sequence[Values]) -> Plot:
-    views = [View(name=MEAN, traces=_curves(overall)), *(View(name=task["task"], traces=_curves(task)) for task in tasks)]
-    budgets = [value for name, value in overall["verified_per_pass"].items() if families.family_of(name).key != "oracle"]
+    views = [
+        View(name=MEAN, traces=_curves(overall)),
+        *(View(name=task["task"], traces=_curves(task)) for task in tasks),
+    ]
+    budgets = [
+        value for name, value in overall["verified_per_pass"].items() if families.family_of(name).key != "oracle"
+    ]
     ticks = [2.0**i for i in range(11) if min(budgets) / 1.5 <= 2**i <= max(budgets) * 1.5]
     return Plot(
         title="Block efficiency against verified tokens per pass",
-        alt="Curves of block efficiency over verified tokens per pass, one per kind of drafter; the tables below hold the same figures.",
+        alt=(
+            "Curves of block efficiency over verified tokens per pass, one per kind of drafter; "
+            "the tables below hold the same figures."
+        ),
         views=views,
         layout=plots.axes("verified tokens per pass", "tokens per target pass", **plots.powers(ticks)),
     )
@@ -78,10 +100,24 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
             budgets += [verified[name] for name in names]
             texts = [families.label(name) for name in names]
             intervals = [_interval(figures, name) for name in names]
-            traces.append(plots.curve(family.title, [verified[name] for name in names], [efficiency[name] for name in names], series=family.key, dash=family.dash, texts=texts, intervals=intervals))
+            traces.append(
+                plots.curve(
+                    family.title,
+                    [verified[name] for name in names],
+                    [efficiency[name] for name in names],
+                    series=family.key,
+                    dash=family.dash,
+                    texts=texts,
+                    intervals=intervals,
+                )
+            )
     if "oracle" in efficiency:
         ends, level = [min(budgets), max(budgets)], efficiency["oracle"]
-        traces.append(plots.curve("oracle", ends, [level, level], series="oracle", dash="dash", mode="lines", texts=["oracle"] * 2))
+        traces.append(
+            plots.curve(
+                "oracle", ends, [level, level], series="oracle", dash="dash", mode="lines", texts=["oracle"] * 2
+            )
+        )
     return traces
 
 
@@ -90,18 +126,41 @@ def _table(overall: Values, tasks: Sequence[Values]) -> Table:
     for name in tabled(overall):
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
-        rows.append((_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *per_task, mean, numbers.percent(overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")), numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3)))
+        rows.append(
+            (
+                _drafter(name),
+                numbers.decimal(overall["verified_per_pass"][name], 0),
+                *per_task,
+                mean,
+                numbers.percent(
+                    overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")
+                ),
+                numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3),
+            )
+        )
     headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted / verified")
     return Table(title="Block efficiency per task", headers=headers, rows=rows, strong=_strong(overall))
 
 
 def _headroom(overall: Values, tasks: Sequence[Values]) -> Table:
     rows = [
-        (_drafter(name), numbers.decimal(overall["verified_per_pass"][name], 0), *(numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered")) for task in tasks), numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")))
+        (
+            _drafter(name),
+            numbers.decimal(overall["verified_per_pass"][name], 0),
+            *(
+                numbers.percent(task["headroom_recovered"].get(name), 0, _interval(task, name, "headroom_recovered"))
+                for task in tasks
+            ),
+            numbers.percent(mean, 0, _interval(overall, name, "headroom_recovered")),
+        )
         for name in tabled(overall)
         if (mean := overall["headroom_recovered"].get(name)) is not None
     ]
-    return Table(title="Headroom recovered", headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"), rows=rows)
+    return Table(
+        title="Headroom recovered",
+        headers=("drafter", "verified", *(task["task"] for task in tasks), "mean"),
+        rows=rows,
+    )
 
 
 def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> tuple[float, float] | None:
@@ -115,11 +174,17 @@ def _drafter(name: str) -> Cell:
 
 def tabled(overall: Values) -> list[str]:
     """The paper's and `rescore run`'s rows, baselines at two budgets; the plot has them all."""
-    return [name for name in overall["block_efficiency"] if families.split(name)[1] in TABLED.get(families.split(name)[0], (None, *EQUAL))]
+    return [
+        name
+        for name in overall["block_efficiency"]
+        if families.split(name)[1] in TABLED.get(families.split(name)[0], (None, *EQUAL))
+    ]
 
 
 def _strong(overall: Values) -> frozenset[int]:
-    return frozenset(place for place, name in enumerate(tabled(overall)) if name in ("tree_16", "tree_64", "open_16", "open_64"))
+    return frozenset(
+        place for place, name in enumerate(tabled(overall)) if name in ("tree_16", "tree_64", "open_16", "open_64")
+    )
 
 
 def paper_table() -> Table:
@@ -127,6 +192,23 @@ def paper_table() -> Table:
     rows = []
     for name, base, ngram, neural, parallel, rescored, oracle in PAPER:
         share = (rescored - base) / (oracle - base)
-        rows.append((numbers.text(name), *(numbers.decimal(value) for value in (base, ngram, neural, parallel, rescored, oracle)), numbers.percent(share)))
-    headers = ("dataset", "base", "4-gram", "neural 61M", "parallel base", "parallel 4-gram", "oracle k = 16", "headroom, parallel 4-gram")
-    return Table(title="The paper's table 4: a 1.5B-parameter model with 9 heads, greedy text", headers=headers, rows=rows)
+        rows.append(
+            (
+                numbers.text(name),
+                *(numbers.decimal(value) for value in (base, ngram, neural, parallel, rescored, oracle)),
+                numbers.percent(share),
+            )
+        )
+    headers = (
+        "dataset",
+        "base",
+        "4-gram",
+        "neural 61M",
+        "parallel base",
+        "parallel 4-gram",
+        "oracle k = 16",
+        "headroom, parallel 4-gram",
+    )
+    return Table(
+        title="The paper's table 4: a 1.5B-parameter model with 9 heads, greedy text", headers=headers, rows=rows
+    )

@@ -13,7 +13,8 @@ def section(found: Entropies) -> Section:
         title="Entropy",
         cites="figures 2, 3",
         prose=(
-            "The entropy of each head's distribution over the whole vocabulary, in nats, at every position. Later heads are less sure; h_max is the last head up to which the "
+            "The entropy of each head's distribution over the whole vocabulary, in nats, at every position. "
+            "Later heads are less sure; h_max is the last head up to which the "
             "mean never falls, and in the paper block efficiency rises with it over the tasks.",
             _regression(found),
         ),
@@ -25,7 +26,10 @@ def _regression(found: Entropies) -> str:
     line = found.regression
     if line is None:
         return "Here h_max or block efficiency is the same on all tasks, so there is nothing to regress."
-    return f"Here, over {len(found.tasks)} tasks: block efficiency = {line.intercept:.2f} {'+' if line.slope >= 0 else '−'} {abs(line.slope):.2f} h_max, Pearson's r = {line.r:.2f}."
+    return (
+        f"Here, over {len(found.tasks)} tasks: block efficiency = {line.intercept:.2f} "
+        f"{'+' if line.slope >= 0 else '−'} {abs(line.slope):.2f} h_max, Pearson's r = {line.r:.2f}."
+    )
 
 
 def _histograms(found: Entropies) -> Plot:
@@ -41,7 +45,10 @@ def _histograms(found: Entropies) -> Plot:
 def _densities(task: TaskEntropies, middles: list[float]) -> list[dict]:
     heads = len(task.density)
     return [
-        plots.shaded(plots.curve(f"head {head + 1}", middles, task.density[head].round(4).tolist(), mode="lines"), head / max(heads - 1, 1))
+        plots.shaded(
+            plots.curve(f"head {head + 1}", middles, task.density[head].round(4).tolist(), mode="lines"),
+            head / max(heads - 1, 1),
+        )
         for head in range(heads)
     ]
 
@@ -51,7 +58,16 @@ def _scatter(found: Entropies) -> Plot:
     traces = [plots.curve("tasks", x, y, mode="markers+text", labels=[task.task for task in found.tasks])]
     if found.regression:
         ends = [min(x), max(x)]
-        traces.append(plots.curve("least squares", ends, [found.regression.intercept + found.regression.slope * value for value in ends], series="oracle", mode="lines", dash="dash"))
+        traces.append(
+            plots.curve(
+                "least squares",
+                ends,
+                [found.regression.intercept + found.regression.slope * value for value in ends],
+                series="oracle",
+                mode="lines",
+                dash="dash",
+            )
+        )
     return Plot(
         title="Block efficiency of the base draft against h_max",
         alt="One point for each task, and the least-squares line.",
@@ -63,7 +79,16 @@ def _scatter(found: Entropies) -> Plot:
 def _table(found: Entropies) -> Table:
     heads = len(found.tasks[0].mean)
     rows = [
-        (numbers.text(task.task), *(numbers.decimal(float(value)) for value in task.mean), numbers.count(task.h_max), numbers.decimal(task.block_efficiency))
+        (
+            numbers.text(task.task),
+            *(numbers.decimal(float(value)) for value in task.mean),
+            numbers.count(task.h_max),
+            numbers.decimal(task.block_efficiency),
+        )
         for task in found.tasks
     ]
-    return Table(title="Mean entropy by head", headers=("task", *(f"head {head}" for head in range(1, heads + 1)), "h_max", "base draft"), rows=rows)
+    return Table(
+        title="Mean entropy by head",
+        headers=("task", *(f"head {head}" for head in range(1, heads + 1)), "h_max", "base draft"),
+        rows=rows,
+    )

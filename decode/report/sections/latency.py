@@ -18,22 +18,42 @@ def section(times: SearchTimes, name: str) -> Section:
         title="Search latency",
         cites="tables 12, 13",
         prose=(
-            f"Milliseconds of one thread to rescore one lattice, from {name}: the median over {facts.get('lattices', 'the')} lattices, below it the 99th percentile, and how many times the median "
-            "of our search for the same answer. All engines rescored the same lattices in one run, and those of one kind gave the same answers. "
+            f"Milliseconds of one thread to rescore one lattice, from {name}: the median over "
+            f"{facts.get('lattices', 'the')} lattices, below it the 99th percentile, and how many times the median "
+            "of our search for the same answer. All engines rescored the same lattices in one run, "
+            "and those of one kind gave the same answers. "
             f"The model has {times.ngrams:,} n-grams.",
-            "The last column is what the paper printed: OpenFst, a 4-gram model of C4 of about 100M n-grams, the average of 10 runs on a processor that it does not name "
+            "The last column is what the paper printed: OpenFst, a 4-gram model of C4 of about 100M n-grams, "
+            "the average of 10 runs on a processor that it does not name "
             "(Kim et al., appendix I.2). It is no measurement of this machine.",
         ),
         parts=(
-            _table(times, "Time for the p best strings of 8 × 16", "p", {cell: str(cell[2]) for cell in TABLE_12_MS}, TABLE_12_MS),
-            _table(times, "Time for the best string, by slots × candidates", "slots × candidates", {cell: f"{cell[0]} × {cell[1]}" for cell in TABLE_13_MS}, TABLE_13_MS),
+            _table(
+                times,
+                "Time for the p best strings of 8 × 16",
+                "p",
+                {cell: str(cell[2]) for cell in TABLE_12_MS},
+                TABLE_12_MS,
+            ),
+            _table(
+                times,
+                "Time for the best string, by slots × candidates",
+                "slots × candidates",
+                {cell: f"{cell[0]} × {cell[1]}" for cell in TABLE_13_MS},
+                TABLE_13_MS,
+            ),
             Facts(title="Measured with", rows=[(name.replace("_", " "), value) for name, value in facts.items()]),
         ),
     )
 
 
-def _table(times: SearchTimes, title: str, first: str, labels: Mapping[Cell, str], paper: Mapping[Cell, float]) -> Table:
-    rows = [(numbers.text(label), *(_time(own) for own in times.cells[cell].values()), numbers.decimal(paper[cell], 3)) for cell, label in labels.items()]
+def _table(
+    times: SearchTimes, title: str, first: str, labels: Mapping[Cell, str], paper: Mapping[Cell, float]
+) -> Table:
+    rows = [
+        (numbers.text(label), *(_time(own) for own in times.cells[cell].values()), numbers.decimal(paper[cell], 3))
+        for cell, label in labels.items()
+    ]
     return Table(title=title, headers=(first, *times.engines, "the paper, OpenFst"), rows=rows)
 
 

@@ -8,7 +8,12 @@ from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, Section, Table, View
 
-TITLES = {"absent": "not in the lattice", "lm": "misranked by the LM", "budget": "lost to the budget", "heads": "ranked too low"}
+TITLES = {
+    "absent": "not in the lattice",
+    "lm": "misranked by the LM",
+    "budget": "lost to the budget",
+    "heads": "ranked too low",
+}
 SERIES = {"absent": "other", "lm": "paths-base", "budget": "lm-alone", "heads": "tree-base"}
 
 
@@ -18,8 +23,10 @@ def section(found: Sequence[LostTokens], *, budget: int, larger: int) -> Section
         key="lost",
         title="Lost tokens",
         prose=(
-            f"At every pass of the tree of {budget} nodes the first rejected position has one cause, the first that holds: the true token is not among the candidates; the heads alone would have "
-            f"had it, so the language model misranked it; a tree of {larger} nodes has it, so the budget lost it; else heads and language model together rank it too low. The shares are of "
+            f"At every pass of the tree of {budget} nodes the first rejected position has one cause, "
+            "the first that holds: the true token is not among the candidates; the heads alone would have "
+            f"had it, so the language model misranked it; a tree of {larger} nodes has it, so the budget lost it; "
+            "else heads and language model together rank it too low. The shares are of "
             "the tokens lost behind that position, and sum to 1.",
         ),
         parts=(_plot(found), _table(found)),
@@ -29,7 +36,9 @@ def section(found: Sequence[LostTokens], *, budget: int, larger: int) -> Section
 def _plot(found: Sequence[LostTokens]) -> Plot:
     names = [one.task for one in found]
     shares = [one.to_json()["tokens_share"] or dict.fromkeys(CAUSES) for one in found]
-    traces = [plots.bars(TITLES[cause], names, [share[cause] for share in shares], series=SERIES[cause]) for cause in CAUSES]
+    traces = [
+        plots.bars(TITLES[cause], names, [share[cause] for share in shares], series=SERIES[cause]) for cause in CAUSES
+    ]
     return Plot(
         title="Lost tokens by cause",
         alt="Stacked bars, one for each task, of the share of lost tokens by cause.",
@@ -43,9 +52,14 @@ def _table(found: Sequence[LostTokens]) -> Table:
     for one in found:
         facts = one.to_json()
         shares = facts["tokens_share"] or {}
-        rows.append((
-            numbers.text(one.task), numbers.count(one.steps), numbers.percent(one.whole / one.steps if one.steps else None, 1), numbers.count(facts["lost_tokens"]),
-            *(numbers.percent(shares.get(cause), 1) for cause in CAUSES),
-        ))
+        rows.append(
+            (
+                numbers.text(one.task),
+                numbers.count(one.steps),
+                numbers.percent(one.whole / one.steps if one.steps else None, 1),
+                numbers.count(facts["lost_tokens"]),
+                *(numbers.percent(shares.get(cause), 1) for cause in CAUSES),
+            )
+        )
     headers = ("task", "steps", "steps without loss", "lost tokens", *(TITLES[cause] for cause in CAUSES))
     return Table(title="Lost tokens by cause", headers=headers, rows=rows)

@@ -11,15 +11,22 @@ from rescore.decode.report.content import Plot, Section, Table, View
 
 def section(orders: EfficiencyTable, several: EfficiencyTable | None, seed: int) -> Section:
     """orders: the first model cut to each order; several: all models by themselves, where there is more than one."""
-    parts: list[Plot | Table] = [_plot(orders.to_json(seed), "Orders of the first language model"), _table(orders.to_json(seed), "Orders of the first language model")]
+    parts: list[Plot | Table] = [
+        _plot(orders.to_json(seed), "Orders of the first language model"),
+        _table(orders.to_json(seed), "Orders of the first language model"),
+    ]
     if several:
-        parts += [_plot(several.to_json(seed), "The language models by themselves"), _table(several.to_json(seed), "The language models by themselves")]
+        parts += [
+            _plot(several.to_json(seed), "The language models by themselves"),
+            _table(several.to_json(seed), "The language models by themselves"),
+        ]
     return Section(
         key="models",
         title="Language models",
         cites="tables 7, 9",
         prose=(
-            "The best string of the lattice, and the p best, with the language model cut to lower orders: how much of the gain needs the longer contexts. All have the same weight alpha.",
+            "The best string of the lattice, and the p best, with the language model cut to lower orders: "
+            "how much of the gain needs the longer contexts. All have the same weight alpha.",
             "In the paper 2-grams do nearly as well as 4-grams, and in-domain models no better than general ones.",
         ),
         parts=parts,
@@ -36,14 +43,19 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
         for p, series in zip(budgets, ("paths-base", "paths")):
             rows = [found[name, p] for name in names]
             y = [row["mean"] if task is None else row["block_efficiency"][task] for row in rows]
-            intervals = [numbers.interval(row["mean_interval"] if task is None else row["interval"][task]) for row in rows]
+            intervals = [
+                numbers.interval(row["mean_interval"] if task is None else row["interval"][task]) for row in rows
+            ]
             out.append(plots.curve("1 path" if p == 1 else f"{p} paths", names, y, series=series, intervals=intervals))
         return out
 
     return Plot(
         title=title,
         alt="Block efficiency of the best string and of the p best with each language model.",
-        views=[View(name="mean over tasks", traces=traces(None)), *(View(name=task, traces=traces(task)) for task in table["tasks"])],
+        views=[
+            View(name="mean over tasks", traces=traces(None)),
+            *(View(name=task, traces=traces(task)) for task in table["tasks"]),
+        ],
         layout=plots.axes("", "tokens per target pass", x_type="category"),
     )
 
@@ -51,8 +63,13 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
 def _table(table: dict[str, Any], title: str) -> Table:
     rows = [
         (
-            numbers.text(row["name"] if row["model"] else families.label(row["name"])),  # names of models are the user's
-            *(numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task])) for task in table["tasks"]),
+            numbers.text(
+                row["name"] if row["model"] else families.label(row["name"])
+            ),  # names of models are the user's
+            *(
+                numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task]))
+                for task in table["tasks"]
+            ),
             numbers.decimal(row["mean"], 3, numbers.interval(row["mean_interval"])),
         )
         for row in table["rows"]

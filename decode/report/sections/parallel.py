@@ -14,13 +14,19 @@ CURVES = (("rescored", "parallel_rescored", "with LM", "paths"), ("base", "paral
 
 def section(figures: Figures, p: int) -> Section:
     """p: the paths that `parallel_*` of the main table have."""
-    views = [View(name="mean over tasks", traces=_traces(figures.overall, p)), *(View(name=task["task"], traces=_traces(task, p)) for task in figures.tasks)]
+    views = [
+        View(name="mean over tasks", traces=_traces(figures.overall, p)),
+        *(View(name=task["task"], traces=_traces(task, p)) for task in figures.tasks),
+    ]
     budgets = [float(budget) for budget in paths("", "x", p).values()]
     return Section(
         key="parallel",
         title="Parallel paths",
         cites="figure 7",
-        prose=("The p best strings of the lattice, verified as a batch: the paper's method. Each path more is T tokens more to verify, and most share their beginning.",),
+        prose=(
+            "The p best strings of the lattice, verified as a batch: the paper's method. "
+            "Each path more is T tokens more to verify, and most share their beginning.",
+        ),
         parts=(
             Plot(
                 title="Block efficiency against paths",
@@ -40,7 +46,9 @@ def _traces(values: dict[str, Any], p: int) -> list[dict[str, Any]]:
         if names:
             y = [values["block_efficiency"][name] for name in names]
             intervals = [numbers.interval(values["interval"]["block_efficiency"].get(name)) for name in names]
-            traces.append(plots.curve(title, [float(budget) for budget in names.values()], y, series=series, intervals=intervals))
+            traces.append(
+                plots.curve(title, [float(budget) for budget in names.values()], y, series=series, intervals=intervals)
+            )
     return traces
 
 
@@ -49,7 +57,22 @@ def _table(figures: Figures, p: int) -> Table:
     for one, many, title, _ in CURVES:
         for name, budget in paths(one, many, p).items():
             if name in figures.overall["block_efficiency"]:
-                per_task = [numbers.decimal(task["block_efficiency"][name], 2, numbers.interval(task["interval"]["block_efficiency"].get(name))) for task in figures.tasks]
-                mean = numbers.decimal(figures.overall["block_efficiency"][name], 3, numbers.interval(figures.overall["interval"]["block_efficiency"].get(name)))
+                per_task = [
+                    numbers.decimal(
+                        task["block_efficiency"][name],
+                        2,
+                        numbers.interval(task["interval"]["block_efficiency"].get(name)),
+                    )
+                    for task in figures.tasks
+                ]
+                mean = numbers.decimal(
+                    figures.overall["block_efficiency"][name],
+                    3,
+                    numbers.interval(figures.overall["interval"]["block_efficiency"].get(name)),
+                )
                 rows.append((numbers.text(title), numbers.count(budget), *per_task, mean))
-    return Table(title="Block efficiency of the p best strings", headers=("draft", "p", *(task["task"] for task in figures.tasks), "mean"), rows=rows)
+    return Table(
+        title="Block efficiency of the p best strings",
+        headers=("draft", "p", *(task["task"] for task in figures.tasks), "mean"),
+        rows=rows,
+    )

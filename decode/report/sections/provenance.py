@@ -17,11 +17,19 @@ PACKAGES = ("rescore", "numpy", "plotly", "tokenizers")
 
 
 def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]) -> Section:
-    """models: path and facts (`NGram.info`) of each; settings: what the figures were made with, the command among it."""
-    parts = [Facts(title="Settings", rows=rows(settings, longest=OURS)), Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",)))]
+    """models: path and facts (`NGram.info`) of each; settings: what the figures were made with, the command
+    among it.
+    """
+    parts = [
+        Facts(title="Settings", rows=rows(settings, longest=OURS)),
+        Facts(title=f"Dump {dump.path}", rows=rows(dump.info(), without=("tasks",))),
+    ]
     parts += [Facts(title=f"Language model {path}", rows=rows(facts)) for path, facts in models]
     parts.append(Facts(title="Versions", rows=rows(versions())))
-    prose = ("What is needed to make these figures again. Every number on this page is computed from the dump; nothing is estimated unless its section says so.",)
+    prose = (
+        "What is needed to make these figures again. Every number on this page is computed from the dump; "
+        "nothing is estimated unless its section says so.",
+    )
     return Section(key="provenance", title="Provenance", prose=prose, parts=parts)
 
 
@@ -36,7 +44,11 @@ def versions() -> dict[str, str]:
 
 
 def rows(facts: Mapping[str, Any], without: Sequence[str] = (), longest: int = LONGEST) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), _text(value, longest)) for name, value in facts.items() if name not in without and value is not None]
+    return [
+        (name.replace("_", " "), _text(value, longest))
+        for name, value in facts.items()
+        if name not in without and value is not None
+    ]
 
 
 def _text(value: Any, longest: int) -> str:

@@ -13,7 +13,11 @@ from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Cell, Plot, Section, Table, View
 
 ALL = "all tasks"
-KINDS = (("heads", "heads, all positions", "tree-base"), ("on_path", "on the true path, heads", "paths-base"), ("rescored", "on the true path, rescored", "tree"))
+KINDS = (
+    ("heads", "heads, all positions", "tree-base"),
+    ("on_path", "on the true path, heads", "paths-base"),
+    ("rescored", "on the true path, rescored", "tree"),
+)
 COLUMNS = {"heads": "all", "on_path": "path", "rescored": "rescored"}
 
 
@@ -22,19 +26,27 @@ def section(found: Sequence[TaskRecall]) -> Section:
         key="recall",
         title="Recall",
         prose=(
-            "Recall@k of a head is how often the true token is among its first k candidates. On the true path only positions count whose earlier true tokens are all in the "
-            "lattice, as a draft that reaches the slot needs; there the rank is told by the head's cost alone, and with the language model's added in that context.",
-            "The gap between recall@1 before and after rescoring is what the language model repairs; what is left up to the dashed line is in the lattice, but misranked.",
+            "Recall@k of a head is how often the true token is among its first k candidates. "
+            "On the true path only positions count whose earlier true tokens are all in the "
+            "lattice, as a draft that reaches the slot needs; there the rank is told by the head's cost alone, "
+            "and with the language model's added in that context.",
+            "The gap between recall@1 before and after rescoring is what the language model repairs; "
+            "what is left up to the dashed line is in the lattice, but misranked.",
         ),
         parts=(_plot(found), _table(found)),
     )
 
 
 def _plot(found: Sequence[TaskRecall]) -> Plot:
-    views = [View(name=ALL, traces=_curves(_rates(found)))] + [View(name=task.task, traces=_curves(_rates([task]))) for task in found] * (len(found) > 1)
+    views = [View(name=ALL, traces=_curves(_rates(found)))] + [
+        View(name=task.task, traces=_curves(_rates([task]))) for task in found
+    ] * (len(found) > 1)
     return Plot(
         title="Recall@1 by head, and the share in the lattice",
-        alt="Recall at 1 over the heads: of the heads by themselves, on the true path by the heads, and on the true path rescored.",
+        alt=(
+            "Recall at 1 over the heads: of the heads by themselves, on the true path by the heads, "
+            "and on the true path rescored."
+        ),
         views=views,
         layout=plots.axes("head", "share of positions", y_tickformat=".0%", x_dtick=1),
     )
@@ -44,9 +56,22 @@ Rates = dict[str, tuple[list[int], NDArray[np.float64]]]  # kind: heads, and rec
 
 
 def _curves(rates: Rates) -> list[dict[str, Any]]:
-    traces = [plots.curve(title, [float(head) for head in rates[key][0]], _rounded(rates[key][1][:, 0]), series=series) for key, title, series in KINDS]
+    traces = [
+        plots.curve(title, [float(head) for head in rates[key][0]], _rounded(rates[key][1][:, 0]), series=series)
+        for key, title, series in KINDS
+    ]
     heads, table = rates["on_path"]
-    return [*traces, plots.curve("on the true path, in the lattice", [float(head) for head in heads], _rounded(table[:, -1]), series="oracle", dash="dash", mode="lines")]
+    return [
+        *traces,
+        plots.curve(
+            "on the true path, in the lattice",
+            [float(head) for head in heads],
+            _rounded(table[:, -1]),
+            series="oracle",
+            dash="dash",
+            mode="lines",
+        ),
+    ]
 
 
 def _table(found: Sequence[TaskRecall]) -> Table:
@@ -59,10 +84,17 @@ def _table(found: Sequence[TaskRecall]) -> Table:
         for key, _, _ in KINDS:
             heads, table = rates[key]
             values = table[heads.index(head)] if head in heads else None
-            cells += [numbers.percent(None if values is None or np.isnan(values[k - 1]) else float(values[k - 1]), 1) for k in shown]
+            cells += [
+                numbers.percent(None if values is None or np.isnan(values[k - 1]) else float(values[k - 1]), 1)
+                for k in shown
+            ]
         rows.append((numbers.count(head), *cells))
     headers = ("head", *(f"{COLUMNS[key]} @{k}" for key, _, _ in KINDS for k in shown))
-    return Table(title="Recall@k of the heads at all positions, on the true path, and there rescored; all tasks together", headers=headers, rows=rows)
+    return Table(
+        title="Recall@k of the heads at all positions, on the true path, and there rescored; all tasks together",
+        headers=headers,
+        rows=rows,
+    )
 
 
 def _rates(found: Sequence[TaskRecall]) -> Rates:

@@ -19,8 +19,10 @@ def section(figures: Figures) -> Section:
         title="Repetition",
         cites="tables 3, 5",
         prose=(
-            "Heads do not see each other's choice, so drafts stutter. The plot is the share of neighbouring draft tokens that are equal; the longest run is a mean over drafts.",
-            "A step is a win where the rescored draft is accepted further than the base draft. It repairs where it wins and loses the base draft's repetition, and regresses where "
+            "Heads do not see each other's choice, so drafts stutter. The plot is the share of neighbouring draft "
+            "tokens that are equal; the longest run is a mean over drafts.",
+            "A step is a win where the rescored draft is accepted further than the base draft. "
+            "It repairs where it wins and loses the base draft's repetition, and regresses where "
             "it loses and brings repetition in.",
         ),
         parts=parts,
@@ -60,6 +62,19 @@ def _duels(figures: Figures) -> Table:
     rows = []
     for task in figures.tasks:
         duel = task["rescored_against_base"]
-        repairs, regressions = (duel[key] / duel[of] if duel[of] else None for key, of in (("repairs", "wins"), ("regressions", "losses")))
-        rows.append((numbers.text(task["task"]), *(numbers.count(duel[key]) for key in ("wins", "ties", "losses")), numbers.percent(repairs, 1), numbers.percent(regressions, 1)))
-    return Table(title="Steps at which the rescored draft wins, ties or loses", headers=("task", "wins", "ties", "losses", "repairs, of wins", "regressions, of losses"), rows=rows)
+        repairs, regressions = (
+            duel[key] / duel[of] if duel[of] else None for key, of in (("repairs", "wins"), ("regressions", "losses"))
+        )
+        rows.append(
+            (
+                numbers.text(task["task"]),
+                *(numbers.count(duel[key]) for key in ("wins", "ties", "losses")),
+                numbers.percent(repairs, 1),
+                numbers.percent(regressions, 1),
+            )
+        )
+    return Table(
+        title="Steps at which the rescored draft wins, ties or loses",
+        headers=("task", "wins", "ties", "losses", "repairs, of wins", "regressions, of losses"),
+        rows=rows,
+    )

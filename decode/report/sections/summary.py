@@ -13,16 +13,37 @@ from rescore.decode.report.sections.differences import SIGNIFICANT
 def section(figures: Figures) -> Section:
     prose = [_headroom(figures)]
     prose += [text for n in EQUAL if (text := _trees(figures, n))]
-    prose += [text for text in (_calibrated(figures), _paths(figures), _neural(figures), _control(figures), _open(figures), _loops(figures)) if text]
+    prose += [
+        text
+        for text in (
+            _calibrated(figures),
+            _paths(figures),
+            _neural(figures),
+            _control(figures),
+            _open(figures),
+            _loops(figures),
+        )
+        if text
+    ]
     return Section(key="summary", title="In short", prose=prose)
 
 
 def _headroom(figures: Figures) -> str:
     efficiency = figures.overall["block_efficiency"]
     base, oracle = efficiency["base"], efficiency["oracle"]
-    tasks = [(task["block_efficiency"]["oracle"] - task["block_efficiency"]["base"], task["task"]) for task in figures.tasks]
-    most = f" There is most of it on {max(tasks)[1]} ({max(tasks)[0]:.2f}), least on {min(tasks)[1]} ({min(tasks)[0]:.2f})." if len(tasks) > 1 else ""
-    return f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, 'base')}, the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
+    tasks = [
+        (task["block_efficiency"]["oracle"] - task["block_efficiency"]["base"], task["task"]) for task in figures.tasks
+    ]
+    most = (
+        f" There is most of it on {max(tasks)[1]} ({max(tasks)[0]:.2f}), least on {min(tasks)[1]} "
+        f"({min(tasks)[0]:.2f})."
+        if len(tasks) > 1
+        else ""
+    )
+    return (
+        f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, 'base')}, "
+        f"the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
+    )
 
 
 def _trees(figures: Figures, n: int) -> str:
@@ -33,7 +54,8 @@ def _trees(figures: Figures, n: int) -> str:
     share, alone = (overall["headroom_recovered"][f"{name}_{n}"] for name in ("tree", "tree_base"))
     difference = _difference(figures, f"tree_{n}", f"tree_base_{n}")
     return (
-        f"A tree of {n} nodes with the language model recovers {share:.0%} of the headroom{_range(figures, f'tree_{n}', 'headroom_recovered')}, "
+        f"A tree of {n} nodes with the language model recovers {share:.0%} of the "
+        f"headroom{_range(figures, f'tree_{n}', 'headroom_recovered')}, "
         f"without it {alone:.0%}: the language model {_effect(difference)}."
     )
 
@@ -41,9 +63,21 @@ def _trees(figures: Figures, n: int) -> str:
 def _calibrated(figures: Figures) -> str:
     """What honest probabilities are worth to the same trees."""
     shares = figures.overall["headroom_recovered"]
-    found = [(n, difference) for n in EQUAL if f"tuned_{n}" in shares and (difference := _difference(figures, f"tuned_{n}", f"tree_{n}"))]
-    parts = [f"at {n} nodes {shares[f'tuned_{n}']:.0%}{_range(figures, f'tuned_{n}', 'headroom_recovered')}, {_signed(one)} before{_p(one)}" for n, one in found]
-    return f"Calibrated trees recover more of it: {'; '.join(parts)}." if parts and all(_sign(one) > 0 for _, one in found) else ""
+    found = [
+        (n, difference)
+        for n in EQUAL
+        if f"tuned_{n}" in shares and (difference := _difference(figures, f"tuned_{n}", f"tree_{n}"))
+    ]
+    parts = [
+        f"at {n} nodes {shares[f'tuned_{n}']:.0%}{_range(figures, f'tuned_{n}', 'headroom_recovered')}, "
+        f"{_signed(one)} before{_p(one)}"
+        for n, one in found
+    ]
+    return (
+        f"Calibrated trees recover more of it: {'; '.join(parts)}."
+        if parts and all(_sign(one) > 0 for _, one in found)
+        else ""
+    )
 
 
 def _paths(figures: Figures) -> str:
@@ -54,7 +88,10 @@ def _paths(figures: Figures) -> str:
     if not verified["tree_16"]:  # sequences of one token leave nothing to draft
         return ""
     word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
-    return f"The tree of 16 nodes {word} the best paths of the lattice, which verify {verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
+    return (
+        f"The tree of 16 nodes {word} the best paths of the lattice, which verify "
+        f"{verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
+    )
 
 
 def _neural(figures: Figures) -> str:
@@ -63,7 +100,10 @@ def _neural(figures: Figures) -> str:
     if difference is None:
         return ""
     efficiency = figures.overall["block_efficiency"]
-    return f"Rescored slot by slot with the neural model the draft yields {efficiency[GREEDY]:.2f} tokens a pass{_range(figures, GREEDY)}, {_signed(difference)} the best string with the language model{_p(difference)}."
+    return (
+        f"Rescored slot by slot with the neural model the draft yields {efficiency[GREEDY]:.2f} tokens a "
+        f"pass{_range(figures, GREEDY)}, {_signed(difference)} the best string with the language model{_p(difference)}."
+    )
 
 
 def _control(figures: Figures) -> str:
@@ -82,28 +122,49 @@ def _open(figures: Figures) -> str:
     efficiency = figures.overall["block_efficiency"]
     parts = []
     for n in EQUAL:
-        against = [(name, difference) for name, other in (("the closed tree", "tree"), ("language model and text without heads", "lm_text")) if (difference := _difference(figures, f"open_{n}", f"{other}_{n}"))]
+        against = [
+            (name, difference)
+            for name, other in (("the closed tree", "tree"), ("language model and text without heads", "lm_text"))
+            if (difference := _difference(figures, f"open_{n}", f"{other}_{n}"))
+        ]
         if against:
-            parts.append(f"at {n} nodes {efficiency[f'open_{n}']:.2f} tokens a pass, {' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}")
-    return f"Open trees, in which the language model and the running text propose tokens that no head lists: {'; '.join(parts)}." if parts else ""
+            parts.append(
+                f"at {n} nodes {efficiency[f'open_{n}']:.2f} tokens a pass, "
+                f"{' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}"
+            )
+    return (
+        "Open trees, in which the language model and the running text propose tokens that no head lists: "
+        f"{'; '.join(parts)}."
+        if parts
+        else ""
+    )
 
 
 def _loops(figures: Figures) -> str:
     loops = {task["task"]: task["loop_share"] for task in figures.tasks if task["loop_share"] > 0.05}
     if not loops:
         return ""
-    return f"Mind that text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}: loops flatter every drafter."
+    return (
+        f"Mind that text loops in {', '.join(f'{share:.0%} of {task}' for task, share in loops.items())}: "
+        "loops flatter every drafter."
+    )
 
 
 def _against(difference: dict[str, Any]) -> str:
-    word = {1: "heads and language model together beat it", 0: "heads and language model together do not differ from it", -1: "it beats heads and language model together"}[_sign(difference)]
+    word = {
+        1: "heads and language model together beat it",
+        0: "heads and language model together do not differ from it",
+        -1: "it beats heads and language model together",
+    }[_sign(difference)]
     return f"{word} by {abs(difference['value']):.2f}" if _sign(difference) else word
 
 
 def _effect(difference: dict[str, Any] | None) -> str:
     if difference is None or _sign(difference) == 0:
         return "makes no significant difference"
-    return f"{'adds' if difference['value'] > 0 else 'takes'} {abs(difference['value']):.3f} tokens a pass{_p(difference)}"
+    return (
+        f"{'adds' if difference['value'] > 0 else 'takes'} {abs(difference['value']):.3f} tokens a pass{_p(difference)}"
+    )
 
 
 def _signed(difference: dict[str, Any]) -> str:
@@ -113,7 +174,9 @@ def _signed(difference: dict[str, Any]) -> str:
 
 
 def _difference(figures: Figures, name: str, against: str) -> dict[str, Any] | None:
-    return next((one for one in figures.overall["differences"] if (one["drafter"], one["against"]) == (name, against)), None)
+    return next(
+        (one for one in figures.overall["differences"] if (one["drafter"], one["against"]) == (name, against)), None
+    )
 
 
 def _sign(difference: dict[str, Any]) -> int:

@@ -18,9 +18,11 @@ def section(found: Weights, trees: TreeCalibrations) -> Section:
         title="Weights",
         cites="table 8",
         prose=(
-            "Block efficiency of the best string of the lattice over the paper's grid of alpha, on each task's tuning sequences, against the best of the grid; the table tells what the chosen "
+            "Block efficiency of the best string of the lattice over the paper's grid of alpha, "
+            "on each task's tuning sequences, against the best of the grid; the table tells what the chosen "
             "weight brings on the held-out sequences. A flat top says that one weight serves all.",
-            f"Trees under a calibrated q have a weight of each kind for every head, {trees.source}: what head and language model count, how much of the heads' liking for frequent words is "
+            f"Trees under a calibrated q have a weight of each kind for every head, {trees.source}: "
+            "what head and language model count, how much of the heads' liking for frequent words is "
             "taken back (prior), and what a token costs more that a head does not list (floor).",
         ),
         parts=(_plot(found), _table(found), _calibrations(trees)),
@@ -32,28 +34,52 @@ def _calibrations(trees: TreeCalibrations) -> Table:
     rows = []
     for name, calibration in trees.rows():
         text = "not used" if calibration.text is None else ", ".join(f"{strength:.3g}" for strength in calibration.text)
-        of_slots = zip(*(np.broadcast_to(np.array(getattr(calibration, weight)), _slots(trees)).tolist() for weight in ("head", "alpha", "prior", "floor")))
+        of_slots = zip(
+            *(
+                np.broadcast_to(np.array(getattr(calibration, weight)), _slots(trees)).tolist()
+                for weight in ("head", "alpha", "prior", "floor")
+            )
+        )
         for slot, values in enumerate(of_slots if name != "lm_text" else ()):
-            rows.append((numbers.text(families.label(name)), numbers.count(slot + 2), *(numbers.decimal(value) for value in values), numbers.text(text)))
+            rows.append(
+                (
+                    numbers.text(families.label(name)),
+                    numbers.count(slot + 2),
+                    *(numbers.decimal(value) for value in values),
+                    numbers.text(text),
+                )
+            )
     headers = ("trees", "head", "heads' weight", "alpha", "prior", "floor", "running text's strengths")
     return Table(title="Weights of calibrated trees", headers=headers, rows=rows)
 
 
 def _slots(trees: TreeCalibrations) -> int:
-    return max(len(getattr(calibration, weight)) for _, calibration in trees.rows() for weight in ("head", "alpha", "prior", "floor"))
+    return max(
+        len(getattr(calibration, weight))
+        for _, calibration in trees.rows()
+        for weight in ("head", "alpha", "prior", "floor")
+    )
 
 
 def _plot(found: Weights) -> Plot:
     last = max(len(found.tasks) - 1, 1)
     traces = [
-        plots.shaded(plots.curve(task.task, list(found.grid), [round(value / max(task.tuned), 5) for value in task.tuned]), place / last)
+        plots.shaded(
+            plots.curve(task.task, list(found.grid), [round(value / max(task.tuned), 5) for value in task.tuned]),
+            place / last,
+        )
         for place, task in enumerate(found.tasks)
     ]
     return Plot(
         title="Block efficiency on the tuning sequences, relative to the best weight",
         alt="A curve for each task over alpha, 100% at the best weight.",
         views=[View(name="all tasks", traces=traces)],
-        layout=plots.axes("alpha", "of the best", **plots.powers([alpha for alpha in found.grid if alpha in TICKS]), y_tickformat=".1%"),
+        layout=plots.axes(
+            "alpha",
+            "of the best",
+            **plots.powers([alpha for alpha in found.grid if alpha in TICKS]),
+            y_tickformat=".1%",
+        ),
     )
 
 
@@ -62,9 +88,17 @@ def _table(found: Weights) -> Table:
     for task in found.tasks:
         gain = task.gain.interval
         pair = None if gain.low is None or gain.high is None else (gain.low, gain.high)
-        rows.append((
-            numbers.text(task.task), numbers.decimal(task.best), numbers.decimal(max(task.tuned), 3), numbers.decimal(task.heldout, 3),
-            numbers.decimal(gain.value, 3, pair), numbers.p_value(task.gain.p_value),
-        ))
+        rows.append(
+            (
+                numbers.text(task.task),
+                numbers.decimal(task.best),
+                numbers.decimal(max(task.tuned), 3),
+                numbers.decimal(task.heldout, 3),
+                numbers.decimal(gain.value, 3, pair),
+                numbers.p_value(task.gain.p_value),
+            )
+        )
     headers = ("task", "alpha chosen", "tuning", "held out", "gain over base, held out", "p")
-    return Table(title="The weight chosen on the tuning sequences, and what it brings on the rest", headers=headers, rows=rows)
+    return Table(
+        title="The weight chosen on the tuning sequences, and what it brings on the rest", headers=headers, rows=rows
+    )
