@@ -120,7 +120,7 @@ def _read(piece: Piece, dtype: np.dtype) -> Iterator[Part]:
 
 
 def _windows(path: str, eot: int) -> Iterator[Part]:
-    """The windows of `tools/sample_text.py`: row i of `tokens` up to `stop[i]`."""
+    """The windows of `tools/train/sample_text.py`: row i of `tokens` up to `stop[i]`."""
     number = 0
     try:
         with zipfile.ZipFile(path) as archive:
@@ -143,7 +143,7 @@ def _windows(path: str, eot: int) -> Iterator[Part]:
         TokenError,
     ) as error:  # what damaged archives raise
         raise ValueError(
-            f"{path}: expected arrays tokens and stop, as tools/sample_text.py writes, got: {error}"
+            f"{path}: expected arrays tokens and stop, as tools/train/sample_text.py writes, got: {error}"
         ) from None
 
 

@@ -1,23 +1,18 @@
 """Fixtures shared by all tests."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.paths import ROOT
 
 # Without a GPU, kernels are interpreted; Triton reads this when it is first imported.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(1, str(Path(__file__).parents[1] / "tools"))
-
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -41,15 +36,9 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def worked():
     """The worked example's model (NGram) and its sausage."""
-    import example
-    import numpy as np
+    from rescore.lm import example
 
-    from rescore.lattice.sausage import Sausage
-    from rescore.lm.ngram import NGram
-    from rescore.lm.tables import Tables
-
-    model = NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=len(example.WORDS)))
-    return model, Sausage(ids=np.array(example.IDS, np.int32), cost=np.array(example.COST, np.float32))
+    return example.model(), example.sausage()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import shlex
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from support.paths import ROOT
 
 from rescore.decode.cli import parser
 from rescore.decode.replay.split import Split

@@ -1,5 +1,5 @@
 // The p best strings of lattices composed with an n-gram model, by OpenFst 1.7.9 (Debian: libfst-dev): what the
-// native core is compared with, in answers (tests/test_openfst.py) and in time (decode/bench/search.py).
+// native core is compared with, in answers (tests/bench/test_openfst.py) and in time (decode/bench/search.py).
 //
 //   openfst_search MODEL.fst MODE PATHS ROUNDS < lattices > answers
 //

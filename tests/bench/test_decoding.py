@@ -1,0 +1,274 @@
+"""`rescore bench decode`: what it reports, that it checks the texts that it times, and its replay of random weights."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support import cli
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
+
+from rescore.decode.bench import decoding as bench
+from rescore.decode.cli.actions import drafting
+from rescore.decode.cost import model_shape
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    trained().save(folder / "model.safetensors", dtype=torch.float32)
+    cli.make_tokenizer(folder / "tokenizer.json", V)
+    write_prompts(folder / "prompts.jsonl", count=3)
+    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    cli.make_dump(folder / "dump")
+    cli.make_model(folder / "dump.ngram", cli.make_dump(folder / "again"))
+    return folder
+
+
+def words(world, *more) -> list:
+    return [
+        "bench",
+        "decode",
+        "--model",
+        world / "model.safetensors",
+        "--prompts",
+        world / "prompts.jsonl",
+        "--max-tokens",
+        8,
+        "--repeats",
+        2,
+        "--threads",
+        1,
+        *more,
+    ]
+
+
+def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
+    models = [
+        "--lm",
+        world / "lm.ngram",
+        "--neural",
+        world / "model.safetensors",
+        "--draft-model",
+        world / "model.safetensors",
+        "--paths",
+        3,
+    ]
+    report = cli.figures(capsys, *words(world, *models, "--batch", 1, "--batch", 4, "--limit", 2))
+    assert {"cpu", "cores", "torch", "device"} <= report["machine"].keys() and report["settings"]["prompts"] == 4
+    names = [
+        "plain",
+        "base",
+        "rescored",
+        "parallel 3, rows",
+        "parallel 3, tree",
+        "tree 16",
+        "tree 32",
+        "tree 64",
+        "tree auto",
+        "open 16",
+        "open 32",
+        "open 64",
+        "open auto",
+        "neural",
+        "draft model, 4",
+        "ngram 16",
+    ]
+    for batch in (1, 4):
+        (by_name,) = [row["engines"] for row in report["results"] if row["case"]["batch"] == batch]
+        assert list(by_name) == names
+        rows = list(by_name.values())
+        assert not any(row["different_texts"] for row in rows)
+        assert len({row["tokens"] for row in rows}) == 1
+        plain, *others = rows
+        assert (plain["tokens_per_pass"], plain["drafted_per_pass"], plain["times_plain"]["median"]) == (1, 0, 1)
+        for row in others:
+            assert row["tokens_per_pass"] >= 1 and 0 < row["drafting_share"] < 1
+            for name in ("tokens_per_s", "times_plain"):
+                assert 0 < row[name]["min"] <= row[name]["median"] <= row[name]["max"]
+        assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
+        assert by_name["parallel 3, rows"]["tokens_per_pass"] == by_name["parallel 3, tree"]["tokens_per_pass"]
+
+
+def test_settings_add_calibrated_trees(world, capsys):
+    write_settings(world / "s.json", world / "lm.ngram")
+    report = cli.figures(capsys, *words(world, "--settings", world / "s.json", "--batch", 1, "--limit", 1))
+    assert report["settings"]["settings"] == str(world / "s.json")
+    (engines,) = [row["engines"] for row in report["results"]]
+    assert list(engines)[-8:] == [f"{kind} {n}" for kind in ("tuned", "open") for n in (16, 32, 64, "auto")]
+    assert not any(one["different_texts"] for one in engines.values())
+    assert "--settings: not used with --replay" in cli.refusal(
+        capsys, "bench", "decode", "--replay", world / "dump", "--settings", world / "s.json", status=2
+    )
+
+
+def test_rounds_are_counted_and_come_in_turns(world):
+    from rescore.decode.loop.generate import Options
+    from rescore.decode.models.blockwise_target import BlockwiseTarget
+
+    rounds = []
+    prompts = [text(5, seed=i).astype(np.int64) for i in range(3)]
+    ((plain, same),) = bench.bench(
+        BlockwiseTarget(trained()),
+        prompts,
+        [bench.Contender(name="again", drafter=None, layout=bench.TreeLayout())],
+        Options(max_tokens=4),
+        batches=[2],
+        repeats=3,
+        advance=lambda: rounds.append(1),
+    )
+    assert len(rounds) == 6 and len(plain.seconds) == len(same.seconds) == 3
+    assert (plain.tokens, plain.passes, plain.steps) == (12, 12, 9) == (same.tokens, same.passes, same.steps)
+    plain.seconds, same.seconds = [2.0, 4.0, 3.0], [1.0, 1.0, 3.0]
+    figures = same.to_json(plain)
+    assert figures["tokens_per_s"] == {"median": 12, "min": 4, "max": 12}
+    assert figures["times_plain"] == {"median": 2, "min": 1, "max": 4}
+
+
+def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
+    """A drafter cannot change a text, so the first text is falsified."""
+    count = bench._count
+    monkeypatch.setattr(bench, "_count", lambda result, out, texts: count(result, out, [[END], *texts[1:]]))
+    result = cli.call(capsys, *words(world, "--limit", 1, "--batch", 1))
+    assert result.status == 1 and "texts are not those of plain decoding" in result.err
+    assert result.out.count("\n") > 5  # the table is shown
+
+
+def test_texts_of_drawn_drafts_may_differ(world, capsys):
+    result = cli.call(
+        capsys,
+        *words(
+            world, "--draft-model", world / "model.safetensors", "--temperature", "0.9", "--batch", 2, "--json", "-"
+        ),
+    )
+    found = {
+        name: one["different_texts"]
+        for row in json.loads(result.out)["results"]
+        for name, one in row["engines"].items()
+    }
+    assert result.status == 0 and found["draft model, 4"] is None
+    assert all(different == 0 for name, different in found.items() if not name.startswith("draft model"))
+
+
+def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
+    made = [
+        "dump",
+        "make",
+        "--model",
+        world / "model.safetensors",
+        "--prompts",
+        world / "prompts.jsonl",
+        "--kind",
+        "greedy",
+        "--max-tokens",
+        4,
+        "-o",
+        tmp_path / "dump",
+    ]
+    assert cli.call(capsys, *made).status == 0
+    call = [
+        "bench",
+        "decode",
+        "--model",
+        world,
+        "--prompts",
+        tmp_path / "dump",
+        "--limit",
+        1,
+        "--max-tokens",
+        5,
+        "--repeats",
+        1,
+        "--batch",
+        2,
+        "--threads",
+        1,
+    ]
+    out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
+    assert "**batch 2**" in (tmp_path / "b.md").read_text()
+    assert "batch 2" in out and out.count("\nplain ") == 1 and "tree auto" in out
+    assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
+    assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
+        capsys, *words(world), "--prompts", world / "dump"
+    )
+
+
+def test_replay_times_random_weights(world, capsys):
+    pytest.importorskip("transformers")
+    options = ["--shape", "tiny", "--length", 9, "--repeats", 1, "--batch", 2, "--paths", 4, "--threads", 1]
+    report = cli.figures(capsys, "bench", "decode", "--replay", world / "dump", "--lm", world / "dump.ngram", *options)
+    assert (
+        report["settings"]["acceptance"].startswith("replayed")
+        and report["bench"] == "decode"
+        and report["settings"]["shape"] == "tiny"
+    )
+    run = cli.figures(capsys, "run", world / "dump", "--lm", world / "dump.ngram", "--paths", 4, "--threads", 1)
+    (overall,) = run["overall"]
+    replayed = {
+        "plain": 1.0,
+        **{
+            name: overall["block_efficiency"][key]
+            for name, key in (
+                ("base", "base"),
+                ("rescored", "rescored"),
+                ("parallel 4, rows", "parallel_rescored"),
+                ("tree 16", "tree_16"),
+                ("ngram 64", "lm_alone_64"),
+            )
+        },
+    }
+    (rows,) = [row["engines"] for row in report["results"]]
+    for name, value in replayed.items():
+        assert rows[name]["tokens_per_pass"] == pytest.approx(value)
+    for row in rows.values():
+        seconds = 1e-3 * (min(row["pass_ms"].values()) + row["lattice_ms"] + row["search_ms"])
+        assert row["tokens_per_s"] == pytest.approx(2 * row["tokens_per_pass"] / seconds)
+        assert row["times_plain"] == pytest.approx(row["tokens_per_s"] / rows["plain"]["tokens_per_s"])
+    assert (rows["tree 32"]["verified"], rows["plain"]["lattice_ms"], rows["ngram 16"]["lattice_ms"]) == (32, 0, 0)
+    out = cli.call(capsys, "bench", "decode", "--replay", world / "dump", *options).out
+    assert "not decoded by these weights" in out and "heads alone" in out and "ngram" not in out
+
+
+def test_merged_paths_are_counted_as_a_tree(world):
+    from rescore.decode.bench.replayed import lattices, merged_size
+
+    dump, rescorer = Dump.open(world / "dump"), Rescorer(NGram.open(world / "dump.ngram"))
+    sausages, histories = lattices(dump, rescorer, 64)
+    drafts = rescorer.paths(sausages, histories, 3)
+    sizes = [
+        len({tuple(row[:d]) for row in rows[:count].tolist() for d in range(1, 1 + sum(w >= 0 for w in row))})
+        for rows, count in zip(drafts.tokens, drafts.count)
+    ]
+    assert merged_size(dump, rescorer, 3) == round(float(np.mean(sizes)))
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--model", "m"], "--prompts: expected one, or --replay for timing without a trained model"),
+        (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
+        (["--shape", "7b"], "--shape: is for --replay; --model says what is decoded"),
+        (["--replay", "d", "--model", "m"], "--model: not used with --replay, whose weights are random"),
+    ],
+)
+def test_misuse(capsys, more, message):
+    assert message in cli.refusal(capsys, "bench", "decode", *more, status=2)
+
+
+def test_drafters_are_those_of_the_command_line():
+    from rescore.decode.cli import bench as verb
+    from rescore.decode.cli import drafting_arguments
+
+    assert tuple(drafting.USES) == drafting_arguments.DRAFTERS
+    assert set(verb.SHAPES) < set(model_shape.PRESETS)

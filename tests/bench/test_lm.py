@@ -1,0 +1,135 @@
+"""`rescore bench lm`: one model in the forms of several engines, opened in processes of their own, scores that must
+agree.
+"""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.decode.bench import lm as bench_lm
+from rescore.decode.bench.lm import (
+    CONST,
+    KENLM_ARPA,
+    KENLM_PROBING,
+    KENLM_TRIE,
+    OURS,
+    VECTOR,
+    Disagreement,
+    check_costs,
+)
+from rescore.decode.bench.lm_process import chunks
+from rescore.lm.ngram import NGram
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm")
+    cli.make_model(folder / "lm.ngram", cli.make_dump(folder / "dump"))
+    np.save(folder / "text.npy", np.random.default_rng(3).integers(1, dumps.V, 3500).astype(np.uint16))
+    return folder
+
+
+def call(world, *more):
+    return ["bench", "lm", "--lm", world / "lm.ngram", "--text", world / "text.npy", "--rounds", 1, *more]
+
+
+def test_report(world, capsys, monkeypatch):
+    """Every engine is opened; those that score have times; bytes are those of the file where it is mapped."""
+    pytest.importorskip("kenlm")
+    monkeypatch.setattr(bench_lm.shutil, "which", lambda name: None)
+    report = cli.figures(capsys, *call(world, "--most", 2500))
+    (row,) = report["results"]
+    model = NGram.open(world / "lm.ngram")
+    assert row["case"] == {"ngrams": sum(model.info()["ngrams"]), "tokens": 2500} and report["bench"] == "lm"
+    assert (
+        list(row["engines"]) == [OURS, KENLM_ARPA, CONST, VECTOR]
+        and "no build_binary" in report["settings"]["left_out"]
+    )
+    for name, own in row["engines"].items():
+        assert own["open_ms"] > 0 and own["file_mib"] > 0 and own["opened_mib"] >= 0
+        assert ("walk_us" in own) == (name in (OURS, KENLM_ARPA)) and "costs" not in own
+        if "walk_us" in own:
+            assert (
+                0 < own["walk_us"] <= own["walk_p99_us"]
+                and 0 < own["random_us"] <= own["random_p99_us"]
+                and own["read_mib"] >= own["opened_mib"]
+            )
+    ours = row["engines"][OURS]
+    assert (
+        ours["bytes_per_ngram"] == pytest.approx((world / "lm.ngram").stat().st_size / row["case"]["ngrams"])
+        and ours["start_us"] > 0
+    )
+    assert row["engines"][KENLM_ARPA]["times_ours"] == pytest.approx(
+        row["engines"][KENLM_ARPA]["walk_us"] / ours["walk_us"]
+    )
+
+
+def test_an_arpa_file_without_peers(world, capsys, tmp_path):
+    assert cli.call(capsys, "lm", "convert", world / "lm.ngram", tmp_path / "lm.arpa").status == 0
+    result = cli.call(
+        capsys,
+        *call(world),
+        "--lm",
+        tmp_path / "lm.arpa",
+        "--without",
+        "kenlm",
+        "--without",
+        "openfst",
+        "--markdown",
+        tmp_path / "lm.md",
+    )
+    assert (
+        result.status == 0
+        and "left out: KenLM: as asked; OpenFst: as asked" in result.out
+        and "3,500 tokens" in result.out
+    )
+    assert "| engine | file MiB | B/n-gram |" in (tmp_path / "lm.md").read_text()
+
+
+def test_binary_files_of_kenlm(world, tmp_path, monkeypatch):
+    """build_binary is called for both kinds; what it says is told when it fails."""
+    pytest.importorskip("kenlm")
+    program = tmp_path / "build_binary"
+    program.write_text('#!/bin/sh\ncp "$2" "$3"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(bench_lm.shutil, "which", lambda name: str(program))
+    found = list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, {"openfst"}, []))
+    assert [(peer.name, peer.file.name) for peer in found[2:]] == [
+        (KENLM_PROBING, "model.probing"),
+        (KENLM_TRIE, "model.trie"),
+    ]
+    program.write_text("#!/bin/sh\necho no room >&2; exit 1\n")
+    with pytest.raises(RuntimeError, match="probing failed:\nno room"):
+        list(bench_lm.peers(NGram.open(world / "lm.ngram"), world / "lm.ngram", tmp_path, set(), []))
+
+
+def test_scores_that_differ(world, capsys, monkeypatch):
+    with pytest.raises(Disagreement, match="x and ours disagree on token 1 of the text: 2.5 and 2.0 nats"):
+        check_costs("x", np.array([1.0, 2.0]), np.array([1.0, 2.5]))
+    right = bench_lm.measure
+
+    def wrong(peer, text, rounds):
+        own = right(peer, text, rounds)
+        return {**own, "costs": [cost + 1 for cost in own["costs"]]} if peer.name == KENLM_ARPA else own
+
+    pytest.importorskip("kenlm")
+    monkeypatch.setattr(bench_lm, "measure", wrong)
+    assert f"{KENLM_ARPA} and ours disagree on token" in cli.refusal(capsys, *call(world, "--without", "openfst"))
+
+
+def test_a_text_too_short(world, capsys):
+    assert "expected at least 2000 tokens to read, got" in cli.refusal(capsys, *call(world, "--text", world / "dump"))
+
+
+def test_an_engine_that_fails(world, tmp_path):
+    peer = bench_lm.Peer(name=OURS, engine="ours", file=tmp_path / "none.ngram")
+    with pytest.raises(RuntimeError, match="No such file"):
+        bench_lm.measure(peer, world / "text.npy", 1)
+
+
+def test_whole_chunks():
+    assert [len(part) for part in chunks(np.zeros(2999, np.int32))] == [1000, 1000]

@@ -1,0 +1,201 @@
+"""p-best strings against OpenFst: a PhiMatcher program for failure semantics, pywrapfst for epsilon semantics.
+
+What counts as the same answer is said by `disagreement` in decode/bench/openfst/search.py: costs to 1e-4, strings but
+for ties.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pywrapfst
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle import models, padded, sausages
+
+from rescore.decode.bench.openfst.const_fst import write_const
+from rescore.decode.bench.openfst.python_search import best_distinct, read_model, strings_of_fst
+from rescore.decode.bench.openfst.search import (
+    SETTINGS,
+    Unavailable,
+    compile_search,
+    disagreement,
+    run_search,
+    strings_of,
+)
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lattice.fst import to_fst as sausage_to_fst
+from rescore.lattice.sausage import Sausage
+from rescore.lm.build import build
+from rescore.lm.fst import to_fst
+from rescore.lm.ngram import NGram
+
+VOCAB = 7
+PATHS = 16
+DEMO_LATTICES = 200
+
+
+def katz_lattices(lattices: int, seed: int = 5) -> tuple[NGram, Sausage, np.ndarray]:
+    """A Katz 4-gram of a text that a random bigram chain wrote, and lattices around more of that text."""
+    draw = np.random.default_rng(seed)
+    vocab, slots, width = 200, 8, 16
+    follow = draw.integers(1, vocab, (vocab, 6))
+    text = [0]
+    for _ in range(20000):
+        text.append(int(follow[text[-1], draw.integers(6)]) if draw.random() < 0.97 else 0)
+    tokens = np.array(text)
+    model = build([tokens[:18000]], order=4, vocab_size=vocab, eot=0)
+    at = draw.integers(18000, len(tokens) - slots, lattices)
+    scores = draw.gumbel(0, 1, (lattices, slots, vocab))
+    truth = tokens[at[:, None] + np.arange(slots)]
+    np.put_along_axis(scores, truth[..., None], np.take_along_axis(scores, truth[..., None], -1) + 4, -1)
+    return model, Sausage.from_logits(scores, width), tokens[at[:, None] + np.arange(-3, 0)].astype(np.int32)
+
+
+def demo_lattices(demo: Path, lattices: int) -> tuple[NGram, Sausage, np.ndarray]:
+    """The shipped model and lattices spread over the tasks of the shipped dump of sampled continuations."""
+    model = NGram.open(demo / "demo.ngram")
+    blocks = list(Dump.open(demo / "sampled").blocks())
+    each = -(-lattices // len(blocks))
+    rows = [np.linspace(0, block.rows - 1, each).astype(int) for block in blocks]
+    parts = [block.sausages(r) for block, r in zip(blocks, rows)]
+    sausage = Sausage(ids=np.concatenate([p.ids for p in parts]), cost=np.concatenate([p.cost for p in parts]))
+    histories = np.concatenate([block.histories(r, model.order - 1) for block, r in zip(blocks, rows)])
+    return model, sausage, histories
+
+
+def assert_failure_semantics(
+    model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, program: Path, folder: Path
+) -> None:
+    write_const(folder / "model.fst", model, alpha=alpha)
+    rescorer = Rescorer(model, alpha=alpha)
+    drafts = rescorer.paths(sausage, histories, paths)
+    theirs = run_search(program, folder / "model.fst", sausage, rescorer.states(histories)[0], mode="phi", paths=paths)
+    assert len(theirs.strings) == sausage.batch_size
+    for lattice, answer in enumerate(theirs.strings):
+        assert not disagreement(strings_of(drafts, lattice), answer)
+
+
+def assert_epsilon_semantics(
+    model: NGram, alpha: float, sausage: Sausage, histories: np.ndarray, paths: int, folder: Path
+) -> None:
+    rescorer = Rescorer(model, alpha=alpha)
+    drafts = rescorer.paths(sausage, histories, paths, semantics="epsilon")
+    write_const(folder / "model.fst", model, alpha=alpha)
+    fst = read_model(folder / "model.fst")
+    for lattice, start in enumerate(rescorer.states(histories)[0].tolist()):
+        single = Sausage(ids=sausage.ids[lattice], cost=sausage.cost[lattice])
+        fst.set_start(start)
+        theirs = strings_of_fst(best_distinct(sausage_to_fst(single), fst, paths))
+        assert not disagreement(strings_of(drafts, lattice), theirs)
+
+
+@st.composite
+def problems(draw, lattices: int = 4):
+    model = draw(models(VOCAB))
+    batch = draw(st.lists(sausages(VOCAB).filter(bool), min_size=1, max_size=lattices))
+    histories = draw(
+        st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=3), min_size=len(batch), max_size=len(batch))
+    )
+    rows = np.array([[-1] * (3 - len(history)) + history for history in histories], np.int32)
+    ids, cost = padded(batch)
+    return (
+        model.ngram(),
+        draw(st.sampled_from([0.0, 0.25, 1.0, 1.5])),
+        Sausage(ids=ids, cost=cost),
+        rows,
+        draw(st.sampled_from([1, 3, PATHS])),
+    )
+
+
+@settings(max_examples=100)
+@given(problem=problems(lattices=8))
+def test_failure_semantics_on_random_models(problem, program, tmp_path_factory):
+    assert_failure_semantics(*problem, program, tmp_path_factory.getbasetemp())
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_failure_semantics_on_a_katz_model(alpha, program, tmp_path):
+    model, sausage, histories = katz_lattices(200)
+    assert_failure_semantics(model, alpha, sausage, histories, PATHS, program, tmp_path)
+
+
+def test_failure_semantics_on_the_demo(demo, program, tmp_path):
+    model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
+    assert_failure_semantics(model, 0.7, sausage, histories, PATHS, program, tmp_path)
+
+
+@settings(max_examples=300)
+@given(problem=problems())
+def test_epsilon_semantics_on_random_models(problem, tmp_path_factory):
+    assert_epsilon_semantics(*problem, tmp_path_factory.getbasetemp())
+
+
+def test_epsilon_semantics_on_a_katz_model(tmp_path):
+    model, sausage, histories = katz_lattices(50)
+    assert_epsilon_semantics(model, 0.5, sausage, histories, PATHS, tmp_path)
+
+
+def test_epsilon_semantics_on_the_demo(demo, tmp_path):
+    model, sausage, histories = demo_lattices(demo, DEMO_LATTICES)
+    assert_epsilon_semantics(model, 0.7, sausage, histories, PATHS, tmp_path)
+
+
+@settings(max_examples=50)
+@given(model=models(VOCAB))
+def test_const_file_is_what_openfst_would_write(model, tmp_path_factory):
+    """Arc by arc the automaton that pywrapfst builds, its arcs sorted; alpha multiplies what it holds."""
+    path, own = tmp_path_factory.getbasetemp() / "const.fst", model.ngram()
+    write_const(path, own)
+    built = to_fst(own)
+    built.arcsort("ilabel")
+    read = pywrapfst.Fst.read(str(path))
+    assert read.fst_type() == "const" and read.verify() and pywrapfst.equal(read, built)
+    write_const(path, own, alpha=0.3)
+    weights = [
+        [np.float32(float(arc.weight)) for state in fst.states() for arc in fst.arcs(state)]
+        for fst in (pywrapfst.Fst.read(str(path)), built)
+    ]
+    assert weights[0] == [weight * np.float32(0.3) for weight in weights[1]]
+
+
+def test_other_settings_give_the_same_answers(program, tmp_path):
+    """All macros of the program changed at once."""
+    macros = {option for options in SETTINGS.values() for option in options if option.startswith("-D")} - {"-DNDEBUG"}
+    program = compile_search(tmp_path / "openfst_search", ["-O0", *sorted(macros)])
+    model, sausage, histories = katz_lattices(10)
+    assert_failure_semantics(model, 0.5, sausage, histories, PATHS, program, tmp_path)
+
+
+def test_disagreement():
+    answer = [(1.0, (1, 2)), (2.0, (1, 3)), (2.0, (2, 3))]
+    assert disagreement(answer, answer) == ""
+    assert disagreement(answer, [*answer[:2], (2.0, (5, 5))]) == ""  # tied with the last
+    assert disagreement(answer, [(1.0, (1, 2)), *answer[:0:-1]]) == ""
+    assert disagreement(answer, answer[:2]) == "3 strings against 2"
+    assert disagreement(answer, [*answer[:2], (2.1, (2, 3))]) == "string 2: cost 2.0 against 2.1"
+    assert disagreement(answer, [(1.0, (4, 4)), *answer[1:]]).startswith("string (")
+    assert disagreement(answer, [*answer[:2], answer[1]]) == "a string occurs twice"
+
+
+def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.HEADER", tmp_path / "fstlib.h")
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
+    with pytest.raises(Unavailable, match="install OpenFst"):
+        compile_search(tmp_path / "program")
+    monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: None)
+    with pytest.raises(Unavailable, match=r"install g\+\+"):
+        compile_search(tmp_path / "program")
+
+
+def test_program_names_what_it_refuses(program, tmp_path):
+    model, sausage, _ = katz_lattices(1)
+    to_fst(model).write(str(tmp_path / "model.fst"))
+    states = np.array([2**20], np.uint32)
+    with pytest.raises(RuntimeError, match="expected a state below"):
+        run_search(program, tmp_path / "model.fst", sausage, states, mode="phi", paths=1)
+    with pytest.raises(RuntimeError, match="expected phi, epsilon or unique"):
+        run_search(program, tmp_path / "model.fst", sausage, states, mode="rho", paths=1)

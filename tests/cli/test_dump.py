@@ -1,0 +1,90 @@
+"""`rescore dump info`."""
+
+import pytest
+from support import cli, dumps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("info") / "dump"
+    cli.make_dump(path, "sampled", count=5)
+    return path
+
+
+def test_facts(folder, capsys):
+    info = cli.figures(capsys, "dump", "info", folder)
+    assert (info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (dumps.V, dumps.H, dumps.K, "sampled")
+    assert (info["rows"], info["sequences"]) == (sum(dumps.LENGTHS), 5)
+    assert [(task["task"], task["sequences"], task["rows"]) for task in info["tasks"]] == [
+        ("first", 3, 41),
+        ("second", 2, 8),
+    ]
+    assert info["verified"] is False and cli.figures(capsys, "dump", "info", folder, "--verify")["verified"] is True
+
+
+def test_table(folder, capsys):
+    out = cli.call(capsys, "dump", "info", folder, "--verify").out
+    assert (
+        "checksums and values of all shards" in out and "provenance: made by" in out and "tests/support/dumps.py" in out
+    )
+    assert [line.split()[:3] for line in out.splitlines()[-3:]] == [
+        ["task", "sequences", "rows"],
+        ["first", "3", "41"],
+        ["second", "2", "8"],
+    ]
+
+
+def test_verify_finds_what_opening_does_not(tmp_path, capsys):
+    cli.make_dump(tmp_path / "dump")
+    shard = sorted((tmp_path / "dump").glob("*.safetensors"))[0]
+    damaged = bytearray(shard.read_bytes())
+    damaged[-3] ^= 1
+    shard.write_bytes(damaged)
+    assert cli.call(capsys, "dump", "info", tmp_path / "dump").status == 0
+    assert f"{shard}: the checksum does not match" in cli.refusal(capsys, "dump", "info", tmp_path / "dump", "--verify")
+
+
+def test_errors_name_the_dump(tmp_path, capsys):
+    """Values are checked as they are read; of several dumps the error says which."""
+    import json
+
+    cli.make_dump(tmp_path / "good")
+    cli.make_dump(tmp_path / "bad")
+    header = json.loads((tmp_path / "bad" / "dump.json").read_text())
+    del header["crc32"]
+    (tmp_path / "bad" / "dump.json").write_text(json.dumps({**header, "vocab_size": 10}))
+    for words in (
+        ["run", tmp_path / "good", tmp_path / "bad"],
+        ["oracle", tmp_path / "bad"],
+        ["draw", tmp_path / "bad"],
+        ["dump", "info", tmp_path / "bad", "--verify"],
+    ):
+        line = cli.refusal(capsys, *words)
+        assert (
+            line.startswith(f"rescore: {tmp_path / 'bad'}: task 'first', sequence 1, position 0")
+            and "is not in 0..V - 1 = 9" in line
+        )
+
+
+def test_names_are_no_markup(tmp_path, capsys):
+    """Folders, tasks and provenance are shown as they are; control characters are spelled out."""
+    made = dumps.sequences(count=5)
+    for sequence in made:
+        sequence["task"] = "[bold]../x[/nope]"
+    folder = tmp_path / "[red]d[/green]"
+    with dumps.DumpWriter(folder, dumps.header(provenance={"note": "\x1b[2Jgone", "list": [1, {"a": 2}]})) as writer:
+        for sequence in made:
+            writer.add(**{name: value for name, value in sequence.items() if name != "logits"})
+    out = cli.call(capsys, "dump", "info", folder).out
+    assert "[red]d[/green]" in out and "[bold]../x[/nope]" in out and "\\x1b[2Jgone" in out and '[1, {"a": 2}]' in out
+    for words in (["oracle", folder], ["run", folder], ["draw", folder, "-o", tmp_path / "out"]):
+        assert cli.call(capsys, *words).status == 0
+    assert all(path.name.startswith("forced-_bold_.._x__nope_.0-") for path in (tmp_path / "out").iterdir())
+    assert len(list((tmp_path / "out").iterdir())) == 8
+
+
+def test_refusals(tmp_path, capsys):
+    assert "expected a folder with dump.json" in cli.refusal(capsys, "dump", "info", tmp_path / "no")
+    (tmp_path / "dump.json").write_bytes(b"\x00\xff{")
+    assert "dump.json" in cli.refusal(capsys, "dump", "info", tmp_path)
+    assert "argument ACTION: invalid choice: 'x'" in cli.refusal(capsys, "dump", "x", status=2)

@@ -1,0 +1,479 @@
+"""`rescore dump reduce`: a Hugging Face model's logits on file, in every form, against `dump make` of the same model
+and
+against a replay of the logits themselves in plain numpy; what is refused."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from support import cli
+
+from rescore.lattice.dump import Dump
+
+K, NODES = 6, 16
+FORMS = list(itertools.product((".npy", ".npz", ".safetensors"), ("fp32", "fp16", "bf16")))
+STEP = {"fp32": 2.0**-23, "fp16": 2.0**-10, "bf16": 2.0**-7}  # from a number to the next, relative
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a tiny Llama and Medusa heads, the dump that `dump make` makes of it, and its logits {task:
+    arrays}.
+    """
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from support.tiny_transformers import V, build
+
+    from rescore.decode.models.medusa import MedusaHeads
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("medusa")
+    llama = build("llama")
+    llama.save_pretrained(folder / "model")
+    heads = MedusaHeads(heads=3, width=32, output=llama.lm_head)
+    generator = torch.Generator().manual_seed(5)
+    for parameter in heads.parameters():
+        parameter.data = 0.1 * torch.randn(parameter.shape, generator=generator)
+    heads.save(folder / "heads")
+    cli.make_tokenizer(folder / "tokenizer.json", V)
+    rng = np.random.default_rng(0)
+    prompts = [
+        {"task": task, "prompt": rng.integers(1, V, 3 + i).tolist()} for task in ("chain", "links") for i in range(5)
+    ]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in prompts))
+    words = (
+        f"dump make --model {folder}/model --heads {folder}/heads --tokenizer {folder}/tokenizer.json --prompts "
+        f"{folder}/prompts.jsonl"
+    )
+    assert cli.main([*words.split(), *f"--kind greedy --top-k {K} --max-tokens 30 -o {folder}/made".split()]) == 0
+    return folder, {
+        task: logits_of(llama, heads, [one["prompt"] for one in prompts if one["task"] == task])
+        for task in ("chain", "links")
+    }
+
+
+def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
+    """Greedy texts by transformers' own generate; logits of all heads in one plain pass over each."""
+    import torch
+
+    texts, rows = [], []
+    with torch.no_grad():
+        for prompt in prompts:
+            whole = llama.generate(
+                torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0
+            )
+            hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
+            rows.append(torch.cat((llama.lm_head(hidden)[:, None], heads.of_hidden(hidden)), dim=1).numpy())
+            texts.append(whole[0, len(prompt) :].numpy())
+    offsets, prompt_offsets = (np.cumsum([0, *map(len, each)]) for each in (texts, prompts))
+    return {
+        "logits": np.concatenate(rows),
+        "tokens": np.concatenate(texts),
+        "offsets": offsets,
+        "prompt_tokens": np.concatenate(prompts),
+        "prompt_offsets": prompt_offsets,
+    }
+
+
+def rounded(logits: np.ndarray, dtype: str) -> np.ndarray:
+    """Logits as they are stored; bfloat16 as the two-byte void that ml_dtypes leaves in numpy's files."""
+    if dtype == "bf16":
+        bits = logits.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16).view("V2")  # to the nearest, ties to even
+    return logits.astype({"fp32": np.float32, "fp16": np.float16}[dtype])
+
+
+def widened(stored: np.ndarray) -> np.ndarray:
+    return (
+        (stored.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        if stored.dtype == "V2"
+        else stored.astype(np.float32)
+    )
+
+
+def write(folder: Path, task: str, arrays: dict, suffix: str, dtype: str) -> list:
+    """The files of one task, and the words that name them on the command line."""
+    stored = rounded(arrays["logits"], dtype)
+    texts = {name: array for name, array in arrays.items() if name != "logits"}
+    path = folder / f"{task}{suffix}"
+    if suffix == ".npy":
+        np.save(path, stored)
+        np.savez(folder / f"{task}.texts.npz", **texts)
+        return [path, "--tokens", folder / f"{task}.texts.npz"]
+    if suffix == ".npz":
+        np.savez_compressed(path, logits=stored, **texts)
+    elif dtype == "bf16":
+        import torch
+        from safetensors.torch import save_file as save_tensors
+
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in texts.items()}
+        save_tensors({"logits": torch.from_numpy(arrays["logits"]).bfloat16(), **tensors}, path)
+    else:
+        save_file({"logits": stored, **{name: np.ascontiguousarray(array) for name, array in texts.items()}}, path)
+    return [path]
+
+
+def reduce(capsys, folder: Path, arrays: dict, suffix: str, dtype: str) -> Path:
+    files = [write(folder, task, own, suffix, dtype) for task, own in arrays.items()]
+    words = [own[0] for own in files] + [word for own in files for word in own[1:]]
+    out = folder / "dump"
+    result = cli.call(capsys, "dump", "reduce", *words, "--kind", "greedy", "--top-k", K, "-o", out)
+    assert (result.status, result.err) == (0, ""), result
+    return out
+
+
+def efficiencies(capsys, dump: Path) -> dict[str, dict[str, float]]:
+    return {
+        task["task"]: task["block_efficiency"] for task in cli.figures(capsys, "run", dump, "--threads", 1)["tasks"]
+    }
+
+
+def slow_replay(arrays: dict, logits: np.ndarray) -> dict[str, float]:
+    """Block efficiencies of three drafters, by the loop of DESIGN section 6 over the logits [n, h, V] themselves."""
+    passes = {"base": 0, "oracle": 0, f"tree_base_{NODES}": 0}
+    for name in passes:
+        for first, end in itertools.pairwise(arrays["offsets"].tolist()):
+            row, passes[name] = first, passes[name] + 1
+            while row < end - 1:
+                truth = arrays["tokens"][row + 1 : min(row + logits.shape[1], end)].tolist()
+                row += 1 + accepted(name, logits[row, 1:], truth)
+                passes[name] += 1
+    return {name: len(arrays["tokens"]) / count for name, count in passes.items()}
+
+
+def accepted(name: str, logits: np.ndarray, truth: list[int]) -> int:
+    ranked = np.argsort(-logits.astype(np.float64), axis=-1, kind="stable")[:, :K].tolist()
+    if name == "base":
+        allowed = {tuple(token for token, *_ in ranked[:t]) for t in range(1, len(ranked) + 1)}
+    elif name == "oracle":
+        return next((t for t, token in enumerate(truth) if token not in ranked[t]), len(truth))
+    else:
+        allowed = likeliest(logits.astype(np.float64), ranked)
+    return next((t for t in range(len(truth)) if tuple(truth[: t + 1]) not in allowed), len(truth))
+
+
+def likeliest(logits: np.ndarray, ranked: list[list[int]]) -> set[tuple[int, ...]]:
+    """The prefixes of greatest probability, the softmax of each slot being over its K candidates."""
+    logp = [[logits[t, token] - np.logaddexp.reduce(logits[t, own]) for token in own] for t, own in enumerate(ranked)]
+    queue, found = [(0.0, 0, ())], set()
+    while queue and len(found) <= NODES:
+        cost, depth, ranks = heapq.heappop(queue)
+        found.add(tuple(ranked[t][rank] for t, rank in enumerate(ranks)))
+        if depth < len(ranked):
+            for rank in range(K):
+                heapq.heappush(queue, (cost - logp[depth][rank], depth + 1, (*ranks, rank)))
+    return found
+
+
+def test_fp32_is_the_dump_of_the_same_model(made, tmp_path, capsys):
+    folder, arrays = made
+    dump = reduce(capsys, tmp_path, arrays, ".safetensors", "fp32")
+    for ours, theirs in zip(Dump.open(dump).blocks(), Dump.open(folder / "made").blocks(), strict=True):
+        np.testing.assert_array_equal(ours.tokens, theirs.tokens)
+        np.testing.assert_array_equal(ours.prompt_tokens, theirs.prompt_tokens)
+        np.testing.assert_array_equal(ours.topk_ids, theirs.topk_ids)
+        np.testing.assert_allclose(ours.topk_logp, theirs.topk_logp, rtol=2**-10)
+    wanted = efficiencies(capsys, folder / "made")
+    assert efficiencies(capsys, dump) == wanted
+    assert all(task["base"] > 1.1 for task in wanted.values())  # which says something
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), FORMS)
+def test_every_form_replays_as_its_logits_do(made, tmp_path, capsys, suffix, dtype):
+    """Exactly as the rounded logits; and against those in fp32, a candidate changes only where rounding can
+    change it.
+    """
+    _, arrays = made
+    dump = reduce(capsys, tmp_path, arrays, suffix, dtype)
+    found = efficiencies(capsys, dump)
+    for task, own in arrays.items():
+        logits = widened(rounded(own["logits"], dtype))
+        assert {name: found[task][name] for name in ("base", "oracle", f"tree_base_{NODES}")} == slow_replay(
+            own, logits
+        )
+    for block in Dump.open(dump).blocks():
+        exact = arrays[block.task]["logits"].astype(np.float64)
+        ours = np.take_along_axis(exact, block.topk_ids.astype(np.int64), -1)
+        best = -np.sort(-exact, axis=-1)[..., :K]
+        assert (np.abs(ours - best) <= STEP[dtype] * np.abs(best)).all()
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), FORMS)
+def test_every_form_goes_through_a_report(made, tmp_path, capsys, suffix, dtype):
+    pytest.importorskip("plotly")
+    dump = reduce(capsys, tmp_path, made[1], suffix, dtype)
+    result = cli.call(
+        capsys, "report", dump, "--part", "all", "--sequences", 2, "-o", tmp_path / "report.html", "--markdown", "-"
+    )
+    assert result.status == 0 and (tmp_path / "report.html").stat().st_size > 1 << 20
+    (row,) = [line for line in result.out.splitlines() if line.startswith("| base |")][:1]
+    assert [cell.split()[0] for cell in row.split("|")[3:-4]] == [
+        f"{task['base']:.2f}" for task in efficiencies(capsys, dump).values()
+    ]
+
+
+def tied(arrays: dict) -> dict:
+    """All logits of head 1 equal, so that the text alone says which token was taken."""
+    logits = arrays["logits"].copy()
+    logits[:, 0] = 0.5
+    return {**arrays, "logits": logits}
+
+
+def texts(n: int = 6, h: int = 3, vocab_size: int = 20) -> dict[str, np.ndarray]:
+    """Two greedy sequences of four and two tokens."""
+    logits = np.random.default_rng(1).normal(size=(n, h, vocab_size)).astype(np.float32)
+    return {
+        "logits": logits,
+        "tokens": logits[:, 0].argmax(-1),
+        "offsets": np.array([0, 4, n]),
+        "prompt_tokens": np.array([1, 2]),
+        "prompt_offsets": np.array([0, 2, 2]),
+    }
+
+
+def test_among_equal_logits_the_token_taken_is_first(tmp_path, capsys):
+    arrays = tied(texts())
+    (block,) = Dump.open(reduce(capsys, tmp_path, {"a": arrays}, ".npz", "fp32")).blocks()
+    assert block.topk_ids[:, 0, 0].tolist() == arrays["tokens"].tolist()
+    for ids, token in zip(block.topk_ids[:, 0].tolist(), arrays["tokens"].tolist()):
+        assert ids[1:] == [other for other in range(20) if other != token][: K - 1]
+
+
+def test_tasks_kinds_and_facts(tmp_path, capsys):
+    (tmp_path / "b").mkdir()
+    first, second = texts(), {**texts(), "seeds": np.arange(6).astype(np.uint64)}
+    np.savez(tmp_path / "x.npz", **second)
+    np.savez(tmp_path / "b" / "x.npz", **second)
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 20)
+    words = ["dump", "reduce", tmp_path / "x.npz", tmp_path / "b" / "x.npz"]
+    assert "expected files of different names" in cli.refusal(
+        capsys, *words, "--kind", "forced", "-o", tmp_path / "out", status=2
+    )
+    info = cli.figures(
+        capsys,
+        *words,
+        "--task",
+        "one",
+        "--task",
+        "two",
+        "--kind",
+        "sampled",
+        "--temperature",
+        "0.7",
+        "--seed",
+        4,
+        "--tokenizer",
+        tmp_path / "tokenizer.json",
+        "--name",
+        "mine",
+        "--top-k",
+        3,
+        "-o",
+        tmp_path / "out",
+    )
+    assert (info["model"], info["vocab_size"], info["heads"], info["top_k"], info["kind"]) == (
+        "mine",
+        20,
+        3,
+        3,
+        "sampled",
+    )
+    assert (info["temperature"], info["top_p"], info["seed"], info["end_of_text"]) == (0.7, 1.0, 4, 0)
+    assert [(task["task"], task["rows"], task["sequences"]) for task in info["tasks"]] == [("one", 6, 2), ("two", 6, 2)]
+    assert info["provenance"]["logits"][0] == {
+        "task": "one",
+        "file": "x.npz",
+        "shape": [6, 3, 20],
+        "dtype": "float32",
+        "bytes": (tmp_path / "x.npz").stat().st_size,
+    }
+    assert next(Dump.open(tmp_path / "out").blocks()).seeds.tolist() == list(range(6))
+    assert "out exists; remove it first or write elsewhere" in cli.refusal(
+        capsys, *words, "--kind", "forced", "-o", tmp_path / "out"
+    )
+    np.savez(tmp_path / "x.npz", **first)
+    assert (
+        cli.call(
+            capsys,
+            "dump",
+            "reduce",
+            *[tmp_path / "x.npz"] * 2,
+            "--task",
+            "a",
+            "--task",
+            "a",
+            "--kind",
+            "forced",
+            "-o",
+            tmp_path / "twice",
+        ).status
+        == 0
+    )
+    assert Dump.open(tmp_path / "twice").header.tasks[0].sequences == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": (4, 1, 2, np.nan)}, "logits[4, 1, 2] is NaN: expected finite logits"),
+        ({"logits": (5, 0, 3, np.inf)}, "logits[5, 0, 3] is +inf: expected finite logits"),
+        (
+            {"logits": (2, 2, slice(4, None), -np.inf)},
+            "logits[2, 2, 4] is -inf and would be among the top 6: only 4 tokens of that slot are finite",
+        ),
+        ({"tokens": (5, 3)}, "x.npz: sequence 1, position 1: tokens = 3 has the logit "),
+        ({"tokens": (5, 20)}, "x.npz: sequence 1, position 1: tokens = 20: expected ids below the logits' V = 20"),
+        (
+            {"prompt_tokens": (1, -7)},
+            "x.npz: sequence 0, position 1: prompt_tokens = -7: expected ids below the logits' V = 20",
+        ),
+        ({"seeds": np.arange(6)}, "x.npz: seeds: expected none for a greedy dump, got some"),
+        ({"seeds": np.arange(5)}, "x.npz: seeds: expected one for each of the 6 rows of logits, got 5"),
+        (
+            {"prompt_offsets": None},
+            "x.npz: expected both prompt_tokens and prompt_offsets, or neither, got tokens, offsets, prompt_tokens",
+        ),
+        ({"offsets": np.array([0, 4, 4, 6])}, "x.npz: expected as many prompts as sequences, got 2 and 3"),
+        ({"offsets": np.array([[0, 6]])}, "x.npz: offsets: expected integers of one dimension, got int64 [1, 2]"),
+        (
+            {"tokens": np.array([object()] * 6)},
+            "x.npz: not an .npz archive, or damaged: Object arrays cannot be loaded",
+        ),
+        (
+            {"logits": np.zeros((6, 3, 20), np.uint16)},
+            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; "
+            "bits of bfloat16",
+        ),
+        (
+            {"logits": np.zeros((6, 3, 20), ">f4")},
+            "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got >f4",
+        ),
+        ({"logits": np.zeros((6, 20), np.float32)}, "x.npz: expected logits [n, h, V], got shape [6, 20]"),
+        ({"logits": np.zeros((6, 1, 20), np.float32)}, "heads: expected an integer in 2..33, got 1"),
+        ({"logits": np.zeros((6, 3, 5), np.float32)}, "top_k: expected an integer in 1..5, got 6"),
+    ],
+)
+def test_bad_arrays_are_refused_by_place(tmp_path, capsys, change, message):
+    arrays: dict = texts()
+    for name, value in change.items():
+        if value is None:
+            del arrays[name]
+        elif isinstance(value, tuple):
+            *place, entry = value
+            arrays[name][tuple(place)] = entry
+        else:
+            arrays[name] = value
+    np.savez(tmp_path / "x.npz", **arrays)
+    assert message in cli.refusal(
+        capsys, "dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "--top-k", K, "-o", tmp_path / "out"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_damaged_archives(tmp_path, capsys):
+    words = ["dump", "reduce", tmp_path / "x.npz", "--kind", "greedy", "-o", tmp_path / "out"]
+    np.savez(tmp_path / "x.npz", **texts())
+    whole = (tmp_path / "x.npz").read_bytes()
+    at = whole.index(b"tokens.npy") + 200
+    (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
+    assert "x.npz: not an .npz archive, or damaged: " in cli.refusal(capsys, *words)
+    at = whole.index(b"logits.npy") + 300
+    (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
+    assert "x.npz: the archive's member is no .npy file, or damaged: Bad CRC-32 for file 'logits.npy'" in cli.refusal(
+        capsys, *words, "--kind", "forced"
+    )
+    (tmp_path / "x.npz").write_bytes(whole.replace(b"\x00\x00logits", b"\x63\x00logits"))
+    assert "x.npz" in cli.refusal(capsys, *words)
+    np.save(tmp_path / "y.npy", texts()["logits"])
+    (tmp_path / "y.npy").rename(tmp_path / "x.npz")
+    assert "x.npz: not an .npz archive, or damaged" in cli.refusal(capsys, *words)
+    (tmp_path / "x.npz").unlink()
+    assert "No such file" in cli.refusal(capsys, *words)
+
+
+def test_options_are_checked(tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", **texts())
+    np.save(tmp_path / "y.npy", texts()["logits"])
+    cli.make_tokenizer(tmp_path / "tokenizer.json", 21)
+
+    def refused(*words, status: int = 2) -> str:
+        return cli.refusal(capsys, "dump", "reduce", tmp_path / "x.npz", *words, "-o", tmp_path / "out", status=status)
+
+    assert "--seed: only sampled text is drawn, got --kind greedy" in refused("--kind", "greedy", "--seed", 3)
+    assert "--kind sampled: expected --temperature, at which the text was drawn" in refused("--kind", "sampled")
+    assert "seeds: expected one seed per position for a sampled dump, got none" in refused(
+        "--kind", "sampled", "--temperature", 1, status=1
+    )
+    assert "--task: expected one for each of 1 files of logits, got 2" in refused(
+        "--kind", "forced", "--task", "a", "--task", "b"
+    )
+    assert "--tokens: expected one for each of 2 files of logits, got 1" in refused(
+        tmp_path / "y.npy", "--tokens", tmp_path / "x.npz", "--kind", "forced"
+    )
+    assert "y.npy: expected the texts in a .npz or .safetensors file; name one with --tokens" in refused(
+        tmp_path / "y.npy", "--kind", "forced", status=1
+    )
+    assert "--end-of-text: expected --tokenizer as well" in refused("--kind", "forced", "--end-of-text", "</s>")
+    assert "tokenizer.json: expected at most the V = 20 tokens of" in refused(
+        "--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1
+    )
+    np.savez(tmp_path / "z.npz", **texts(vocab_size=21))
+    assert "z.npz: expected shape [n, h, V] = [n, 3, 20] by the header, got [6, 3, 21]" in refused(
+        tmp_path / "z.npz", "--kind", "forced", status=1
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc")
+def test_memory_does_not_grow_with_the_logits(tmp_path):
+    """Peak memory of the process for 8 MB and for 256 MB of logits in an archive."""
+    peaks = []  # MiB
+    for n in (200, 6400):
+        path = tmp_path / f"{n}.npz"
+        np.savez_compressed(
+            path,
+            logits=np.zeros((n, 4, 2500), np.float32),
+            tokens=np.zeros(n, np.int32),
+            offsets=np.arange(0, n + 1, 50),
+        )
+        code = (
+            "import sys; from rescore.decode.cli import main; status = main(sys.argv[1:]); "
+            "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]); sys.exit(status)"
+        )
+        words = [
+            "dump",
+            "reduce",
+            path,
+            "--kind",
+            "forced",
+            "-o",
+            tmp_path / f"dump{n}",
+            "--json",
+            tmp_path / "info.json",
+        ]
+        out = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True
+        ).stdout
+        peaks.append(int(out.split()[-1]) / 1024)
+    assert peaks[1] - peaks[0] < 60, peaks
+
+
+def test_no_torch_is_needed():
+    code = (
+        "import sys; import rescore.decode.cli.actions.dump_reduce; print(sorted(set(sys.modules) & {'torch', "
+        "'transformers', 'tokenizers'}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_help_tells_where_the_texts_stand(capsys):
+    out = cli.call(capsys, "dump", "reduce", "--help").out
+    assert "tokens [n] and offsets [S + 1], prompt_tokens [m] and prompt_offsets" in out

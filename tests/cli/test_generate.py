@@ -1,0 +1,390 @@
+"""`rescore generate`: text as it comes, on pipes and terminals, with every drafter."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from support import cli
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+
+from support.tiny_blockwise import END, V, text, trained, write_settings
+
+from rescore.decode.cli.actions import generate as action
+from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
+from rescore.decode.loop.generate import Chunk, Options, generate
+from rescore.decode.loop.request import Finish, Statistics
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.loop.text_stream import TextStream
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lm.build import build
+
+torch.set_num_threads(1)
+PROMPTS = ["w3 w4 w5", "w7 w9", "w2 w2 w11 w6"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generate")
+    trained().save(folder / "model.safetensors", dtype=torch.float32)
+    cli.make_tokenizer(folder / "tokenizer.json", V)
+    build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END).save(folder / "lm.ngram")
+    write_settings(folder / "s.json", folder / "lm.ngram")
+    return folder
+
+
+def ids(prompt: str) -> np.ndarray:
+    return np.array([int(word[1:]) for word in prompt.split()])
+
+
+def plain(shaping: Shaping = Shaping(), most: int = 30) -> list[list[int]]:  # noqa: B008
+    options = Options(max_tokens=most, shaping=shaping, stopping=Stopping(tokens=frozenset({END})))
+    return [
+        one.tokens.tolist()
+        for one in generate(BlockwiseTarget(trained()), [ids(prompt) for prompt in PROMPTS], None, options)
+    ]
+
+
+def spelt(tokens: list[int]) -> str:
+    """As a text that goes on: each word behind a blank; the end of text is not spelt."""
+    return "".join(f" w{token}" for token in tokens if token != END)
+
+
+def words(world, *more, prompts=PROMPTS[:1]) -> list:
+    return ["generate", "--model", world / "model.safetensors", "--max-tokens", 30, "--threads", 1, *more, *prompts]
+
+
+def test_one_text(world, capsys):
+    result = cli.call(capsys, *words(world))
+    (expected,) = plain()[:1]
+    assert (result.status, result.out) == (0, spelt(expected) + "\n")
+    lines = dict(line.split(maxsplit=1) for line in result.err.splitlines())
+    assert lines["tokens"] == str(len(expected)) and list(lines) == ["tokens", "passes", "accepted", "drafted", "time"]
+
+
+def test_several_texts_stand_one_behind_the_other(world, capsys):
+    out = cli.call(capsys, *words(world, prompts=PROMPTS)).out
+    parts = [
+        f"==> {i}/3: {prompt} <==\n{spelt(tokens)}\n" for i, (prompt, tokens) in enumerate(zip(PROMPTS, plain()), 1)
+    ]
+    assert out == "\n".join(parts)
+
+
+def test_standard_input(world, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPTS[0]))
+    assert cli.call(capsys, *words(world, prompts=["-"])).out == spelt(plain()[0]) + "\n"
+    assert "-: standard input can be read once only" in cli.refusal(capsys, *words(world, prompts=["-", "-"]), status=2)
+
+
+DRAFTERS = {
+    "tree": ["--lm", "LM", "--nodes", 12],
+    "tree auto": ["--lm", "LM"],
+    "rescored": ["--lm", "LM", "--alpha", "0.5,0.4,0.3"],
+    "parallel": ["--lm", "LM", "--paths", 4],
+    "parallel rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
+    "base": [],
+    "neural": ["--neural", "MODEL", "--paths", 2],
+    "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
+    "draft": ["--draft-model", "MODEL", "--ahead", 3],
+    "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
+    "tuned": ["--settings", "SETTINGS", "--nodes", 12],
+    "open": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
+    "open auto": ["--settings", "SETTINGS"],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_drafter_gives_the_models_own_text(world, capsys, name):
+    names = {"LM": world / "lm.ngram", "MODEL": world / "model.safetensors", "SETTINGS": world / "s.json"}
+    options = [names.get(word, word) for word in DRAFTERS[name]]
+    got = cli.figures(
+        capsys, *words(world, "--drafter", name.split()[0], "--temperature", 0, *options, prompts=PROMPTS)
+    )
+    expected = plain()
+    assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [
+        spelt(tokens) for tokens in expected
+    ]
+    assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == name.split()[0]
+    assert (got["drafted"] > 0) == (name != "none")
+    assert got["passes"] == got["tokens"] if name == "none" else got["passes"] < got["tokens"]
+    assert got["accepted_by_position"] == sorted(got["accepted_by_position"], reverse=True)
+
+
+@pytest.mark.parametrize("drafter", ["tree", "none"])
+def test_drawn_text_is_that_of_its_seed(world, capsys, drafter):
+    shaping = Shaping(sampling=Sampling(temperature=0.8, top_p=0.9, top_k=7, seed=5), repetition_penalty=1.2)
+    options = ["--temperature", 0.8, "--top-p", 0.9, "--sample-top-k", 7, "--seed", 5, "--repetition-penalty", 1.2]
+    got = cli.figures(capsys, *words(world, "--drafter", drafter, *options, prompts=PROMPTS))
+    assert [one["tokens"] for one in got["texts"]] == plain(shaping)
+
+
+def test_drawn_drafts(world, capsys):
+    got = cli.figures(capsys, *words(world, "--drafter", "drawn", "--temperature", 0.8, "--paths", 2))
+    assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
+    draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
+    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(
+        draft["passes"] - 1, abs=2
+    )  # its own model: nothing is refused
+
+
+@pytest.mark.parametrize("at, length", [(3, 1), (5, 3), (2, 7)])
+def test_stop_strings_end_texts_and_are_not_shown(world, capsys, at, length):
+    whole = spelt(plain()[0])
+    stop = whole[at : at + length]
+    got = cli.figures(capsys, *words(world, "--stop", stop, "--stop", "never"))
+    assert got["texts"][0] == got["texts"][0] | {"text": whole[: whole.find(stop)], "finish": "stop_string"}
+    assert cli.call(capsys, *words(world, "--stop", stop)).out == whole[: whole.find(stop)] + "\n"
+
+
+def test_compare(world, capsys, tmp_path):
+    result = cli.call(capsys, *words(world, "--compare", "--json", tmp_path / "r.json", prompts=PROMPTS))
+    assert result.status == 0 and result.out.startswith("==> 1/3") and re.search(r"^same text yes$", result.err, re.M)
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (
+        report["same_text"] is True
+        and report["plain"]["passes"] == report["plain"]["tokens"] == report["tokens"] > report["passes"]
+    )
+    assert report["speedup"] == pytest.approx(report["tokens_per_s"] / report["plain"]["tokens_per_s"])
+    assert [one["tokens"] for one in report["plain"]["texts"]] == [one["tokens"] for one in report["texts"]]
+
+
+def test_a_difference_is_shown(world, capsys, monkeypatch):
+    """Drafts drawn from q change which numbers draw the text, not its law."""
+    result = cli.call(capsys, *words(world, "--compare", "--drafter", "drawn", "--temperature", 1.5))
+    assert re.search(
+        r"^same text no, 1 of 1 differ\nplain +text 1 from token \d+: '.*'\ndrafted +text 1 from token \d+: ",
+        result.err,
+        re.M,
+    )
+
+
+def interrupted(*arguments):
+    for count, chunk in enumerate(STREAM(*arguments)):
+        if count == 4:
+            raise KeyboardInterrupt
+        yield chunk
+
+
+STREAM = action.stream
+
+
+def test_interrupted_text_stays(world, capsys, monkeypatch):
+    monkeypatch.setattr(action, "stream", interrupted)
+    result = cli.call(capsys, *words(world, "--drafter", "none"))
+    assert (result.status, result.out) == (130, spelt(plain()[0][:4]) + "\n")
+    assert result.err == "rescore: interrupted; nothing was left half-written\n"
+
+
+def test_standard_output_may_be_closed(world, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdout", None)
+    assert cli.main([str(word) for word in words(world, "--json", tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["texts"][0]["text"] == spelt(plain()[0])
+
+
+def test_colours_on_a_terminal(world):
+    pytest.importorskip("pty")
+    status, shown = cli.on_terminal(100, *words(world, "--drafter", "base"))
+    assert status == 0
+    coloured = shown.replace("\r\n", "\n").split("\n")[0]
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == spelt(plain()[0])
+    assert coloured.startswith(" w")  # the prompt's pass gives a certain token, plain
+    runs = re.findall(r"\x1b\[(36|32)m((?: w\d+)\x1b\[0m)", coloured)
+    assert {colour for colour, _ in runs} == {"36", "32"}
+    status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", "--no-color"))
+    assert status == 0 and "\x1b" not in shown and shown.startswith(spelt(plain()[0]))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_when_there_are_colours(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert (
+        wants_colour(Terminal(), False)
+        and not wants_colour(Terminal(), True)
+        and not wants_colour(io.StringIO(), False)
+    )
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert not wants_colour(Terminal(), False)
+
+
+def test_terminals_are_not_steered_by_texts():
+    out = Terminal()
+    with Typewriter([TextStream(lambda ids: "\x1b[2Jx\ty\n" * len(ids))], [""], colour=True, out=out) as writer:
+        for finish in (None, Finish.LENGTH):
+            writer.show(
+                Chunk(request=0, tokens=np.array([1], np.int32), accepted=0, finish=finish, statistics=Statistics())
+            )
+    assert out.getvalue() == "\\x1b[2Jx\ty\n" * 2
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (
+            ["--drafter", "tree", "--paths", 3],
+            "--paths: not used by the drafter tree; it is for parallel, neural, drawn",
+        ),
+        (["--alpha", "0.4"], "--alpha is for language models: give --lm as well"),
+        (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
+        (["--drafter", "draft"], "--draft-model: expected a small model for this drafter, got none"),
+        (["--drafter", "ngram"], "--drafter ngram: expected one --lm, got 0"),
+        (["--drafter", "drawn"], "--drafter drawn: drafts are drawn where text is; give --temperature above 0"),
+        (
+            ["--drafter", "ngram", "--lm", "LM", "--nodes", "auto"],
+            "--nodes auto: is for trees of heads; give a number of nodes",
+        ),
+        (["--layout", "rows"], "--nodes auto: is for trees in one row; give a number of nodes"),
+        (["--top-p", "0.5"], "--top-p: only drawn text looks at it; give --temperature above 0"),
+        (["--sample-top-k", "5"], "--sample-top-k: only drawn text looks at it"),
+        (["--nodes", "0"], "argument --nodes: expected 1 to 1024, got 0"),
+        (["--temperature=-1"], "argument --temperature: expected a finite number of at least 0, got '-1'"),
+        (["--temperature", "nan"], "argument --temperature: expected a finite number of at least 0, got 'nan'"),
+        (["--temperature", "warm"], "argument --temperature: expected a finite number of at least 0, got 'warm'"),
+        (["--top-p", "0"], "argument --top-p: expected a finite number above 0 and at most 1, got '0'"),
+        (["--top-p", "2"], "argument --top-p: expected a finite number above 0 and at most 1, got '2'"),
+        (["--repetition-penalty", "inf"], "argument --repetition-penalty: expected a finite number above 0, got 'inf'"),
+        (["--seed=-4"], "argument --seed: expected 0 to 18446744073709551615, got -4"),
+        (["--stop", ""], "argument --stop: expected text, got none"),
+    ],
+)
+def test_misuse(world, capsys, more, message):
+    options = [world / "lm.ngram" if word == "LM" else word for word in more]
+    assert message in cli.refusal(capsys, *words(world, *options), status=2)
+
+
+def test_bad_data(world, capsys, tmp_path):
+    assert "prompt 1: expected text of at least one token, got ''" in cli.refusal(capsys, *words(world, prompts=[""]))
+    assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(
+        capsys, *words(world, "--max-tokens", 95)
+    )
+    build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")
+    assert f"{tmp_path}/lm.ngram: n-gram model: expected a vocabulary of {V}, got {V + 1}" in cli.refusal(
+        capsys, *words(world, "--lm", tmp_path / "lm.ngram")
+    )
+    trained().save(tmp_path / "model.safetensors", dtype=torch.float32)
+    from tokenizers import Tokenizer, models
+
+    Tokenizer(models.WordLevel({"<|endoftext|>": 0, **{f"v{i}": i for i in range(1, V)}}, unk_token="v1")).save(
+        str(tmp_path / "tokenizer.json")
+    )
+    assert "expected a model of the same tokenizer as" in cli.refusal(capsys, *words(world, "--draft-model", tmp_path))
+    assert "no/model: expected a model" in cli.refusal(capsys, "generate", "--model", "no/model", "x")
+
+
+def test_models_without_heads(world, capsys, tmp_path):
+    from support.tiny_blockwise import untrained
+
+    from rescore.decode.models.blockwise import BlockwiseConfig
+
+    untrained(
+        config=BlockwiseConfig(
+            vocab_size=V, heads=1, layers=1, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96
+        )
+    ).save(tmp_path / "model.safetensors")
+    call = ["generate", "--model", tmp_path, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]
+    assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
+    assert cli.figures(capsys, *call)["drafter"] == "none"
+    assert cli.figures(capsys, *call, "--lm", world / "lm.ngram")["drafter"] == "ngram"
+
+
+def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from rescore.decode.models.medusa import MedusaHeads
+    from rescore.lattice.dump import Dump
+
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=96,
+        eos_token_id=END,
+        bos_token_id=None,
+        pad_token_id=END,
+        initializer_range=0.3,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "llama")
+    (tmp_path / "llama" / "tokenizer.json").write_bytes((world / "tokenizer.json").read_bytes())
+    MedusaHeads(heads=3, width=32, vocab_size=V).save(tmp_path / "medusa")
+    call = [
+        "generate",
+        "--model",
+        tmp_path / "llama",
+        "--heads",
+        tmp_path / "medusa",
+        "--max-tokens",
+        20,
+        "--threads",
+        1,
+        *PROMPTS,
+    ]
+    report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
+    assert report["drafter"] == "open" and report["same_text"]
+    for prompt, one in zip(PROMPTS, report["texts"]):
+        inputs = torch.from_numpy(ids(prompt))[None]
+        out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[
+            0, inputs.shape[1] :
+        ].tolist()
+        assert one["tokens"] == out
+    lines = "".join(json.dumps({"task": "t", "prompt": prompt}) + "\n" for prompt in PROMPTS)
+    (tmp_path / "prompts.jsonl").write_text(lines)
+    made = [
+        "dump",
+        "make",
+        "--model",
+        tmp_path / "llama",
+        "--heads",
+        tmp_path / "medusa",
+        "--kind",
+        "greedy",
+        "--prompts",
+        tmp_path / "prompts.jsonl",
+    ]
+    assert cli.call(capsys, *made, "--max-tokens", 20, "-o", tmp_path / "dump").status == 0
+    dump = Dump.open(tmp_path / "dump", verify=True)
+    (block,) = dump.blocks()
+    assert [block.tokens[slice(*block.offsets[s : s + 2])].tolist() for s in range(3)] == [
+        one["tokens"] for one in report["texts"]
+    ]
+    assert dump.header.heads == 4 and set(dump.header.provenance["model_sha256"]) >= {
+        "model.safetensors",
+        "config.json",
+    }
+    assert dump.header.provenance["heads"]["path"] == "medusa"
+
+
+def test_settings_are_checked(world, capsys, tmp_path):
+    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(
+        capsys, *words(world, "--drafter", "open"), status=2
+    )
+    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(
+        capsys, *words(world, "--drafter", "tuned"), status=2
+    )
+    both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
+    assert "--lm: the settings name the model of open trees" in cli.refusal(capsys, *words(world, *both), status=2)
+    refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
+    assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
+    assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
+    write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
+    assert re.search(
+        "s.json: settings: tuned for lattices of slots: 7, got",
+        cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")),
+    )

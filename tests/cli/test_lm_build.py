@@ -1,0 +1,352 @@
+"""`rescore lm build` and `prune`: the models of lm.build, from every kind of file."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from support import cli, dumps
+from support.models import assert_same_model
+
+from rescore.lm.arpa import ArpaOptions
+from rescore.lm.build import build, prune_model
+from rescore.lm.formats import load
+from rescore.lm.katz import KatzOptions
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions
+
+TEXTS = [[3, 1, 2, 3, 1], [2, 3, 1, 4], [3, 1, 2, 3], [1, 2], [5, 3, 1, 2, 3, 1]]
+
+
+def text(ids: list[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("build")
+    lines = "".join(json.dumps({"text": text(ids)}) + "\n" for ids in TEXTS)
+    (folder / "a.jsonl").write_text(lines)
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for number, ids in enumerate(TEXTS):
+        (folder / f"{number}.txt").write_text(text(ids))
+    np.save(folder / "a.npy", np.array([token for ids in TEXTS for token in (*ids, 0)], np.uint16))
+    return folder
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    pytest.importorskip("tokenizers")
+    return cli.make_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("inputs", [["a.jsonl"], ["a.jsonl.gz"], ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]])
+def test_from_text(world, tokenizer, capsys, tmp_path, inputs):
+    info = cli.figures(
+        capsys,
+        "lm",
+        "build",
+        *(world / name for name in inputs),
+        "--tokenizer",
+        tokenizer,
+        "--order",
+        3,
+        "-o",
+        tmp_path / "new" / "lm.ngram",
+    )
+    model = NGram.open(tmp_path / "new" / "lm.ngram", verify=True)
+    assert_same_model(model, build(TEXTS, order=3, vocab_size=dumps.V, eot=0))
+    assert model.words is not None and model.words[:3] == ("<|endoftext|>", "w1", "w2")
+    assert model.metadata["eot"] == 0 and model.metadata["tokenizer"] == info["tokenizer"]
+    assert info["ngrams"] == model.info()["ngrams"] and info["estimation"]["tokens"] == sum(map(len, TEXTS)) + len(
+        TEXTS
+    )
+
+
+def test_from_tokens(world, capsys, tmp_path):
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    assert cli.call(capsys, *words).status == 0
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    assert NGram.open(tmp_path / "lm.ngram").words is None
+    assert (
+        cli.call(
+            capsys, *words, "--order", 2, "--min-count", "1,2", "--textbook", "--unseen-cost", 1000, "--max-ngrams", 53
+        ).status
+        == 0
+    )
+    estimate = KatzOptions(textbook=True, unseen_cost=1000.0)
+    expected = build(
+        TEXTS,
+        order=2,
+        vocab_size=dumps.V,
+        eot=0,
+        min_counts=(1, 2),
+        estimate=estimate,
+        shorten=PruneOptions(max_ngrams=53),
+    )
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
+
+
+def test_from_standard_input(world, tokenizer, tmp_path):
+    for content, form in (("a.jsonl", ()), ("a.npy", ("--stdin-format", "bin"))):
+        with open(world / content, "rb") as stream:
+            if form:
+                stream.seek(128)  # past the header of the array
+            process = cli.start(
+                "lm", "build", "-", *form, "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram", stdin=stream
+            )
+            assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 0)
+        assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+
+
+@pytest.mark.parametrize(
+    "content, form, message",
+    [
+        (b'{"text": "w1"}\nbad\n', "jsonl", "standard input, line 2: expected a JSON object, got bad: "),
+        (b"w1\nw2\n\xff\n", "txt", "standard input: expected UTF-8, got byte 0xff at 6"),
+        (b"\1\0\2", "bin", "standard input: expected uint16 ids of 2 bytes, got 3 bytes"),
+        (b"\1\0\x63\0", "bin", "standard input, token 1: expected ids in 0..49, got 99"),
+    ],
+)
+def test_bad_standard_input(tokenizer, tmp_path, content, form, message):
+    process = cli.start(
+        "lm",
+        "build",
+        "-",
+        "--stdin-format",
+        form,
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        tmp_path / "lm.ngram",
+        "--strict",
+        stdin=cli.subprocess.PIPE,
+    )
+    err = process.communicate(content, timeout=120)[1].decode()
+    assert process.returncode == 1 and err.count("\n") == 1 and message in err
+
+
+def test_skipped_lines_are_reported(world, tokenizer, capsys, tmp_path):
+    good = (world / "a.jsonl").read_text()
+    (tmp_path / "c4.json.gz").write_bytes(gzip.compress((good + "oops\n" + '{"url": 1}\n').encode()))
+    words = ("lm", "build", tmp_path / "c4.*.gz", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
+    skipped = cli.figures(capsys, *words)["skipped"]
+    assert (skipped["documents"], skipped["reasons"]) == (2, {"not JSON": 1, "no text": 1})
+    assert skipped["examples"][0].startswith(f"{tmp_path / 'c4.json.gz'}, line 6: expected a JSON object, got oops: ")
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(TEXTS, order=4, vocab_size=dumps.V, eot=0))
+    out = cli.call(capsys, *words).out
+    assert (
+        "skipped 2 documents (1 no text, 1 not JSON), the first:\n  " in out
+        and "c4.json.gz, line 7: expected an object" in out
+    )
+    assert "c4.json.gz, line 6: " in cli.refusal(capsys, *words, "--strict")
+
+
+def test_from_a_dump(tokenizer, capsys, tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    assert (
+        cli.call(
+            capsys, "lm", "build", tmp_path / "dump", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram"
+        ).status
+        == 0
+    )
+    texts = [[*one["prompt"], *one["tokens"]] for one in made]
+    documents = [part for text in texts for part in cut(text)]
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, eot=0))
+    line = cli.refusal(capsys, "lm", "build", tmp_path / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
+    assert "dump: a dump of another tokenizer: expected sha256" in line
+
+
+def cut(tokens: list[int]) -> list[list[int]]:
+    """The documents between ends of text."""
+    parts: list[list[int]] = [[]]
+    for token in tokens:
+        parts[-1].append(int(token)) if token else parts.append([])
+    return [part for part in parts if part]
+
+
+def test_padded_vocabulary(world, tokenizer, capsys, tmp_path):
+    """A model may have more output ids than its tokenizer has tokens."""
+    result = cli.call(
+        capsys,
+        "lm",
+        "build",
+        world / "a.jsonl",
+        "--tokenizer",
+        tokenizer,
+        "--vocab-size",
+        64,
+        "-o",
+        tmp_path / "lm.ngram",
+    )
+    assert result.status == 0
+    model = NGram.open(tmp_path / "lm.ngram")
+    assert model.vocab_size == 64 and model.words is not None and model.words[48:] == ("w48", "w49", *[""] * 14)
+
+
+@pytest.mark.parametrize(
+    "options, cut",
+    [(["--theta", "0.01"], PruneOptions(theta=0.01)), (["--max-ngrams", "0.055k"], PruneOptions(max_ngrams=55))],
+)
+def test_prune(world, capsys, tmp_path, options, cut):
+    cli.call(capsys, "lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    info = cli.figures(capsys, "lm", "prune", tmp_path / "lm.ngram", *options, "-o", tmp_path / "small.ngram")
+    model = NGram.open(tmp_path / "small.ngram")
+    assert_same_model(model, prune_model(NGram.open(tmp_path / "lm.ngram"), cut))
+    assert sum(info["ngrams"]) < sum(NGram.open(tmp_path / "lm.ngram").info()["ngrams"])
+    assert model.metadata["eot"] == 0 and model.metadata["estimation"]["method"] == "katz"
+
+
+def test_info(world, capsys, tmp_path):
+    cli.call(
+        capsys,
+        "lm",
+        "build",
+        world / "a.npy",
+        "--vocab-size",
+        dumps.V,
+        "--eot",
+        0,
+        "--theta",
+        1e-9,
+        "-o",
+        tmp_path / "lm.ngram",
+    )
+    info = cli.figures(capsys, "lm", "info", tmp_path / "lm.ngram", "--verify")
+    assert (info["order"], info["vocab_size"], info["verified"]) == (4, dumps.V, True)
+    out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
+    rows = [line.split() for line in out.splitlines()[-5:]]
+    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "d(3)", "d(4)", "d(5)", "above", "none", "for"]
+    for order, row in enumerate(rows[1:]):
+        own = info["estimation"]["discounts"][order - 1] if order else {"d": [], "fallbacks": []}
+        discounts = [*(f"{d:.3f}" for d in own["d"]), *map(str, own["fallbacks"])]
+        assert row == [
+            str(order + 1),
+            str(info["ngrams"][order]),
+            str(info["estimation"]["ngrams_counted"][order]),
+            *discounts,
+        ]
+    assert "pruning: theta" in out and "{" not in out
+
+
+@pytest.mark.parametrize(
+    "estimation",
+    [
+        3,
+        {"discounts": 1},
+        {"ngrams_counted": [1, 2, 3]},
+        {"ngrams_counted": [1, 2, 3], "discounts": [{"d": "x"}, {}]},
+        {"a": {"b": [{"c": [1, None]}, {"d": "\x1b[31m" + "x" * 1000}]}},
+    ],
+)
+def test_info_of_any_metadata(capsys, tmp_path, estimation):
+    cli.make_model(tmp_path / "lm.ngram", dumps.sequences())
+    model = NGram.open(tmp_path / "lm.ngram")
+    changed = NGram.from_tables(model.to_tables(), metadata={"estimation": estimation, "[bold]": "[/x]"})
+    changed.save(tmp_path / "lm.ngram")
+    result = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram")
+    assert result.status == 0 and "\x1b" not in result.out and "[/x]" in result.out and "3-grams" not in result.out
+
+
+MISUSE = [
+    ([], "expected --tokenizer, or --vocab-size and --eot for token files"),
+    (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
+    (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
+    (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
+    (["--end-of-text", "x"], "--end-of-text names a token of --tokenizer: give that as well"),
+    (["--order", "8"], "argument --order: expected 1 to 7, got 8"),
+    (
+        ["--min-count", "2,2"],
+        "argument --min-count: expected whole numbers that never fall, such as 1,1,2,4, the first 1 as unigrams stay, "
+        "got '2,2'",
+    ),
+    (
+        ["--tokenizer", "T", "--order", "2", "--min-count", "1,1,1"],
+        "--min-count or --order: min_counts: expected at most 2 orders, got 3",
+    ),
+    (["--max-ngrams", "nan"], "argument --max-ngrams: expected a number such as 900k or 100M, got 'nan'"),
+    (["--max-ngrams", "1e400k"], "argument --max-ngrams: expected a number such as 900k or 100M"),
+    (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
+    (["--theta", "1", "--max-ngrams", "9"], "argument --max-ngrams: not allowed with argument --theta"),
+    (["--unseen-cost", "-1"], "argument --unseen-cost: expected"),
+    (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
+    (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written, since .*a.jsonl is not a folder"),
+]
+
+
+@pytest.mark.parametrize("words, message", MISUSE)
+def test_misuse(world, tokenizer, capsys, tmp_path, words, message):
+    words = [word.replace("INPUT", str(world / "a.jsonl")) if word != "T" else str(tokenizer) for word in words]
+    before = sorted(tmp_path.iterdir())
+    line = cli.refusal(capsys, "lm", "build", world / "a.jsonl", "-o", tmp_path / "lm.ngram", *words, status=2)
+    assert re.search(message, line), line
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_bad_data(world, tokenizer, capsys, tmp_path):
+    out = ("-o", tmp_path / "out" / "lm.ngram")
+    ids = ("--vocab-size", dumps.V, "--eot", 0)
+    assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
+    assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", *ids, *out
+    )
+    assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(
+        capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out
+    )
+    (tmp_path / "empty.jsonl").touch()
+    assert "expected at least one token, got none" in cli.refusal(
+        capsys, "lm", "build", tmp_path / "empty.jsonl", "--tokenizer", tokenizer, *out
+    )
+    (tmp_path / "bad.jsonl").write_text('{"text": "w1"}\n{"text":')
+    assert "bad.jsonl, line 2: " in cli.refusal(
+        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--strict", *out
+    )
+    line = cli.refusal(
+        capsys, "lm", "build", tmp_path / "bad.jsonl", "--tokenizer", tokenizer, "--text-field", "body", *out
+    )
+    assert (
+        "no document could be read; 2 were skipped, the first: " in line
+        and 'bad.jsonl, line 1: expected an object with a string "body"' in line
+    )
+    assert "expected a Hugging Face tokenizer.json" in cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out
+    )
+    assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(world, capsys, tmp_path, monkeypatch):
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "-o", tmp_path / "lm.ngram")
+    monkeypatch.setattr("rescore.lm.staged.COMPILED_BYTES", 1 << 30)
+    line = cli.refusal(capsys, *words)
+    assert re.search(
+        r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; "
+        r"what is finished stays",
+        line,
+    )
+    assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert cli.call(capsys, *words).status == 0
+
+
+def test_arpa_beside_the_model_of_a_tokenizer_whose_words_have_spaces(demo, capsys, tmp_path):
+    (tmp_path / "a.txt").write_text("The cat sat on the mat, and the mat was flat.")
+    words = (
+        "lm",
+        "build",
+        tmp_path / "a.txt",
+        "--tokenizer",
+        demo / "tokenizer.json",
+        "-o",
+        tmp_path / "lm.ngram",
+        "--arpa",
+        tmp_path / "lm.arpa",
+    )
+    assert cli.call(capsys, *words).status == 0
+    model = NGram.open(tmp_path / "lm.ngram")
+    again = load(
+        tmp_path / "lm.arpa", arpa=ArpaOptions(words="ids", vocab_size=model.vocab_size, eot=model.metadata["eot"])
+    )
+    tokens = np.arange(300, 400)
+    np.testing.assert_allclose(again.score(tokens), model.score(tokens), rtol=1e-6)

@@ -1,0 +1,148 @@
+"""`rescore lm convert` and `info`: every format and back, and KenLM on what we write."""
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.lm.ngram import NGram
+
+SPACED = tuple(f" w{i}" if i % 2 else f"w{i}" for i in range(dumps.V))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Models with words that ARPA can hold, words that it cannot, and none."""
+    folder = tmp_path_factory.mktemp("convert")
+    made = dumps.sequences(count=10)
+    names = tuple(f"w{i}" for i in range(dumps.V))
+    return {
+        name: (
+            folder / f"{name}.ngram",
+            cli.make_model(folder / f"{name}.ngram", made, words=words, tokenizer="a" * 64),
+        )
+        for name, words in (("plain", names), ("spaced", SPACED), ("ids", None))
+    }
+
+
+HISTORIES = ([], [0], [3, 1], [0, 2], [40, 41], [1, 1])
+
+
+@pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
+@pytest.mark.parametrize("name", ["spaced", "ids"])
+def test_there_and_back(models, capsys, tmp_path, name, suffix):
+    """Ids keep their numbers and costs; words and what the model was made of are lost."""
+    path, model = models[name]
+    there = cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")
+    back = cli.figures(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
+    again = NGram.open(tmp_path / "m.ngram", verify=True)
+    for a, b in zip(again.arrays, model.arrays):
+        np.testing.assert_array_equal(a, b)
+    assert (again.words, again.order, again.vocab_size) == (None, model.order, dumps.V)
+    assert there["ngrams"] == back["ngrams"] == model.info()["ngrams"]
+    if suffix != "fst":
+        why = {"spaced": "word ' w1' of id 1: ARPA words", "ids": "the model has no words"}
+        assert there["arpa_words"].startswith(f"decimal ids, as {why[name]}")
+
+
+@pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])
+def test_words_there_and_back(models, capsys, tmp_path, suffix):
+    """Words, their ids and all costs survive; the place holders that ARPA asks for go again."""
+    path, model = models["plain"]
+    assert cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")["arpa_words"] == "text"
+    cli.call(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
+    again = NGram.open(tmp_path / "m.ngram", verify=True)
+    assert again.words == model.words
+    ids = again.ids(model.words)
+    for history in HISTORIES:
+        costs = again.distribution(again.start(ids[history]))[ids]
+        np.testing.assert_array_equal(costs, model.distribution(model.start(history)))
+    cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
+    cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "n.ngram")
+    for a, b in zip(NGram.open(tmp_path / "n.ngram").arrays, model.arrays):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_words_are_told(models, capsys, tmp_path):
+    out = cli.call(capsys, "lm", "convert", models["spaced"][0], tmp_path / "m.arpa").out
+    assert "decimal ids, as word ' w1' of id 1: ARPA words are not empty and have no white space" in out
+    assert (
+        cli.figures(capsys, "lm", "convert", models["plain"][0], tmp_path / "m.arpa", "--words", "ids")["arpa_words"]
+        == "ids"
+    )
+    line = cli.refusal(capsys, "lm", "convert", models["spaced"][0], tmp_path / "n.arpa", "--words", "text")
+    assert "word ' w1' of id 1: ARPA words are not empty and have no white space; write decimal ids" in line
+    assert not (tmp_path / "n.arpa").exists()
+
+
+def test_reading_ids_as_text(models, capsys, tmp_path):
+    cli.call(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.arpa")
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--words", "text")
+    words = NGram.open(tmp_path / "m.ngram").words
+    assert words == tuple(map(str, range(dumps.V)))
+
+
+def test_tokenizer_gives_words(models, capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    cli.call(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.arpa")
+    assert (
+        cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--tokenizer", tokenizer).status
+        == 0
+    )
+    model = NGram.open(tmp_path / "m.ngram")
+    assert (
+        model.words is not None
+        and model.words[1] == "w1"
+        and model.metadata["eot"] == 0
+        and len(model.metadata["tokenizer"]) == 64
+    )
+    line = cli.refusal(capsys, "lm", "convert", models["ids"][0], tmp_path / "n.ngram", "--tokenizer", tokenizer)
+    assert "ids.ngram: n-gram model: expected tokenizer" in line and "build it with the same tokenizer" in line
+    cli.make_model(tmp_path / "bare.ngram", dumps.sequences())
+    large = cli.make_tokenizer(tmp_path / "large.json", 60)
+    assert "expected a vocabulary of 60, got 50" in cli.refusal(
+        capsys, "lm", "convert", tmp_path / "bare.ngram", tmp_path / "n.fst", "--tokenizer", large
+    )
+
+
+@pytest.mark.parametrize("name", ["plain", "spaced"])
+def test_kenlm_gives_our_scores(models, capsys, tmp_path, name):
+    kenlm = pytest.importorskip("kenlm")
+    path, model = models[name]
+    assert cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa").status == 0
+    peer = kenlm.Model(str(tmp_path / "m.arpa"))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        ids = rng.integers(0, dumps.V, 12)
+        words = [model.words[i] if name == "plain" else str(i) for i in ids.tolist()]
+        theirs = [score for score, _, _ in peer.full_scores(" ".join(words), bos=False, eos=False)]
+        np.testing.assert_allclose(-np.log(10) * np.array(theirs), model.score(ids), atol=1e-4)
+
+
+def test_refusals(models, capsys, tmp_path):
+    path = models["plain"][0]
+    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "m.bin", status=2
+    )
+    assert "expected a name that ends in .ngram, .arpa" in cli.refusal(
+        capsys, "lm", "convert", tmp_path / "m.bin", tmp_path / "m.fst"
+    )
+    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "convert", tmp_path / "no.ngram", tmp_path / "m.fst")
+    (tmp_path / "d.ngram").mkdir()
+    assert "got that of a folder" in cli.refusal(capsys, "lm", "convert", path, tmp_path / "d.ngram", status=2)
+    assert "d.ngram: " in cli.refusal(capsys, "lm", "info", tmp_path / "d.ngram")
+    for suffix in ("ngram", "arpa", "arpa.gz", "fst"):
+        for content in (b"", b"\0" * 100, path.read_bytes()[:200]):
+            (tmp_path / f"bad.{suffix}").write_bytes(content)
+            assert f"bad.{suffix}" in cli.refusal(capsys, "lm", "info", tmp_path / f"bad.{suffix}")
+    assert sorted(one.name for one in tmp_path.iterdir() if not one.name.startswith("bad")) == ["d.ngram"]
+
+
+def test_quantised(demo, capsys, tmp_path):
+    info = cli.figures(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.ngram", "--quantise")
+    assert info["quantised"] == 256 and info["bytes_per_ngram"] < 5
+    exact, rounded = NGram.open(demo / "demo.ngram"), NGram.open(tmp_path / "small.ngram", verify=True)
+    tokens = np.arange(1000, 3000, dtype=np.int32)
+    assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
+    line = cli.refusal(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.arpa", "--quantise", status=2)
+    assert "--quantise: only .ngram files have room for rounded costs" in line

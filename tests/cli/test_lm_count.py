@@ -1,0 +1,93 @@
+"""`rescore lm count`, and models of counts: the same as of the text."""
+
+import shutil
+
+import numpy as np
+import pytest
+from support import cli, dumps
+from support.models import assert_same_model
+
+from rescore.lm.counts_files import open_counts
+from rescore.lm.ngram import NGram
+
+IDS = ("--vocab-size", dumps.V, "--eot", 0)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    rng = np.random.default_rng(3)
+    for name in ("a", "b", "c"):
+        np.save(
+            tmp_path / f"{name}.npy",
+            rng.integers(0, dumps.V, 2_000).astype(np.uint16) // rng.integers(1, 6, 2_000).astype(np.uint16),
+        )
+    return tmp_path
+
+
+def model_of(capsys, out, *inputs, **options):
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)]
+    assert cli.call(capsys, "lm", "build", *inputs, "-o", out, *words).status == 0
+    return NGram.open(out, verify=True)
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_counts_of_parts_give_the_model_of_the_whole(shards, capsys, order):
+    for name in "ab":
+        assert (
+            cli.call(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}").status == 0
+        )
+    whole = model_of(
+        capsys,
+        shards / "whole.ngram",
+        *(shards / f"{name}.npy" for name in "abc"),
+        order=order,
+        vocab_size=dumps.V,
+        eot=0,
+        min_count="1,2",
+    )
+    parts = model_of(
+        capsys,
+        shards / "parts.ngram",
+        shards / "counts-b",
+        shards / "counts-a",
+        shards / "c.npy",
+        order=order,
+        min_count="1,2",
+    )
+    assert_same_model(parts, whole)
+    assert not list(shards.glob("*.work"))
+
+
+def test_counts_are_merged_into_counts(shards, capsys):
+    for name in "ab":
+        assert (
+            cli.call(capsys, "lm", "count", shards / f"{name}.npy", *IDS, "-o", shards / f"counts-{name}").status == 0
+        )
+    info = cli.figures(capsys, "lm", "count", shards / "counts-a", shards / "counts-b", "-o", shards / "both")
+    header = open_counts(shards / "both").header
+    assert header.tokens == info["tokens"] == sum(open_counts(shards / f"counts-{name}").header.tokens for name in "ab")
+    spelled = [
+        tuple(batch.tokens[a:b].tolist())
+        for batch in open_counts(shards / "both").batches()
+        for a, b in zip(batch.offsets, batch.offsets[1:])
+    ]
+    assert len(spelled) == len(set(spelled))
+
+
+def test_wrong_counts_are_named(shards, capsys):
+    assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts").status == 0
+    out = ("-o", shards / "lm.ngram")
+    assert "counts of n-grams up to order 3, from which no model of order 4" in cli.refusal(
+        capsys, "lm", "build", shards / "counts", *out
+    )
+    line = cli.refusal(
+        capsys, "lm", "build", shards / "counts", "--order", 3, "--vocab-size", dumps.V, "--eot", 1, *out
+    )
+    assert f"expected counts of {dumps.V} ids with end of text 1, got {dumps.V} with 0" in line
+    assert "expected an empty folder" in cli.refusal(
+        capsys, "lm", "count", shards / "b.npy", *IDS, "-o", shards / "counts"
+    )
+    assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more").status == 0
+    shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
+    assert "a file is missing, or too many" in cli.refusal(capsys, "lm", "build", shards / "more", "--order", 3, *out)
+    assert not (shards / "lm.ngram").exists()

@@ -1,0 +1,170 @@
+"""`rescore lm merge`, `verify` and `diff`: what they print, and what they exit with."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.lm.ngram import NGram
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Two models of different texts and orders, one of another vocabulary, held-out tokens."""
+    folder = tmp_path_factory.mktemp("operations")
+    cli.make_model(folder / "a.ngram", dumps.sequences(count=12), order=3)
+    cli.make_model(folder / "b.ngram", dumps.sequences(kind="greedy", count=6), order=2)
+    cli.make_model(folder / "t.ngram", dumps.sequences(), tokenizer="b" * 64)
+    np.save(folder / "heldout.npy", np.random.default_rng(3).integers(1, dumps.V, 300))  # and an end of text
+    return folder
+
+
+def test_merge(world, capsys, tmp_path):
+    report = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--weights", "0.7,0.3", "-o", tmp_path / "m.ngram"
+    )
+    merged, a, b = (
+        NGram.open(path, verify=True) for path in (tmp_path / "m.ngram", world / "a.ngram", world / "b.ngram")
+    )
+    assert [part["weight"] for part in report["merged"]] == [0.7, 0.3] and report["interpolation"]["method"] == "linear"
+    assert merged.words == a.words and merged.metadata["eot"] == 0
+    p, q, r = (np.exp(-model.distribution(0).astype(float)) for model in (merged, a, b))
+    np.testing.assert_allclose(p, 0.7 * q + 0.3 * r, rtol=1e-5)
+    assert cli.call(capsys, "lm", "verify", tmp_path / "m.ngram").status == 0
+    equal = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--log-linear", "-o", tmp_path / "m.arpa"
+    )
+    assert [part["weight"] for part in equal["merged"]] == [0.5, 0.5] and equal["interpolation"][
+        "method"
+    ] == "log-linear"
+
+
+@pytest.mark.parametrize("form", [(), ("--log-linear",)])
+def test_merge_tuned(world, capsys, tmp_path, form):
+    words = (
+        "lm",
+        "merge",
+        world / "a.ngram",
+        world / "b.ngram",
+        "--tune",
+        world / "heldout.npy",
+        "-o",
+        tmp_path / "m.ngram",
+        *form,
+    )
+    report = cli.figures(capsys, *words)
+    heldout = report["heldout"]
+    assert heldout["tokens"] == 301 and heldout["tuned"] <= min(heldout["equal"], *heldout["models"]) * 1.0001
+    score = cli.figures(capsys, "lm", "score", tmp_path / "m.ngram", world / "heldout.npy")
+    assert heldout["merged"] == pytest.approx(score["overall"]["perplexity"], rel=1e-6)
+    for name, expected in zip("ab", heldout["models"]):
+        alone = cli.figures(capsys, "lm", "score", world / f"{name}.ngram", world / "heldout.npy")
+        assert alone["overall"]["perplexity"] == pytest.approx(expected, rel=1e-6)
+    out = cli.call(capsys, *words).out
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == [
+        "equal",
+        "tuned",
+        "merged",
+    ] and f"{heldout['merged']:,.2f}" in out
+
+
+def test_merge_pruned(world, capsys, tmp_path):
+    report = cli.figures(
+        capsys, "lm", "merge", world / "a.ngram", world / "b.ngram", "--max-ngrams", 100, "-o", tmp_path / "m.ngram"
+    )
+    assert sum(report["ngrams"]) <= 100 and report["pruning"][0]["max_ngrams"] == 100
+
+
+def test_merge_text(world, capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    (tmp_path / "h.jsonl").write_text('{"text": "w3 w1 w2"}\n{"text":\n')
+    words = (
+        "lm",
+        "merge",
+        world / "a.ngram",
+        world / "b.ngram",
+        "--tune",
+        tmp_path / "h.jsonl",
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        tmp_path / "m.ngram",
+    )
+    report = cli.figures(capsys, *words)
+    assert report["heldout"]["tokens"] == 4 and report["skipped"]["documents"] == 1
+    assert "skipped 1 documents" in cli.call(capsys, *words).out
+    line = cli.refusal(capsys, *words[:3], world / "t.ngram", *words[4:])
+    assert "t.ngram: n-gram model: expected tokenizer" in line
+
+
+def test_merge_refusals(world, capsys, tmp_path):
+    a, b, out = world / "a.ngram", world / "b.ngram", ("-o", tmp_path / "m.ngram")
+    assert "expected at least two models, got one" in cli.refusal(capsys, "lm", "merge", a, *out, status=2)
+    assert "--weights: expected one for each of the 2 models, got 1" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1", *out, status=2
+    )
+    assert "--weights: expected a sum of 1, got 0.5, 0.4" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "0.5,0.4", *out, status=2
+    )
+    assert "argument --weights: expected numbers of at least 0" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1,-1", *out, status=2
+    )
+    assert "not allowed with argument" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--weights", "1,0", "--tune", "x", *out, status=2
+    )
+    np.save(tmp_path / "empty.npy", np.zeros(0, np.int64))
+    assert "empty.npy: expected at least one token to tune" in cli.refusal(
+        capsys, "lm", "merge", a, b, "--tune", tmp_path / "empty.npy", *out
+    )
+    model = NGram.open(a)
+    NGram.from_tables(model.to_tables(), words=model.words, metadata={"eot": 7}).save(tmp_path / "c.ngram")
+    assert "c.ngram: expected eot 0 as of " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
+    assert not (tmp_path / "m.ngram").exists()
+
+
+@pytest.mark.parametrize("action", ["merge", "verify", "diff"])
+def test_help(capsys, action):
+    result = cli.call(capsys, "lm", action, "--help")
+    assert (
+        result.status == 0
+        and f"rescore lm {action} " in result.out
+        and "examples:" in result.out
+        and "Memory: " in result.out
+    )
+
+
+def test_verify(world, capsys, tmp_path):
+    report = cli.figures(capsys, "lm", "verify", world / "a.ngram")
+    assert report["passed"] is True and all(check["passed"] for check in report["checks"])
+    for suffix in ("arpa", "fst"):
+        assert cli.call(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}").status == 0
+        assert cli.call(capsys, "lm", "verify", tmp_path / f"a.{suffix}").status == 0
+    strict = cli.call(capsys, "lm", "verify", world / "a.ngram", "--tolerance", "0")
+    assert (
+        strict.status == 1
+        and strict.err == ""
+        and "sums to one" in next(line for line in strict.out.splitlines() if "FAIL" in line)
+    )
+    (tmp_path / "bad.ngram").write_bytes((world / "a.ngram").read_bytes()[:-1])
+    found = cli.call(capsys, "lm", "verify", tmp_path / "bad.ngram", "--json", "-")
+    assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False and "cut or grown" in found.out
+    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram")
+
+
+def test_diff(world, capsys, tmp_path):
+    same = cli.call(capsys, "lm", "diff", world / "a.ngram", world / "a.ngram")
+    assert same.status == 0 and same.out.splitlines()[-1] == "the models are the same"
+    assert (
+        cli.call(capsys, "lm", "prune", world / "a.ngram", "--max-ngrams", 90, "-o", tmp_path / "p.ngram").status == 0
+    )
+    found = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram", "--json", "-")
+    report = json.loads(found.out)
+    assert found.status == 1 and report["same"] is False and all(own["only_b"] == 0 for own in report["ngrams"])
+    assert sum(own["both"] for own in report["ngrams"]) == sum(NGram.open(tmp_path / "p.ngram").metadata["ngrams"])
+    out = cli.call(capsys, "lm", "diff", world / "a.ngram", tmp_path / "p.ngram").out
+    assert "backoff cost of (" in out and "pruning: null in A" in out and out.splitlines()[-1] == "the models differ"
+    assert math.isfinite(report["contexts"][0]["largest"]) and "w" in out[out.index("backoff cost of (") :]
+    assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "diff", world / "a.ngram", tmp_path / "no.ngram")

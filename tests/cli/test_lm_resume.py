@@ -1,0 +1,198 @@
+"""`rescore lm build`, killed and started again, with other resources, and with bad lines."""
+
+import fcntl
+import gzip
+import json
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import cli
+
+from rescore.lm.tokenize import tokens_of
+from rescore.lm.work import Work
+
+IDS = ("--vocab-size", 2000, "--eot", 0)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """300,000 tokens in three files."""
+    folder, draw = tmp_path_factory.mktemp("text"), np.random.default_rng(5)
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.append((draw.zipf(1.2, 100_000) - 1).clip(0, 1999), 0).astype(np.uint16))
+    return folder
+
+
+def words(text, out, *more):
+    return ("lm", "build", *sorted(text.iterdir()), *IDS, "--order", 3, "--max-ngrams", 60_000, "-o", out, *more)
+
+
+def held(folder):
+    """Whether a build is at work there."""
+    try:
+        with open(folder / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def test_a_build_that_is_killed(text, tmp_path, capsys):
+    """At random moments; the model in the end is that of one undisturbed."""
+    assert cli.start(*words(text, tmp_path / "whole.ngram")).wait(timeout=120) == 0
+    draw, killed = random.Random(3), []
+    for _ in range(6):
+        process = cli.start(
+            *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w"), "--threads", draw.choice([1, 2])
+        )
+        while process.poll() is None and not held(tmp_path / "w"):
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.12))
+        process.kill()
+        process.wait()
+        killed.append(process.returncode < 0)
+    assert any(killed)
+    assert cli.start(*words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")).wait(timeout=120) == 0
+    assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+    assert not (tmp_path / "whole.ngram.work").exists() and (tmp_path / "w" / "manifest.json").exists()
+
+
+def test_resources_do_not_change_the_model(text, tmp_path, capsys):
+    models = set()
+    for number, resources in enumerate(
+        [("--threads", 1), ("--threads", 4, "--memory", "2G"), ("--memory", "3G", "--disk", "1G")]
+    ):
+        assert cli.call(capsys, *words(text, tmp_path / f"{number}.ngram", *resources)).status == 0
+        models.add((tmp_path / f"{number}.ngram").read_bytes())
+    assert len(models) == 1
+
+
+def test_other_inputs_are_refused(text, tmp_path, capsys):
+    first = sorted(text.iterdir())[0]
+    command = ("lm", "build", first, *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
+    assert cli.call(capsys, *command).status == 0
+    line = cli.refusal(capsys, *command, "--order", 5)
+    assert (
+        "w: holds the counts of other inputs or options (options.order: 4 there, 5 now); name another folder, "
+        "or remove this one" in line
+    )
+    line = cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:])
+    assert "holds the counts of other inputs or options (source" in line
+    before = first.stat()
+    np.save(first, np.load(first)[::-1])
+    try:
+        assert "mtime_ns: " in cli.refusal(capsys, *command)
+    finally:
+        np.save(first, np.load(first)[::-1])
+        cli.os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cli.call(capsys, *command).status == 0
+
+
+def test_too_little(text, tmp_path, capsys):
+    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--memory", "50M", "--threads", 2))
+    assert (
+        "memory: expected at least " in line and "MB for 2 threads, got 52 MB; allow more, or use fewer threads" in line
+    )
+    assert not list(tmp_path.iterdir())
+    line = cli.refusal(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "2M"))
+    assert f"{tmp_path / 'lm.ngram.work'}: expected at most 0.0021 GB in the work folder (--disk), got 0.0" in line
+    assert cli.call(capsys, *words(text, tmp_path / "lm.ngram", "--disk", "100M")).status == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["lm.ngram"]
+
+
+def test_a_folder_in_use(text, tmp_path, capsys):
+    other = Work(tmp_path / "w")
+    assert "w: another build works there" in cli.refusal(
+        capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")
+    )
+    other.close()
+
+
+def test_counts_of_a_pipe_are_not_those_of_another(tmp_path):
+    """Only what can be looked at again is gone on with."""
+    command = ("lm", "build", "-", "--stdin-format", "bin", *IDS, "--work", tmp_path / "w", "-o", tmp_path / "lm.ngram")
+    errors = []
+    for content in (b"\1\0\2\0\0\0", b"\3\0\0\0"):
+        process = cli.start(*command, stdin=subprocess.PIPE)
+        errors.append(process.communicate(content, timeout=120)[1].decode())
+    assert (
+        errors[0] == ""
+        and "holds the counts of other inputs or options (source" in errors[1]
+        and "read from a pipe" in errors[1]
+    )
+
+
+def test_bad_lines_are_counted_once(tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    lines = [json.dumps({"text": f"w{i % 40} w2 w3"}) for i in range(300)]
+    for at in (5, 120, 299):
+        lines[at] = "oops"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    command = (
+        "lm",
+        "build",
+        tmp_path / "a.jsonl",
+        "--tokenizer",
+        cli.make_tokenizer(tmp_path / "t.json"),
+        "--work",
+        tmp_path / "w",
+        "-o",
+        tmp_path / "lm.ngram",
+    )
+    for _ in range(2):
+        assert cli.figures(capsys, *command)["skipped"]["reasons"] == {"not JSON": 3}
+    line = cli.refusal(capsys, *command[:-3], tmp_path / "strict", "-o", tmp_path / "lm.ngram", "--strict")
+    assert "a.jsonl, line 6: expected a JSON object" in line and not (tmp_path / "strict").exists()
+
+
+def test_a_damaged_shard_is_copied_anew_and_nothing_is_counted_again(tmp_path, capsys, monkeypatch):
+    shards = []
+    for number in range(4):
+        text = "".join(json.dumps({"text": f"w{number} w{i % 7} w{i % 5} w3"}) + "\n" for i in range(400))
+        shards.append(tmp_path / f"{number}.jsonl.gz")
+        shards[-1].write_bytes(gzip.compress(text.encode()))
+    cli.make_tokenizer(tmp_path / "t.json")
+    words = ("lm", "build", *shards, "--tokenizer", tmp_path / "t.json", "--order", 3)
+    assert cli.call(capsys, *words, "-o", tmp_path / "whole.ngram").status == 0
+    whole = shards[2].read_bytes()
+    shards[2].write_bytes(whole[:-20])
+    assert "2.jsonl.gz: gzip data damaged after line" in cli.refusal(capsys, *words, "-o", tmp_path / "lm.ngram")
+    records = json.loads((tmp_path / "lm.ngram.work" / "manifest.json").read_bytes())["stages"]["count"]["runs"]
+    assert [record["end"] for record in records] == [[2, 0]] and records[0]["tokens"] == 2 * 400 * 5
+    shards[2].write_bytes(whole)
+    read = []
+    monkeypatch.setattr(
+        "rescore.lm.sources.tokens_of",
+        lambda piece, **options: read.append(Path(piece.path).name) or tokens_of(piece, **options),
+    )
+    assert cli.call(capsys, *words, "-o", tmp_path / "lm.ngram").status == 0
+    assert read == ["2.jsonl.gz", "3.jsonl.gz"]
+    assert (tmp_path / "lm.ngram").read_bytes() == (tmp_path / "whole.ngram").read_bytes()
+
+
+def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.arange(100) % 9)
+    words = (
+        "lm",
+        "build",
+        tmp_path / "a.npy",
+        "--vocab-size",
+        9,
+        "--eot",
+        0,
+        "-o",
+        tmp_path / "lm.ngram",
+        "--work",
+        tmp_path / "w",
+    )
+    assert cli.call(capsys, *words).status == 0
+    np.save(tmp_path / "a.npy", np.arange(101) % 9)
+    assert "holds the counts of other inputs or options (source[0].end: 100 there, 101 now" in cli.refusal(
+        capsys, *words
+    )

@@ -1,0 +1,132 @@
+"""`rescore lm score`: perplexities against sums of costs, token by token."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.lm import example, perplexity
+from rescore.lm.ngram import NGram
+
+DOCUMENTS = [[3, 1, 2], [5], [], [3, 1, 4, 1, 5]]
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("score") / "lm.ngram"
+    return path, cli.make_model(path, dumps.sequences(count=10))
+
+
+def cost(model: NGram, documents: list[list[int]]) -> tuple[int, float]:
+    """Tokens, and the sum of -ln p of each after the last two before it; a document follows the end of another."""
+    tokens, total = 0, 0.0
+    for document in filter(None, documents):  # an empty document counts nothing
+        history = [0]
+        for token in [*document, 0]:
+            state = model.start(history[-2:])
+            total += float(model.distribution(state)[token])
+            history.append(token)
+            tokens += 1
+    return tokens, total
+
+
+def test_tokens(lm, capsys, tmp_path):
+    path, model = lm
+    np.save(tmp_path / "a.npy", np.array([token for document in DOCUMENTS for token in (*document, 0)], np.int32))
+    report = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")
+    tokens, total = cost(model, DOCUMENTS)
+    (file,) = report["files"]
+    assert file["tokens"] == tokens and file["nats"] == pytest.approx(total, rel=1e-6)
+    assert file["nats_per_token"] == pytest.approx(total / tokens, rel=1e-6)
+    assert file["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
+
+
+def test_the_worked_example_by_hand(capsys, tmp_path):
+    """. Lionel Messi scored, each after the two before: p = 0.1, 0.8, 0.9 (no end of text: from no context)."""
+    order = {}
+    for gram, (p, bow) in example.NGRAMS.items():
+        order.setdefault(len(gram), []).append(
+            f"{math.log10(p)}\t{' '.join(map(str, gram))}\t{math.log10(bow)}"[: None if len(gram) < 3 else -4]
+        )
+    text = "\\data\\\n" + "".join(f"ngram {n}={len(lines)}\n" for n, lines in order.items())
+    text += "".join(f"\n\\{n}-grams:\n" + "\n".join(lines) + "\n" for n, lines in order.items()) + "\n\\end\\\n"
+    (tmp_path / "m.arpa").write_text(text)
+    np.save(tmp_path / "a.npy", np.array([example.STOP, example.LIONEL, example.MESSI, example.SCORED]))
+    (file,) = cli.figures(capsys, "lm", "score", tmp_path / "m.arpa", tmp_path / "a.npy")["files"]
+    assert file["tokens"] == 4 and file["nats"] == pytest.approx(-math.log(0.4 * 0.1 * 0.8 * 0.9), abs=1e-5)
+    assert [(row["order"], row["tokens"], row["share"]) for row in file["by_order"]] == [
+        (1, 2, 0.5),
+        (2, 1, 0.25),
+        (3, 1, 0.25),
+    ]
+    assert [row["perplexity"] for row in file["by_order"]] == pytest.approx(
+        [(0.4 * 0.1) ** -0.5, 1 / 0.8, 1 / 0.9], rel=1e-4
+    )
+
+
+def test_text_and_overall(lm, capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    path, model = lm
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    texts = [" ".join(f"w{i}" for i in document) for document in DOCUMENTS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "b.txt").write_text(texts[0])
+    report = cli.figures(
+        capsys, "lm", "score", path, tmp_path / "a.jsonl", tmp_path / "b.txt", "--tokenizer", tokenizer
+    )
+    for file, documents in zip(report["files"], (DOCUMENTS, DOCUMENTS[:1])):
+        assert (file["tokens"], file["nats"]) == (
+            cost(model, documents)[0],
+            pytest.approx(cost(model, documents)[1], rel=1e-6),
+        )
+    tokens, total = cost(model, DOCUMENTS + DOCUMENTS[:1])
+    assert report["overall"]["tokens"] == tokens and report["overall"]["nats"] == pytest.approx(total, rel=1e-6)
+    lines = cli.call(
+        capsys, "lm", "score", path, tmp_path / "a.jsonl", tmp_path / "b.txt", "--tokenizer", tokenizer
+    ).out.splitlines()
+    assert lines[3].split() == ["overall", str(tokens), f"{total / tokens:.4f}", f"{math.exp(total / tokens):,.2f}"]
+    orders = [line.split() for line in lines[lines.index("") + 2 :]]
+    assert [row[0] for row in orders] == ["1", "2", "3"] and sum(int(row[1]) for row in orders) == tokens
+
+
+def test_long_files_in_parts(lm, capsys, tmp_path, monkeypatch):
+    path, model = lm
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, dumps.V, 1000))
+    whole = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
+    monkeypatch.setattr(perplexity, "CHUNK", 7)
+    parts = cli.figures(capsys, "lm", "score", path, tmp_path / "a.npy")["files"]
+    assert parts[0]["tokens"] == whole[0]["tokens"] and parts[0]["nats"] == pytest.approx(whole[0]["nats"], rel=1e-6)
+
+
+def test_nothing_to_score(lm, capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "a.jsonl").touch()
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    words = ("lm", "score", lm[0], tmp_path / "a.jsonl", "--tokenizer", tokenizer)
+    nothing = {"tokens": 0, "nats": 0.0, "nats_per_token": None, "perplexity": None}
+    (file,) = cli.figures(capsys, *words)["files"]
+    assert file.pop("by_order") == [{"order": order, **nothing, "share": None} for order in (1, 2, 3)]
+    assert file == {"file": str(tmp_path / "a.jsonl"), **nothing}
+    assert cli.call(capsys, *words).status == 0
+
+
+def test_refusals(lm, capsys, tmp_path):
+    np.save(tmp_path / "a.npy", np.array([1, 50]))
+    assert "a.npy, token 1: expected ids in 0..49, got 50" in cli.refusal(
+        capsys, "lm", "score", lm[0], tmp_path / "a.npy"
+    )
+    assert "end of text 60: expected an id in 0..49" in cli.refusal(
+        capsys, "lm", "score", lm[0], tmp_path / "a.npy", "--eot", 60, status=2
+    )
+    pytest.importorskip("tokenizers")
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    cli.make_model(tmp_path / "other.ngram", dumps.sequences(), tokenizer="b" * 64)
+    (tmp_path / "a.txt").write_text("w1")
+    line = cli.refusal(capsys, "lm", "score", tmp_path / "other.ngram", tmp_path / "a.txt", "--tokenizer", tokenizer)
+    assert "other.ngram: n-gram model: expected tokenizer" in line and "build it with the same tokenizer" in line
+    large = cli.make_tokenizer(tmp_path / "large.json", 60)
+    assert "expected a vocabulary of 60, got 50" in cli.refusal(
+        capsys, "lm", "score", lm[0], tmp_path / "a.txt", "--tokenizer", large
+    )

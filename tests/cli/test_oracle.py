@@ -1,0 +1,89 @@
+"""`rescore oracle`: the ceiling for every width, against one candidate at a time."""
+
+import pytest
+from support import cli, dumps
+
+from rescore.decode.replay.analyses.oracle_efficiency import powers_of_two
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("oracle") / "dump"
+    return folder, cli.make_dump(folder)
+
+
+def passes(sequence: dict, k: int) -> int:
+    """Target passes of a sequence when the first k candidates hold the draft."""
+    tokens, ids = sequence["tokens"].tolist(), sequence["topk_ids"].tolist()
+    number, row = 1, 0
+    while row + 1 < len(tokens):
+        accepted = 0
+        for head in range(1, dumps.H):
+            if row + head >= len(tokens) or tokens[row + head] not in ids[row][head][:k]:
+                break
+            accepted += 1
+        number, row = number + 1, row + accepted + 1
+    return number
+
+
+def test_every_width(made, capsys):
+    folder, sequences = made
+    report = cli.figures(capsys, "oracle", folder)
+    for task in report["tasks"]:
+        own = [sequence for sequence in sequences if sequence["task"] == task["task"]]
+        for k, value in task["block_efficiency"].items():
+            assert value == pytest.approx(
+                sum(len(one["tokens"]) for one in own) / sum(passes(one, int(k)) for one in own)
+            )
+        for head in range(1, dumps.H):
+            hits = [
+                one["tokens"][row + head] in one["topk_ids"][row, head]
+                for one in own
+                for row in range(len(one["tokens"]) - head)
+            ]
+            assert task["recall"][str(head + 1)] == pytest.approx(sum(hits) / len(hits))
+
+
+def test_agrees_with_run(made, capsys):
+    report, run = (cli.figures(capsys, verb, made[0], "--task", "second") for verb in ("oracle", "run"))
+    assert [task["block_efficiency"]["6"] for task in report["tasks"]] == [
+        task["block_efficiency"]["oracle"] for task in run["tasks"]
+    ]
+    assert [task["block_efficiency"]["1"] for task in report["tasks"]] == [
+        task["block_efficiency"]["base"] for task in run["tasks"]
+    ]
+
+
+def test_widths():
+    assert [powers_of_two(k) for k in (1, 2, 6, 8, 64)] == [
+        [1],
+        [1, 2],
+        [1, 2, 4, 6],
+        [1, 2, 4, 8],
+        [1, 2, 4, 8, 16, 32, 64],
+    ]
+
+
+def test_table(made, capsys):
+    out = cli.call(capsys, "oracle", made[0]).out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("task", "first", "second"))] == [
+        "task",
+        "first",
+        "second",
+    ] * 2
+    assert "k=1" in out and "head 4" in out
+
+
+def test_sequences_of_one_token(tmp_path, capsys):
+    """Nothing to draft: every pass yields its token."""
+    made = dumps.sequences(count=5)[-1:]
+    dumps.write(tmp_path / "dump", made=made)
+    (task,) = cli.figures(capsys, "oracle", tmp_path / "dump")["tasks"]
+    assert set(task["block_efficiency"].values()) == {1.0} and set(task["recall"].values()) == {None}
+    assert cli.call(capsys, "oracle", tmp_path / "dump").status == 0
+    assert cli.call(capsys, "run", tmp_path / "dump").status == 0
+
+
+def test_refusals(made, capsys, tmp_path):
+    assert "--task 'x': not in the dump" in cli.refusal(capsys, "oracle", made[0], "--task", "x", status=2)
+    assert "expected a folder" in cli.refusal(capsys, "oracle", tmp_path / "x")

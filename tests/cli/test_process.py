@@ -1,0 +1,244 @@
+"""The command line as a process: what it imports, signals, pipes, full disks, closed streams."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.decode.cli import main
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("process")
+    made = cli.make_dump(folder / "dump")
+    cli.make_model(folder / "lm.ngram", made)
+    return folder
+
+
+def modules(code: str) -> set[str]:
+    """What a fresh interpreter has imported after `code`."""
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(out.stderr.split())
+
+
+HEAVY = {"torch", "pyarrow", "tokenizers", "pynini", "pywrapfst", "safetensors", "transformers"}
+
+
+def test_imports():
+    """`import rescore` and --help cost nothing; a run on a dump needs none of the heavy packages but those it uses."""
+    assert not modules("import rescore") & (HEAVY | {"numpy", "rich"})
+    code = "from contextlib import suppress\nfrom rescore.decode.cli import main\n"
+    assert not modules(code + "with suppress(SystemExit): main(['run', '--help'])") & (
+        HEAVY | {"numpy", "rich", "rescore._core"}
+    )
+
+
+def test_help_of_every_verb_imports_next_to_nothing():
+    """Start-up is the time of imports; all verbs in one process."""
+    verbs = ("generate", "run", "report", "tune", "oracle", "cost", "draw", "dump", "lm", "bench")
+    code = (
+        f"from contextlib import suppress\nfrom rescore.decode.cli import main\nfor verb in {verbs}:\n with "
+        "suppress(SystemExit): main([verb, '--help'])\n"
+    )
+    found = modules(code)
+    assert not found & (HEAVY | {"numpy", "rich", "plotly", "kenlm", "rescore._core"}) and not any(
+        ".actions" in name for name in found
+    )
+
+
+def test_imports_of_a_run(world, tmp_path):
+    words = [
+        str(word) for word in ("run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl")
+    ]
+    assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
+
+
+def test_imports_of_a_report(world, tmp_path):
+    pytest.importorskip("plotly")
+    words = [str(word) for word in ("report", world / "dump", "--lm", world / "lm.ngram", "-o", tmp_path / "r.html")]
+    assert not modules(f"from rescore.decode.cli import main\nassert main({words}) == 0") & (HEAVY - {"safetensors"})
+
+
+VERBS = [
+    ["generate"],
+    ["run"],
+    ["oracle"],
+    ["draw"],
+    ["dump", "info"],
+    ["dump", "make"],
+    ["bench", "decode"],
+    *(["lm", name] for name in ("build", "prune", "convert", "info", "score")),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_has_examples(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = cli.call(capsys, *verb, "--help")
+    assert result.status == 0 and f"examples:\n  rescore {' '.join(verb)}" in result.out
+    assert all(len(line) <= 80 for line in result.out.splitlines())
+    assert "--json" in result.out and "--debug" in result.out
+
+
+def test_top(capsys):
+    assert re.fullmatch(r"rescore \d+\.\d+\.\d+\n", cli.call(capsys, "--version").out)
+    assert "arguments are required: VERB; see rescore --help" in cli.refusal(capsys, status=2)
+    assert "invalid choice: 'jump'" in cli.refusal(capsys, "jump", status=2)
+    assert "\\x1b[31m" in cli.refusal(capsys, "run", "x", "--paths", "\x1b[31m", status=2)
+
+
+def test_semantics_are_those_of_the_library():
+    from rescore.decode.cli import arguments, lm_arguments
+    from rescore.decode.rescoring import rescorer as draft
+    from rescore.lm import formats
+
+    assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.SUFFIXES == formats.SUFFIXES
+
+
+def test_debug_shows_the_traceback(capsys, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        main(["oracle", str(tmp_path / "none"), "--debug"])
+
+
+def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
+    from rescore.decode.cli.actions import oracle
+
+    monkeypatch.setattr(oracle, "tables", lambda *_: {}["missing"])
+    assert "unexpected KeyError: 'missing'; --debug shows where" in cli.refusal(capsys, "oracle", world / "dump")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A dump that takes a while."""
+    folder = tmp_path_factory.mktemp("large") / "dump"
+    made = dumps.sequences(count=5)
+    long = {
+        name: np.tile(made[0][name], (400, *(1,) * (made[0][name].ndim - 1)))
+        if np.ndim(made[0][name]) > 1
+        else np.tile(made[0][name], 400)
+        for name in ("tokens", "topk_ids", "topk_logp", "entropy")
+    }
+    dumps.write(folder, made=[{**made[0], **long}] * 6)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "number, status, told",
+    [(signal.SIGINT, 130, "rescore: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
+)
+def test_signals_leave_nothing_half_written(world, large, tmp_path, number, status, told):
+    process = cli.start(
+        "run",
+        large,
+        "--lm",
+        world / "lm.ngram",
+        "--paths",
+        200,
+        "--drafts",
+        tmp_path / "d.jsonl",
+        "--json",
+        tmp_path / "r.json",
+    )
+    while not any(tmp_path.iterdir()):  # the draft file under its temporary name
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err.decode()) == (status, b"", told)
+    assert not list(tmp_path.iterdir())
+
+
+def interrupted(process: subprocess.Popen) -> str:
+    """What it says when interrupted. An interrupt that falls between Python's last look for one and a read that waits
+    is not
+    seen before the next: pressed again, as at a terminal."""
+    for _ in range(4):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=30)[1].decode()
+    raise AssertionError("not ended by four interrupts")
+
+
+def test_interrupted_while_reading(tmp_path):
+    """A model is built from a pipe that says nothing more."""
+    pytest.importorskip("tokenizers")
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    os.mkfifo(tmp_path / "a.jsonl")
+    process = cli.start("lm", "build", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
+    with open(tmp_path / "a.jsonl", "w") as pipe:
+        pipe.write('{"text": "w1 w2"}\n')
+        pipe.flush()
+        assert interrupted(process) == "rescore: interrupted; nothing was left half-written\n"
+    assert process.returncode == 130 and not (tmp_path / "lm.ngram").exists()
+
+
+@pytest.mark.parametrize("words", [["run", "DUMP"], ["run", "DUMP", "--json", "-"], ["run", "--help"]], ids=" ".join)
+def test_readers_that_leave(world, words):
+    read, write = os.pipe()
+    os.close(read)
+    process = cli.start(*(world / "dump" if word == "DUMP" else word for word in words), stdout=write)
+    os.close(write)
+    assert process.communicate(timeout=120)[1] == b"" and process.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_full_disks(world, tmp_path):
+    with open("/dev/full", "w") as full:
+        process = cli.start("oracle", world / "dump", stdout=full)
+        assert process.communicate(timeout=120)[1].decode() == "rescore: writing or reading: No space left on device\n"
+        assert process.returncode == 1
+    for words in (
+        ["oracle", world / "dump", "--json", "/dev/full"],
+        ["run", world / "dump", "--lm", world / "lm.ngram", "--drafts", tmp_path / "d.jsonl"],
+    ):
+        (tmp_path / "d.jsonl").unlink(missing_ok=True)
+        (tmp_path / "d.jsonl").symlink_to("/dev/full")
+        process = cli.start(*words)
+        err = process.communicate(timeout=120)[1].decode()
+        assert (process.returncode, err.count("\n")) == (1, 1) and "No space left on device" in err
+    assert os.path.exists("/dev/full") and not os.path.isfile("/dev/full")
+
+
+def test_standard_output_by_name(world):
+    process = cli.start("oracle", world / "dump", "--json", "/dev/stdout")
+    out, err = process.communicate(timeout=120)
+    assert (
+        out.startswith(b'{\n  "dump"') and b"oracle block efficiency" in out and (process.returncode, err) == (0, b"")
+    )
+
+
+def test_no_standard_output_at_all(world, tmp_path):
+    process = cli.start(
+        "oracle", world / "dump", "--json", tmp_path / "o.json", stdout=None, preexec_fn=lambda: os.close(1)
+    )
+    assert process.communicate(timeout=120)[1] == b"" and process.returncode == 0
+    assert (tmp_path / "o.json").exists()
+
+
+def test_names_that_are_no_text(world, tmp_path):
+    """Names are bytes; a terminal may know ASCII alone."""
+    name = os.fsdecode(b"d\xff\xc3\xa9")
+    (tmp_path / name).symlink_to(world / "dump")
+    for words in (
+        ["run", tmp_path / name, "--drafts", tmp_path / f"{name}.parquet"],
+        ["dump", "info", tmp_path / name],
+    ):
+        process = cli.start(*words, env={**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+        out, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, b"") and out.isascii()
+    process = cli.start("dump", "info", tmp_path / f"{name}.none")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and b"expected a folder" in err and err.count(b"\n") == 1

@@ -1,0 +1,176 @@
+"""`rescore report` as called."""
+
+import pytest
+from support import cli
+from support.reports import rows
+
+pytest.importorskip("plotly")
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    cli.make_model(tmp_path / "lm.ngram", made)
+    return tmp_path
+
+
+def test_figures_are_those_of_run(capsys, files):
+    arguments = (files / "dump", "--lm", files / "lm.ngram", "--alpha", "0.5")
+    result = cli.call(capsys, "report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
+    assert result == (0, "", "")
+    run = cli.figures(capsys, "run", *arguments, "--part", "heldout")
+    table = rows((files / "tables.md").read_text(), "Block efficiency per task")
+    mean = run["overall"][0]["block_efficiency"]
+    assert table["base"][-3].startswith(f"{mean['base']:.3f}")
+    assert table["tree 16"][-3].startswith(f"{mean['tree_16']:.3f}")
+    for place, task in enumerate(run["tasks"]):
+        assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
+
+
+def open_trees(tables: str) -> list[list[str]]:
+    found = rows(tables, "Block efficiency per task")
+    return [found[f"{name} {n}"] for name in ("open tree", "calibrated tree", "LM and text alone") for n in (16, 64)]
+
+
+def test_trees_are_tuned_or_of_settings(capsys, files):
+    """By itself the report finds what `rescore tune` finds, and its figures are those of `run --settings`."""
+    dump, lm = files / "dump", files / "lm.ngram"
+    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    tables = {}
+    for name, words in {
+        "own": ("--lm", lm),
+        "settings": ("--settings", files / "s.json"),
+        "untuned": ("--lm", lm, "--untuned"),
+    }.items():
+        result = cli.call(capsys, "report", dump, *words, "--sequences", 0, "-o", files / "r.html", "--markdown", "-")
+        assert (result.status, result.err) == (0, "")
+        tables[name] = result.out
+    assert open_trees(tables["own"]) == open_trees(tables["settings"])
+    run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
+    for title, name in {
+        "open tree 64": "open_64",
+        "calibrated tree 16": "tuned_16",
+        "LM and text alone 64": "lm_text_64",
+    }.items():
+        assert rows(tables["settings"], "Block efficiency per task")[title][-3].startswith(
+            f"{run['block_efficiency'][name]:.3f}"
+        )
+    assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
+    sources = {
+        "own": "tuned on the tuning part of this dump",
+        "settings": "of the settings ",
+        "untuned": "the default, not tuned",
+    }
+    assert all(source in tables[name] for name, source in sources.items())
+    both = cli.refusal(
+        capsys, "report", dump, "--settings", files / "s.json", "--tune-sequences", 2, "-o", files / "r.html", status=2
+    )
+    assert "--tune-sequences: the settings have divided the dump" in both
+
+
+def test_settings_bring_the_models_that_they_were_tuned_with(capsys, files):
+    dump, lm = files / "dump", files / "lm.ngram"
+    assert cli.call(capsys, "tune", dump, "--lm", lm, "-o", files / "s.json").status == 0
+    made = ("report", dump, "--settings", files / "s.json", "-o", files / "r.html")
+    assert "--lm: the settings name the models" in cli.refusal(capsys, *made, "--lm", lm, status=2)
+    cli.make_model(lm, cli.dumps.sequences()[:2], order=2)
+    assert "lm.ngram: expected the model that the settings were tuned with" in cli.refusal(capsys, *made)
+    lm.unlink()
+    for words in (made, ("run", dump, "--settings", files / "s.json")):
+        assert (
+            "lm.ngram: expected the model that the settings were tuned with, got no such file: "
+            "settings name it relative to their own folder" in cli.refusal(capsys, *words)
+        )
+    assert not (files / "r.html").exists()
+
+
+def test_page_without_models_and_with_one_task(capsys, files):
+    assert cli.call(capsys, "report", files / "dump", "--task", "second", "-o", files / "report.html").status == 0
+    page = (files / "report.html").read_text()
+    assert "without a language model" in page and '"task":"second"' in page and '"task":"first"' not in page
+    assert len(page) < 10 << 20
+
+
+def test_without_the_browser(capsys, files):
+    assert cli.call(capsys, "report", files / "dump", "--sequences", "0", "-o", files / "report.html").status == 0
+    page = (files / "report.html").read_text()
+    assert '"browser":null' in page and 'id="lattices"' not in page
+
+
+def test_markdown_on_standard_output(capsys, files):
+    result = cli.call(capsys, "report", files / "dump", "-o", files / "report.html", "--markdown", "-")
+    assert result.status == 0 and result.out.startswith("# Block drafts of a test")
+
+
+def test_command_is_told(capsys, files):
+    cli.call(
+        capsys,
+        "report",
+        files / "dump",
+        "--lm",
+        files / "lm.ngram=0.5",
+        "--alpha",
+        "0.3",
+        "--top-k",
+        "3",
+        "-o",
+        files / "report.html",
+    )
+    assert (
+        f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed "
+        "0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+    )
+
+
+def test_refusals(capsys, files):
+    assert "expected the name of a file to write" in cli.refusal(
+        capsys, "report", files / "dump", "-o", files, status=2
+    )
+    assert "--sequences" in cli.refusal(capsys, "report", files / "dump", "--sequences", "x", status=2)
+    assert "--task 'third'" in cli.refusal(
+        capsys, "report", files / "dump", "--task", "third", "-o", files / "r.html", status=2
+    )
+
+
+def test_plotly_is_asked_for(capsys, files, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert "pip install rescore[report]" in cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
+    assert not (files / "r.html").exists()
+
+
+def test_sequences_of_one_token(capsys, tmp_path):
+    """They leave nothing to draft: every drafter needs a pass for each."""
+    made = cli.dumps.sequences()[4:]
+    assert [len(one["tokens"]) for one in made] == [1]
+    cli.dumps.write(tmp_path / "dump", "forced", made)
+    cli.make_model(tmp_path / "lm.ngram", made)
+    result = cli.call(
+        capsys,
+        "report",
+        tmp_path / "dump",
+        "--lm",
+        tmp_path / "lm.ngram",
+        "-o",
+        tmp_path / "report.html",
+        "--markdown",
+        tmp_path / "tables.md",
+    )
+    assert result == (0, "", "")
+    table = rows((tmp_path / "tables.md").read_text(), "Block efficiency per task")
+    assert {cells[1] for cells in table.values()} == {"1.00"}
+    assert "the prompt's pass" in (tmp_path / "report.html").read_text()
+
+
+def test_several_models(capsys, files):
+    models = ("--lm", files / "lm.ngram", "--lm", f"{files / 'lm.ngram'}=0.5", "--alpha", "0.2,0.3,0.4")
+    assert (
+        cli.call(
+            capsys, "report", files / "dump", *models, "-o", files / "report.html", "--markdown", files / "tables.md"
+        ).status
+        == 0
+    )
+    table = rows((files / "tables.md").read_text(), "The language models by themselves")
+    first, second = (cells for name, cells in table.items() if name.endswith("lm.ngram"))
+    assert first == second  # the same model, whatever its weight beside others

@@ -1,0 +1,360 @@
+"""`rescore run`: its figures against the replay, its files against each other, its refusals."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from support import cli, dumps
+
+from rescore.decode.cli.arguments import DEFAULT_ALPHA
+from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.tuned_drafters import run_drafters
+from rescore.lattice.dump import Dump
+
+TREES = (16, 32, 64, 128)
+EFFICIENCY = {
+    "base",
+    "rescored",
+    "parallel_base",
+    "parallel_rescored",
+    *(f"tree_base_{n}" for n in TREES),
+    *(f"tree_{n}" for n in TREES),
+    "lm_alone_16",
+    "lm_alone_64",
+    "oracle",
+    *(f"open_{n}" for n in TREES),
+    "lm_text_16",
+    "lm_text_64",
+}
+
+
+def replay_standard(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> DumpResult:
+    return replay_dump(dump, run_drafters(dump, rescorer, options or ReplayOptions()))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    made = cli.make_dump(folder / "forced")
+    cli.make_dump(folder / "sampled", "sampled")
+    cli.make_model(folder / "a.ngram", made)
+    cli.make_model(folder / "b.ngram", made[:3], order=2)
+    return folder
+
+
+def test_keys(world, capsys):
+    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram")
+    assert {"tasks", "settings", "ms_per_lattice"} <= set(report)
+    for task in report["tasks"]:
+        assert {"task", "sequences", "tokens", "block_efficiency", "headroom_recovered", "repetition"} <= set(task)
+        assert set(task["block_efficiency"]) == EFFICIENCY
+        assert set(task["headroom_recovered"]) == EFFICIENCY - {"base", "oracle"}
+        assert set(task["repetition"]) == {"base", "rescored"}
+    assert [task["task"] for task in report["tasks"]] == ["first", "second"]
+    assert report["settings"]["alpha"] == DEFAULT_ALPHA
+
+
+def test_figures_are_those_of_the_replay(world, capsys):
+    model = Rescorer(cli.NGram.open(world / "a.ngram"), alpha=[[0.3, 0.2, 0.1]])
+    expected = replay_standard(Dump.open(world / "forced"), model, ReplayOptions(paths=5, top_k=4))
+    report = cli.figures(
+        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.3,0.2,0.1", "--paths", 5, "--top-k", 4
+    )
+    for task, result in zip(report["tasks"], expected.tasks):
+        assert {
+            name: value for name, value in task.items() if name not in ("dump", "kind", "interval", "differences")
+        } == result.to_json()
+    assert report["settings"]["alpha"] == [0.3, 0.2, 0.1]
+
+
+def test_table_shows_the_figures(world, capsys, tmp_path):
+    result = cli.call(
+        capsys, "run", world / "forced", "--lm", world / "a.ngram", "--json", tmp_path / "new" / "run.json"
+    )
+    assert result.status == 0
+    report = json.loads((tmp_path / "new" / "run.json").read_text())
+    rows = {line.split("  ")[0]: line.split() for line in result.out.splitlines() if line}
+    for name in EFFICIENCY:
+        shown = [float(cell) for cell in rows[name][2:4]]
+        assert shown == [round(task["block_efficiency"][name], 2) for task in report["tasks"]]
+    assert rows["sequences"][1:] == [str(task["sequences"]) for task in report["tasks"]]
+    assert not re.search(r"[ \t]$", result.out, re.MULTILINE)
+
+
+def test_several_dumps(world, capsys):
+    report = cli.figures(
+        capsys, "run", world / "forced", world / "sampled", "--lm", world / "a.ngram", "--task", "second"
+    )
+    assert [(task["kind"], task["task"]) for task in report["tasks"]] == [("forced", "second"), ("sampled", "second")]
+    assert [one["dump"] for one in report["ms_per_lattice"]] == [str(world / "forced"), str(world / "sampled")]
+    alone = cli.figures(
+        capsys, "run", world / "sampled", "--lm", world / "a.ngram", "--task", "second", "--task", "second"
+    )
+    assert alone["tasks"] == report["tasks"][1:]
+    table = cli.call(capsys, "run", world / "forced", world / "sampled").out
+    assert table.index("block efficiency, forced") < table.index("block efficiency, sampled, temperature 0.7")
+
+
+def test_weights_of_models(world, capsys):
+    """A model in two parts is the model; both weights scale with alpha."""
+    whole = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--alpha", "0.5")
+    parts = cli.figures(
+        capsys,
+        "run",
+        world / "forced",
+        "--lm",
+        f"{world / 'a.ngram'}=0.75",
+        "--lm",
+        f"{world / 'a.ngram'}=0.25",
+        "--alpha",
+        "0.5",
+    )
+    for one, other in zip(parts["tasks"], whole["tasks"]):
+        assert one["block_efficiency"].items() < other["block_efficiency"].items()  # calibrated trees take one model
+    mixed = cli.figures(
+        capsys, "run", world / "forced", "--lm", f"{world / 'a.ngram'}=0.7", "--lm", f"{world / 'b.ngram'}=0.3"
+    )
+    assert mixed["settings"]["lm"] == [
+        {"path": str(world / "a.ngram"), "weight": 0.7},
+        {"path": str(world / "b.ngram"), "weight": 0.3},
+    ]
+    models = [cli.NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
+    expected = replay_standard(
+        Dump.open(world / "forced"), Rescorer(models, alpha=[0.7 * DEFAULT_ALPHA, 0.3 * DEFAULT_ALPHA])
+    )
+    assert [task["block_efficiency"] for task in mixed["tasks"]] == [
+        task.to_json()["block_efficiency"] for task in expected.tasks
+    ]
+
+
+def test_intervals_are_those_of_the_bootstrap(world, capsys):
+    words = ("run", world / "forced", "--lm", world / "a.ngram", "--seed", 7)
+    report = cli.figures(capsys, *words)
+    dump, model = Dump.open(world / "forced"), Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA)
+    resampled = Resampled.of(replay_standard(dump, model), seed=7)
+    assert report["settings"]["bootstrap"] == {"level": 0.95, "resamples": 2000, "seed": 7}
+    (overall,) = report["overall"]
+    for name in EFFICIENCY:
+        interval = resampled.efficiency(name)
+        assert overall["interval"]["block_efficiency"][name] == [interval.low, interval.high]
+        assert interval.low <= overall["block_efficiency"][name] <= interval.high
+    assert report["tasks"][0]["interval"]["headroom_recovered"]["tree_16"] == [
+        (one := resampled.headroom("tree_16", "first")).low,
+        one.high,
+    ]
+    compared = {(one["drafter"], one["against"]): one for one in overall["differences"]}
+    assert len(compared) == 12
+    one = compared["tree_16", "lm_alone_16"]
+    assert one["value"] == pytest.approx(
+        overall["block_efficiency"]["tree_16"] - overall["block_efficiency"]["lm_alone_16"], abs=1e-12
+    )
+    assert one["p_value"] == resampled.difference("tree_16", "lm_alone_16").p_value
+    table = cli.call(capsys, *words).out
+    assert re.search(r"tree_16 - lm_alone_16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
+    assert "±" in table
+
+
+def test_parts(world, capsys):
+    words = ("run", world / "forced", "--lm", world / "a.ngram")
+    parts = {part: cli.figures(capsys, *words, "--part", part) for part in ("all", "tune", "heldout")}
+    split = parts["tune"]["overall"][0]["split"]
+    assert split == Split.of_dump(Dump.open(world / "forced")).to_json() and parts["all"]["overall"][0]["split"] is None
+    for i, task in enumerate(parts["all"]["tasks"]):
+        of_parts = [parts[part]["tasks"][i]["tokens"] for part in ("tune", "heldout")]
+        assert sum(of_parts) == task["tokens"]
+    fewer = cli.figures(capsys, *words, "--part", "heldout", "--tune-sequences", 0)
+    assert fewer["tasks"] == parts["all"]["tasks"]
+    assert ", the tune part alone" in cli.call(capsys, *words, "--part", "tune").out
+
+
+def test_one_candidate_leaves_no_choice(world, capsys):
+    for task in cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--top-k", 1)["tasks"]:
+        efficiency = task["block_efficiency"]
+        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("lm_", "open_"))} == {
+            efficiency["base"]
+        }
+        assert task["headroom_recovered"]["rescored"] is None
+
+
+def test_epsilon(world, capsys):
+    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--semantics", "epsilon")
+    assert report["settings"]["semantics"] == "epsilon"
+    expected = replay_standard(
+        Dump.open(world / "forced"),
+        Rescorer(cli.NGram.open(world / "a.ngram"), alpha=DEFAULT_ALPHA),
+        ReplayOptions(semantics="epsilon"),
+    )
+    assert report["tasks"][0]["block_efficiency"] == expected.tasks[0].to_json()["block_efficiency"]
+
+
+def test_without_a_model(world, capsys):
+    report = cli.figures(capsys, "run", world / "forced")
+    for task in report["tasks"]:
+        assert "lm_alone_16" not in task["block_efficiency"]
+        assert task["block_efficiency"]["rescored"] == task["block_efficiency"]["base"]
+    assert report["overall"][0]["differences"] == []
+    table = cli.call(capsys, "run", world / "forced").out
+    assert "no language model" in table and "differences" not in table
+
+
+@pytest.mark.parametrize("suffix", ["arpa", "arpa.gz", "fst"])
+def test_models_of_other_formats(world, capsys, tmp_path, suffix):
+    assert cli.call(capsys, "lm", "convert", world / "a.ngram", tmp_path / f"a.{suffix}").status == 0
+    ours = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--task", "second")
+    other = cli.figures(capsys, "run", world / "forced", "--lm", tmp_path / f"a.{suffix}", "--task", "second")
+    assert other["tasks"] == ours["tasks"]
+
+
+def test_drafts_in_both_formats(world, capsys, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in ("d.parquet", "d.jsonl"):
+        result = cli.call(
+            capsys,
+            "run",
+            world / "forced",
+            world / "sampled",
+            "--lm",
+            world / "a.ngram",
+            "--paths",
+            3,
+            "--drafts",
+            tmp_path / name,
+        )
+        assert result.status == 0
+    rows = [json.loads(line) for line in (tmp_path / "d.jsonl").read_text().splitlines()]
+    table = parquet.read_table(tmp_path / "d.parquet").to_pylist()
+    assert [{**row, "cost": np.float32(row["cost"])} for row in rows] == [
+        {**row, "cost": np.float32(row["cost"])} for row in table
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.jsonl", "d.parquet"]
+
+
+def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
+    """From row to row by the accepted lengths: the passes of parallel_rescored."""
+    cli.call(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--drafts", tmp_path / "d.jsonl")
+    report = cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram")
+    steps: dict[tuple, int] = {}
+    for line in (tmp_path / "d.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        place = row["task"], row["sequence"], row["position"]
+        steps[place] = max(steps.get(place, 0), row["accepted"])
+        assert len(row["tokens"]) == dumps.H - 1 and row["rank"] < 16
+    for task in report["tasks"]:
+        passes = task["sequences"] + sum(name == task["task"] for name, _, _ in steps)
+        assert task["block_efficiency"]["parallel_rescored"] == task["tokens"] / passes
+    for (name, sequence, position), accepted in steps.items():
+        later = sorted(p for n, s, p in steps if (n, s) == (name, sequence) and p > position)
+        assert not later or later[0] == position + accepted + 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--top-k", "7"], "--top-k 7: the dump .* has 6 candidates per slot"),
+        (["--top-k", "0"], "argument --top-k: expected 1 to 64, got 0"),
+        (["--paths", "9" * 30], "argument --paths: expected 1 to 1024, got 9+"),
+        (["--paths", "x"], "argument --paths: expected a whole number, got 'x'"),
+        (["--lm", "LM", "--alpha", "nan"], "argument --alpha: expected weights from 0 to 1e6, got 'nan'"),
+        (["--lm", "LM", "--alpha", "-1"], "argument --alpha: expected (weights from|one argument)"),
+        (["--lm", "LM", "--alpha", "inf"], "argument --alpha: expected weights from 0 to 1e6, got 'inf'"),
+        (
+            ["--lm", "LM", "--alpha", "0.5,"],
+            "argument --alpha: expected a number, or one per slot as in 0.5,0.4,0.3, got '0.5,'",
+        ),
+        (
+            ["--lm", "LM", "--alpha", "0.5,0.4"],
+            "--alpha: expected one weight, or one for each of the 3 slots of .*, got 2",
+        ),
+        (["--lm", "LM=x"], "argument --lm: '.*a.ngram=x': expected PATH or PATH=WEIGHT, the weight a number, got 'x'"),
+        (["--lm", "LM=-1"], "argument --lm: .* expected PATH=WEIGHT, the weight from 0 to 1e6, got -1"),
+        (["--alpha", "0.5"], "--alpha and --semantics are for language models: give --lm as well"),
+        (["--lm", "LM", "--lm", "LM", "--semantics", "epsilon"], "--semantics epsilon is for one language model"),
+        (["--task", "third"], "--task 'third': not in the dump .*, which has first, second"),
+        (["--drafts", "drafts.csv"], "--drafts drafts.csv: expected a name that ends in .parquet or .jsonl"),
+        (["--drafts", "FOLDER"], "expected the name of a file to write, got that of a folder"),
+        (["--json", "LM/run.json"], "cannot be written, since .*a.ngram is not a folder"),
+        (["DUMP"], "expected each dump once"),
+        (["--tune-sequences", "1"], "--tune-sequences divides the dump: give --part tune or --part heldout as well"),
+        (["--color"], "unrecognized arguments: --color; see rescore --help"),
+    ],
+)
+def test_misuse(world, capsys, words, message):
+    names = {"LM": world / "a.ngram", "FOLDER": world, "DUMP": world / "forced"}
+    words = [re.sub("LM|FOLDER|DUMP", lambda found: str(names[found[0]]), word) for word in words]
+    assert re.search(message, cli.refusal(capsys, "run", world / "forced", *words, status=2))
+
+
+def test_bad_data(world, capsys, tmp_path):
+    lm = ("--lm", world / "a.ngram")
+    assert "nothere: expected a folder with dump.json" in cli.refusal(capsys, "run", tmp_path / "nothere", *lm)
+    assert f"{tmp_path / 'dump.json'}: no such file; a dump has one" in cli.refusal(capsys, "run", tmp_path, *lm)
+    assert f"{tmp_path / 'no.ngram'}: No such file or directory" in cli.refusal(
+        capsys, "run", world / "forced", "--lm", tmp_path / "no.ngram"
+    )
+    assert "expected a name that ends in .ngram, .arpa, .arpa.gz, .fst" in cli.refusal(
+        capsys, "run", world / "forced", "--lm", world / "forced"
+    )
+    (tmp_path / "empty.ngram").touch()
+    assert "empty.ngram: expected an .ngram file" in cli.refusal(
+        capsys, "run", world / "forced", "--lm", tmp_path / "empty.ngram"
+    )
+    (tmp_path / "junk.ngram").write_bytes(np.random.default_rng(0).bytes(5000))
+    assert "junk.ngram: expected an .ngram file, which begins with" in cli.refusal(
+        capsys, "run", world / "forced", "--lm", tmp_path / "junk.ngram"
+    )
+
+
+def test_models_of_other_vocabularies(world, capsys, tmp_path):
+    from rescore.lm.build import build
+
+    build([[1, 2, 3]], order=2, vocab_size=60, eot=0).save(tmp_path / "sixty.ngram")
+    message = cli.refusal(
+        capsys, "run", world / "forced", "--lm", tmp_path / "sixty.ngram", "--drafts", tmp_path / "d.jsonl"
+    )
+    assert re.search(
+        r"sixty.ngram: the model has 60 tokens, the dump .*forced has 50: build the model with the tokenizer", message
+    )
+    build([[1, 2, 3]], order=2, vocab_size=dumps.V, eot=0, metadata={"tokenizer": "f" * 64}).save(
+        tmp_path / "other.ngram"
+    )
+    message = cli.refusal(
+        capsys,
+        "run",
+        world / "forced",
+        "--lm",
+        world / "a.ngram",
+        "--lm",
+        tmp_path / "other.ngram",
+        "--json",
+        tmp_path / "r.json",
+    )
+    assert re.search(r"other.ngram: .*tokenizer.*f{64}.*build it with the same tokenizer", message)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.ngram", "sixty.ngram"]
+
+
+def test_nothing_is_left_after_an_error_on_the_way(world, capsys, tmp_path):
+    cli.make_dump(tmp_path / "dump")
+    shard = sorted((tmp_path / "dump").glob("second*"))[0]
+    damaged = bytearray(shard.read_bytes())
+    damaged[-20] ^= 255
+    shard.write_bytes(damaged)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for name in ("d.parquet", "d.jsonl"):
+        message = cli.refusal(
+            capsys,
+            "run",
+            tmp_path / "dump",
+            "--lm",
+            world / "a.ngram",
+            "--drafts",
+            tmp_path / name,
+            "--json",
+            tmp_path / "r.json",
+        )
+        assert "the checksum does not match" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

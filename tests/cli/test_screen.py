@@ -1,0 +1,153 @@
+"""What is printed on screens of several widths, and to files."""
+
+import re
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from support import cli
+
+from rescore.decode.cli.actions import output
+from rescore.decode.cli.actions.columns import Column, column_tables, columns_width
+from rescore.decode.cli.actions.run_tables import tables
+
+pytest.importorskip("pty")
+
+
+def printed(capsys, *parts) -> list[str]:
+    capsys.readouterr()
+    output.show(*parts)
+    return capsys.readouterr().out.splitlines()
+
+
+LABELS = ["a", "longer"]
+COLUMNS = [Column("one", ["1", "22"]), Column("two", ["333", ""]), Column("task_with_a_name", ["4", "5"])]
+
+
+def test_wide_enough(capsys):
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=80)) == [
+        "x       one  two  task_with_a_name",
+        "a         1  333                 4",
+        "longer   22                      5",
+    ]
+    assert columns_width("x", LABELS, COLUMNS, 2) == 34
+
+
+def test_narrower_gaps_then_several_tables(capsys):
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=31))[0] == "x      one two task_with_a_name"
+    assert printed(capsys, *column_tables("x", LABELS, COLUMNS, width=30)) == [
+        "x      one two",
+        "a        1 333",
+        "longer  22",
+        "x      task_with_a_name",
+        "a                     4",
+        "longer                5",
+    ]
+    assert len(column_tables("x", LABELS, COLUMNS, width=5)) == 3
+
+
+def test_long_names_are_shortened(capsys):
+    (table,) = column_tables("x", ["a"], [Column("y" * 200, ["1"])], width=80)
+    assert printed(capsys, table)[0] == f"x  {'y' * 21}..."
+
+
+def report(dumps: int, tasks: int) -> dict:
+    names = ["base", "tree_16", "oracle"]
+    repetition = {"consecutive": 0.5, "max_run": 2.0}
+    task = {
+        "sequences": 1234,
+        "tokens": 56789,
+        "loop_share": 0.25,
+        "block_efficiency": dict.fromkeys(names, 1.5),
+        "repetition": {"base": repetition, "rescored": repetition},
+        "rescored_against_base": {"wins": 1, "ties": 2, "losses": 3},
+    }
+    means = {
+        "block_efficiency": dict.fromkeys(names, 1.5),
+        "headroom_recovered": {"tree_16": 0.5},
+        "verified_per_pass": dict.fromkeys(names, 16.0),
+        "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
+        "differences": [
+            {"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}
+        ],
+    }
+    return {
+        "tasks": [{"dump": f"d{d}", "task": f"task-{t}", **task} for d in range(dumps) for t in range(tasks)],
+        "overall": [
+            {"dump": f"d{d}", "kind": "forced", "temperature": None, "part": "all", **means} for d in range(dumps)
+        ],
+        "settings": {
+            "lm": [{"path": "lm.ngram", "weight": 0.5}],
+            "alpha": 0.5,
+            "paths": 16,
+            "top_k": None,
+            "semantics": "failure",
+            "threads": 2,
+            "drafters": names,
+            "tuned": None,
+            "bootstrap": {"level": 0.95, "resamples": 2000, "seed": 0},
+        },
+        "ms_per_lattice": [{"dump": f"d{d}", "paths": 0.5, "tree": 0.2} for d in range(dumps)],
+    }
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
+@pytest.mark.parametrize("dumps, tasks", [(1, 5), (2, 5), (3, 2), (2, 20)])
+def test_run_fits_the_screen(capsys, width, dumps, tasks):
+    lines = printed(capsys, *tables(report(dumps, tasks), width))
+    assert max(cell_len(line) for line in lines if not line.startswith("d")) <= width
+    text = "\n".join(lines)
+    assert text.count(" 50%") >= dumps and text.count("task-0") == dumps and "..." not in text
+
+
+def test_side_by_side(capsys):
+    def heads(width: int) -> int:
+        return max(line.count("drafter") for line in printed(capsys, *tables(report(2, 5), width)))
+
+    assert [heads(width) for width in (80, 120, 200)] == [1, 1, 2]
+    below = printed(capsys, *tables(report(2, 5), 200))[-6:]
+    assert below[0] == "differences, mean over the tasks; 95% intervals over sequences"
+    assert below[2].split() == ["tree_16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
+    # Where the tables do not fit, at least the means of the dumps stand beside each other.
+    narrow = printed(capsys, *tables(report(2, 5), 80))
+    at = narrow.index("block efficiency, mean over the tasks")
+    assert narrow[at + 1].split() == ["drafter", "verified", "forced", "±", "headroom", "forced", "±", "headroom"]
+    assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "0.100", "50%", "1.500", "0.100", "50%"]
+    assert "block efficiency, mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
+
+
+def test_on_a_terminal(tmp_path):
+    dump = tmp_path / ("a name that leaves no room for the bar beside it " * 2)
+    made = cli.make_dump(dump)
+    cli.make_model(tmp_path / "lm.ngram", made)
+    status, text = cli.on_terminal(80, "run", dump, "--lm", tmp_path / "lm.ngram")
+    assert status == 0 and "\x1b[1m" in text  # bold
+    assert "\x1b[?25l" in text and "98/98" in text  # the progress bar, which hides the cursor
+
+
+def test_the_stages_of_a_build_on_a_terminal(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(400_000, dtype=np.uint32) * 2654435761 % 50_000)
+    status, text = cli.on_terminal(
+        140,
+        "lm",
+        "build",
+        tmp_path / "a.npy",
+        "--vocab-size",
+        50_000,
+        "--eot",
+        0,
+        "--max-ngrams",
+        "100k",
+        "-o",
+        tmp_path / "lm.ngram",
+    )
+    assert status == 0, text
+    for stage, unit in (
+        ("count", "tokens"),
+        ("merge", "windows"),
+        ("estimate", "n-grams"),
+        ("prune", "n-grams"),
+        ("compile", ""),
+    ):
+        assert re.search(rf"{stage} +[^\n]*{unit}", text), stage
+    assert "0:00:0" in text  # time elapsed, time left

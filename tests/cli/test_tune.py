@@ -1,0 +1,182 @@
+"""`rescore tune`, and `--settings` of `run`: their figures against each other and the API, their refusals."""
+
+import json
+import re
+
+import pytest
+from support import cli
+
+from rescore.decode.replay.split import Split
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune import tune
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+SIZES = (16, 32, 64, 128)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune")
+    made = cli.make_dump(folder / "dump")
+    cli.make_dump(folder / "sampled", "sampled")
+    cli.make_model(folder / "a.ngram", made)
+    cli.make_model(folder / "b.ngram", made[:4], order=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(world):
+    assert cli.main([str(word) for word in words(world, "-o", world / "s.json", "--json", world / "report.json")]) == 0
+    return json.loads((world / "report.json").read_text())
+
+
+def words(world, *more) -> tuple:
+    return ("tune", world / "dump", "--lm", world / "a.ngram", "--paths", 4, "--threads", 1, *more)
+
+
+def test_settings_are_those_of_the_api(world, report):
+    found = tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4)
+    settings = Settings.load(world / "s.json")
+    assert settings.paths == found.paths.weights and settings.split == found.split
+    assert {kind: settings.calibration(kind) for kind in ("closed", "open")} == {
+        "closed": found.trees.closed.overall,
+        "open": found.trees.open.overall,
+    }
+    assert report["settings"] == json.loads((world / "s.json").read_text())
+    assert [alpha for alpha, _ in report["trials"]["text_scales"]["open"]] == sorted(found.trees.scales["open"])
+
+
+def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
+    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json", "--threads", 1, "--paths", 4)
+    (overall,) = run["overall"]
+    assert overall["part"] == "heldout" and overall["split"] == report["settings"]["split"]
+    drafters = report["heldout"]["drafters"]
+    for name in (
+        "base",
+        "parallel_rescored",
+        "tree_16",
+        "tree_64",
+        "parallel_tuned",
+        "tuned_16",
+        "tuned_64",
+        "open_16",
+        "open_64",
+        "lm_text_16",
+        "lm_text_64",
+        "oracle",
+    ):
+        assert [task["block_efficiency"][name] for task in run["tasks"]] == list(drafters[name]["tasks"].values())
+        assert overall["interval"]["block_efficiency"][name] == drafters[name]["interval"]
+    names = run["settings"]["drafters"]
+    assert [name for name in names if name.split("_")[0] in ("tuned", "open")] == [
+        f"{kind}_{n}" for kind in ("tuned", "open") for n in SIZES
+    ] and names[-1] == "oracle"
+    pairs = {(one["drafter"], one["against"]) for one in overall["differences"]}
+    assert {
+        ("parallel_tuned", "parallel_rescored"),
+        ("tuned_16", "tree_16"),
+        ("open_64", "tuned_64"),
+        ("open_16", "lm_text_16"),
+    } <= pairs
+
+
+def test_tuning_values_are_those_of_the_tuning_part(world, report, capsys):
+    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json", "--part", "tune", "--paths", 4)
+    assert run["overall"][0]["part"] == "tune"
+    for name, value in report["settings"]["values"].items():
+        assert run["overall"][0]["block_efficiency"][name] == pytest.approx(value, abs=1e-15)
+
+
+def test_run_replays_all_of_other_dumps(world, report, capsys):
+    run = cli.figures(
+        capsys, "run", world / "sampled", world / "dump", "--settings", world / "s.json", "--lm", world / "b.ngram"
+    )
+    assert [overall["part"] for overall in run["overall"]] == ["all", "heldout"] and run["overall"][0]["split"] is None
+    assert run["settings"]["lm"][0]["path"] == str(world / "b.ngram") and run["settings"]["tuned"] == str(
+        world / "s.json"
+    )
+    table = cli.call(capsys, "run", world / "dump", "--settings", world / "s.json").out
+    assert f"; tuned as in {world / 's.json'}" in table and "block efficiency, forced, the heldout part alone" in table
+
+
+def test_table(world, report, capsys):
+    out = cli.call(capsys, *words(world)).out
+    assert "tuned on the first sequences of each task (first 4, second 1), held out: the rest" in out
+    rows = {line.split("  ")[0]: line.split() for line in out.splitlines() if line}
+    for name, row in report["heldout"]["drafters"].items():
+        assert [float(cell) for cell in rows[name][1:4]] == [
+            round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())
+        ]
+    assert (
+        re.search(r"open_16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
+        or report["heldout"]["drafters"]["open_16"]["difference"]["p_value"] is None
+    )
+    assert "settings: not written; -o FILE keeps them" in out and "closed: head" in out and "running text" in out
+
+
+def test_options(world, capsys):
+    got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
+    assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
+    assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
+    assert {"tuned_task_16", "open_task_64"} <= set(got["heldout"]["drafters"])
+    assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
+
+
+def test_several_models(world, capsys):
+    result = cli.call(capsys, *words(world, "--lm", world / "b.ngram", "-o", world / "two.json"))
+    assert (
+        result.status == 0
+        and "trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge"
+        in result.out
+    )
+    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
+    assert "parallel_tuned" in run["settings"]["drafters"] and "open_16" not in run["settings"]["drafters"]
+    assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--lm", "LM"], "--lm .*a.ngram: expected each model once"),
+        (["--top-k", "7"], "--top-k 7: the dump .* has 6 candidates per slot"),
+        (["-o", "FOLDER"], "expected the name of a file to write, got that of a folder"),
+        (["--tune-sequences", "0"], "argument --tune-sequences: expected 1 to"),
+    ],
+)
+def test_misuse(world, capsys, more, message):
+    names = {"LM": world / "a.ngram", "FOLDER": world}
+    assert re.search(message, cli.refusal(capsys, *words(world, *(names.get(word, word) for word in more)), status=2))
+
+
+def test_misuse_of_run(world, report, capsys):
+    message = cli.refusal(
+        capsys, "run", world / "dump", "--settings", world / "s.json", "--part", "tune", "--tune-sequences", 1, status=2
+    )
+    assert "--tune-sequences: the settings have divided the dump" in message
+
+
+def test_bad_data(world, report, capsys, tmp_path):
+    from rescore.lm.build import build
+
+    assert "leave none of task 'second' to report on" in cli.refusal(capsys, *words(world, "--tune-sequences", 3))
+    assert "expected an .ngram file, whose checksum settings can keep" in cli.refusal(
+        capsys, "tune", world / "dump", "--lm", "x.arpa"
+    )
+    build([[1, 2, 3]], order=2, vocab_size=60, eot=0).save(tmp_path / "sixty.ngram")
+    assert re.search(
+        "sixty.ngram: the model has 60 tokens, the dump .* has 50",
+        cli.refusal(capsys, "tune", world / "dump", "--lm", tmp_path / "sixty.ngram"),
+    )
+    (tmp_path / "junk.json").write_text("{}")
+    assert "junk.json: settings: format: expected 'rescore settings'" in cli.refusal(
+        capsys, "run", world / "dump", "--settings", tmp_path / "junk.json"
+    )
+    settings = Settings.load(world / "s.json")
+    (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
+    whole = settings.to_json(world)
+    (tmp_path / "s.json").write_text(json.dumps(whole))
+    assert re.search(
+        "a.ngram: expected the model that the settings were tuned with",
+        cli.refusal(capsys, "run", world / "dump", "--settings", tmp_path / "s.json"),
+    )

@@ -1,0 +1,37 @@
+"""Every kernel compiles for a GPU (an H100 or H200), whether there is one or not: the interpreter accepts more than the
+compiler does.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+KERNELS = {
+    "grow_trees",
+    "compose_lattices",
+    "best_strings",
+    "push_weights",
+    "draw_paths",
+    "follow_paths",
+    "grow_pushed_trees",
+}
+
+
+def test_every_kernel_compiles(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {
+        "TRITON_CACHE_DIR": str(tmp_path)
+    }
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "support" / "compile_kernels.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert {line.split()[0] for line in done.stdout.splitlines()} == KERNELS

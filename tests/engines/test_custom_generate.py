@@ -1,0 +1,745 @@
+"""rescore.Drafting inside Hugging Face's generate: every argument against the same call without it."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from support.g_test import g_test
+from support.scripted import Scripted
+
+transformers = pytest.importorskip("transformers", minversion="5.20")
+
+from support import tiny_transformers
+from support.tiny_mtp import modules_of
+from tokenizers import Tokenizer, decoders, models
+from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer
+from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
+
+from rescore import CalibratedRescorer, Drafting, NGram, Rescorer
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.width import MOST
+from rescore.decode.engines.huggingface.caller import dropped_arguments
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.mtp import MtpHeads
+from rescore.lm.build import build
+
+torch.set_num_threads(1)
+V = tiny_transformers.V
+FAMILIES = ("llama", "gpt2", "qwen2", "mistral")
+PIECES = ("<pad>", "<s>", "</s>", *"abcdefghijklmnopqrstuvwxyz", "th", "he", "ing", "ou", "at", "on", " ", ".")
+assert len(PIECES) == V
+
+
+@functools.cache
+def tokenizer():
+    """Letters and a few longer pieces, which are written beside each other."""
+    plain = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[]))
+    plain.decoder = decoders.Fuse()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", bos_token="<s>", eos_token="</s>", padding_side="left"
+    )
+
+
+def ragged(lengths=(9, 4, 6, 1, 7), seed=0):
+    """input_ids and attention_mask of prompts of these lengths, padded on the left."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, V, (len(lengths), max(lengths)), generator=draw)
+    mask = (torch.arange(max(lengths)) >= max(lengths) - torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def one(length=6, seed=1):
+    return ragged((length,), seed)
+
+
+class Prophet(Scripted):
+    """Drafts what `texts` go on with, a wrong branch beside it, and every now and then something wrong behind the first
+    tokens.
+    """
+
+    def __init__(self, texts):
+        self.texts = texts
+        super().__init__(self.guess)
+
+    def guess(self, history):
+        n, wrong = len(history), [5, 6, 7]
+        for text in self.texts:
+            if text[:n] == history.tolist():
+                return [(text[n : n + 1 + n % 5] + [(n + 3) % V] * 6)[:6], wrong + [-1] * 3]
+        return [wrong]
+
+
+def texts_of(inputs, sequences):
+    return [row[mask.argmax() :].tolist() for row, mask in zip(sequences, inputs["attention_mask"])]
+
+
+def both(model, inputs, **arguments):
+    """What generate returns without drafts and with those of a prophet, each argument made anew if it is a function."""
+
+    def call(**more):
+        return model.generate(
+            **inputs, **{name: value() if callable(value) else value for name, value in arguments.items()}, **more
+        )
+
+    expected = call()
+    sequences = expected if torch.is_tensor(expected) else expected.sequences
+    rows = arguments.get("num_return_sequences", 1)
+    drafting = Drafting(
+        Prophet(texts_of({"attention_mask": inputs["attention_mask"].repeat_interleave(rows, dim=0)}, sequences))
+    )
+    return expected, call(custom_generate=drafting), drafting
+
+
+def check(model, inputs, **arguments):
+    expected, got, drafting = both(model, inputs, **arguments)
+    assert got.tolist() == expected.tolist()
+    assert sum(sum(row.accepted) for row in drafting.statistics) > 0.5 * sum(
+        len(row.accepted) for row in drafting.statistics
+    )  # or the test shows nothing
+    return expected
+
+
+def written(name, inputs, most=20):
+    """The tokens [B, most] that a model writes when nothing ends it."""
+    model = tiny_transformers.shared(name)
+    return model.generate(**inputs, max_new_tokens=most, do_sample=False, eos_token_id=None, pad_token_id=0)[
+        :, -most:
+    ].tolist()
+
+
+class ByRow(LogitsProcessor):
+    """Every row of the batch has favourites of its own, and the padding counts as text."""
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        for row, ids in enumerate(input_ids):
+            scores[row, (7 * row + len(ids) + int(ids.sum())) % V] += 6.0
+        return scores
+
+
+class EndsAt(StoppingCriteria):
+    """Row i ends at length lengths[i], seen in the batch."""
+
+    def __init__(self, lengths):
+        self.lengths = torch.tensor(lengths)
+
+    def __call__(self, input_ids, scores, **kwargs):
+        assert len(input_ids) == len(self.lengths)
+        return self.lengths == input_ids.shape[1]
+
+
+ARGUMENTS = {
+    "plain": {},
+    "repetition penalty": dict(repetition_penalty=1.8),
+    "no repeated bigrams": dict(no_repeat_ngram_size=2),
+    "minimum": dict(min_new_tokens=9, eos_token_id=list(range(2, 20))),
+    "minimum length": dict(min_length=14, eos_token_id=list(range(2, 20))),
+    "end tokens": dict(eos_token_id=list(range(2, 8)), pad_token_id=1),
+    "no end token": dict(eos_token_id=None, pad_token_id=0),
+    "bad words": dict(bad_words_ids=[[4], [9, 10], [11]], sequence_bias={(12,): 2.0, (3, 4): 5.0}),
+    "suppressed": dict(suppress_tokens=list(range(3, 17)), begin_suppress_tokens=[20, 21, 22]),
+    "forced": dict(forced_eos_token_id=2, forced_bos_token_id=5, exponential_decay_length_penalty=(4, 1.5)),
+    "by row": dict(logits_processor=lambda: LogitsProcessorList([ByRow()]), repetition_penalty=1.2),
+    "prefix function": dict(
+        prefix_allowed_tokens_fn=lambda: lambda row, ids: [3 + (row + len(ids) + i) % 30 for i in range(4)]
+    ),
+    "watermark": dict(watermarking_config=lambda: transformers.WatermarkingConfig(bias=3.0)),
+    "criterion": dict(stopping_criteria=lambda: StoppingCriteriaList([EndsAt([12, 20, 10, 14, 11])])),
+    "criterion, no end token": dict(
+        stopping_criteria=lambda: StoppingCriteriaList([EndsAt([12, 16, 10, 14, 11])]), eos_token_id=None
+    ),
+    "no cache": dict(use_cache=False),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_is_that_of_generate(family, arguments):
+    check(tiny_transformers.shared(family), ragged(), **{"max_new_tokens": 20, "do_sample": False, **arguments})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_prompts(family):
+    for seed in range(8):
+        model, length = tiny_transformers.shared(family), 1 + 2 * seed
+        check(model, one(length, seed), max_new_tokens=18, do_sample=False, eos_token_id=None)
+        check(model, ragged((2, length, 5), 100 + seed), max_length=40, do_sample=False, repetition_penalty=1.1)
+
+
+def test_lengths():
+    model = tiny_transformers.shared("llama")
+    for most in (1, 2, 3, 7):
+        assert (
+            check(model, ragged(), max_new_tokens=most, min_new_tokens=most, do_sample=False).shape[1] == 9 + most
+            if most > 3
+            else True
+        )
+    expected, got, _ = both(
+        model,
+        one(),
+        max_new_tokens=9,
+        do_sample=False,
+        stopping_criteria=lambda: StoppingCriteriaList([transformers.MaxLengthCriteria(4)]),
+    )
+    assert got.tolist() == expected.tolist() and expected.shape[1] == 7  # one token, however long the text was
+
+
+def test_an_end_token_inside_an_accepted_draft():
+    inputs = ragged((5, 5))
+    first, second = written("llama", inputs)
+    for at in range(1, 8):
+        ends = [first[at], second[at + 3]]
+        check(
+            tiny_transformers.shared("llama"),
+            inputs,
+            max_new_tokens=20,
+            do_sample=False,
+            eos_token_id=ends,
+            pad_token_id=0,
+        )
+
+
+@pytest.mark.parametrize("begin", range(2, 9))
+def test_stop_strings_across_borders_of_blocks(begin):
+    inputs = ragged((5, 6))
+    text = tokenizer().decode(written("gpt2", inputs)[0])
+
+    def criteria():
+        return StoppingCriteriaList([StopStringCriteria(tokenizer(), [text[begin : begin + 3], "never?"])])
+
+    for ends in (2, None):
+        expected = check(
+            tiny_transformers.shared("gpt2"),
+            inputs,
+            max_new_tokens=20,
+            do_sample=False,
+            stopping_criteria=criteria,
+            eos_token_id=ends,
+            pad_token_id=0,
+        )
+        assert text[begin : begin + 3] in tokenizer().decode(expected[0])
+
+
+def test_max_time():
+    model = tiny_transformers.shared("llama")
+    assert model.generate(**one(), max_new_tokens=20, max_time=0.0, custom_generate=Drafting(Prophet([]))).shape[1] == 7
+
+
+def test_a_processor_that_remembers_sees_every_position_once():
+    """Classifier-free guidance has a cache of its own, which a second look at a position would spoil."""
+    negative = torch.tensor([[4, 5, 6]])
+    check(
+        tiny_transformers.shared("llama"),
+        one(),
+        max_new_tokens=15,
+        do_sample=False,
+        guidance_scale=1.6,
+        negative_prompt_ids=negative,
+    )
+
+
+def test_arguments_are_read_from_the_call_of_generate_alone():
+    """A function around the object hides it: then only what transformers hands on is known."""
+    model, drafting, streamer = tiny_transformers.shared("llama"), Drafting(Prophet([])), Recorder()
+    assert dropped_arguments(drafting) == {}
+    model.generate(
+        **one(), max_new_tokens=5, streamer=streamer, custom_generate=lambda *given, **named: drafting(*given, **named)
+    )
+    assert len(streamer.calls) == 1  # the prompt, which generate gives it
+
+
+class Recorder:
+    """A streamer that keeps what it is given."""
+
+    def __init__(self):
+        self.calls = []
+
+    def put(self, value):
+        self.calls.append(value.tolist())
+
+    def end(self):
+        self.calls.append("end")
+
+
+@pytest.mark.parametrize("arguments", [{}, dict(eos_token_id=list(range(2, 9))), dict(eos_token_id=None)], ids=str)
+def test_the_streamer_gets_what_generate_gives_it(arguments):
+    for inputs in (one(), ragged()):
+        plain, drafted = Recorder(), Recorder()
+        model = tiny_transformers.shared("llama")
+        arguments = {"max_new_tokens": 15, "do_sample": False, "pad_token_id": 0, **arguments}
+        expected = model.generate(**inputs, **arguments, streamer=plain)
+        model.generate(
+            **inputs, **arguments, streamer=drafted, custom_generate=Drafting(Prophet(texts_of(inputs, expected)))
+        )
+        assert drafted.calls == plain.calls and plain.calls[-1] == "end" and len(plain.calls) > 3
+
+
+def test_text_streamers(capsys):
+    model, printed = tiny_transformers.shared("llama"), []
+    for more in ({}, {"custom_generate": Drafting(NGramDrafter(ngram(), slots=3, nodes=8))}):
+        model.generate(
+            **one(), max_new_tokens=15, do_sample=False, streamer=TextStreamer(tokenizer(), skip_prompt=True), **more
+        )
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != ""
+    with pytest.raises(ValueError, match="TextStreamer only supports batch size 1"):
+        model.generate(
+            **ragged(), max_new_tokens=15, streamer=TextStreamer(tokenizer()), custom_generate=Drafting(Prophet([]))
+        )
+
+
+def close(got, expected, atol=1e-4):
+    infinite = torch.isinf(expected)
+    assert torch.equal(torch.isinf(got), infinite)
+    torch.testing.assert_close(got.masked_fill(infinite, 0), expected.masked_fill(infinite, 0), atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        dict(eos_token_id=list(range(2, 9)), no_repeat_ngram_size=2),
+        dict(eos_token_id=None, stopping_criteria=lambda: StoppingCriteriaList([EndsAt([12, 16, 10, 14, 11])])),
+    ],
+    ids=["plain", "ends", "together"],
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dict_with_scores_logits_and_cache(family, arguments):
+    inputs = ragged()
+    wanted = dict(
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        repetition_penalty=1.3,
+        max_new_tokens=15,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    expected, got, _ = both(tiny_transformers.shared(family), inputs, **wanted, **arguments)
+    assert type(got) is type(expected) and got.keys() == expected.keys()
+    assert got.sequences.tolist() == expected.sequences.tolist()
+    for name in ("scores", "logits"):
+        assert len(got[name]) == len(expected[name]) == got.sequences.shape[1] - 9
+        for mine, theirs in zip(got[name], expected[name]):
+            close(mine, theirs)
+    text = torch.nn.functional.pad(inputs["attention_mask"], (0, got.sequences.shape[1] - 10), value=1).bool()
+    for mine, theirs in zip(got.past_key_values.layers, expected.past_key_values.layers):
+        assert type(mine) is type(theirs) and mine.get_seq_length() == theirs.get_seq_length() == text.shape[1]
+        seen = text[:, -theirs.keys.shape[2] :, None]
+        for states, others in ((mine.keys, theirs.keys), (mine.values, theirs.values)):
+            assert not states.is_inference()
+            close(states.transpose(1, 2).flatten(2) * seen, others.transpose(1, 2).flatten(2) * seen)
+
+
+def test_a_dict_holds_only_what_was_asked_for():
+    expected, got, _ = both(
+        tiny_transformers.shared("llama"), one(), return_dict_in_generate=True, max_new_tokens=5, do_sample=False
+    )
+    assert got.keys() == expected.keys() and "scores" not in got.keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("batch", [(6,), (6, 3, 9)], ids=["alone", "ragged"])
+def test_a_chat_goes_on_from_its_cache(family, batch):
+    """Three turns, the cache handed from one to the next, drafted or not: what plain generate writes
+    without any cache.
+    """
+    model, turns, draw = tiny_transformers.shared(family), 3, torch.Generator().manual_seed(3)
+    inputs, caches = (
+        ragged(batch),
+        {"drafted": DynamicCache(), "handed over": DynamicCache(), "handed back": DynamicCache()},
+    )
+    arguments = dict(max_new_tokens=7, do_sample=False, eos_token_id=None, pad_token_id=0)
+    for turn in range(turns):
+        expected = model.generate(**inputs, **arguments)
+        for kind, cache in caches.items():
+            drafted = {"drafted": True, "handed over": turn == 0, "handed back": turn > 0}[kind]
+            drafting = {"custom_generate": Drafting(Prophet(texts_of(inputs, expected)))} if drafted else {}
+            got = model.generate(**inputs, **arguments, past_key_values=cache, **drafting)
+            assert got.tolist() == expected.tolist(), (turn, kind)
+            assert cache.get_seq_length() == expected.shape[1] - 1
+        more = torch.randint(3, V, (len(batch), 4), generator=draw)
+        mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 11), value=1)
+        inputs = {"input_ids": torch.cat((expected, more), dim=1), "attention_mask": mask}
+
+
+def test_heads_with_a_memory_go_on_from_a_cache_too():
+    """Multi-token prediction must see the whole text's hidden states, which a cache does not hold."""
+    model, inputs, cache = tiny_transformers.shared("deepseek-v3"), ragged((6, 3)), DynamicCache()
+    heads = MtpHeads(CausalLMTarget(model), modules_of(model))
+    for _ in range(2):
+        expected = model.generate(**inputs, max_new_tokens=6, do_sample=False, eos_token_id=None)
+        got = model.generate(
+            **inputs,
+            max_new_tokens=6,
+            do_sample=False,
+            eos_token_id=None,
+            past_key_values=cache,
+            custom_generate=Drafting(heads, nodes=8),
+        )
+        assert got.tolist() == expected.tolist() and cache.get_seq_length() == expected.shape[1] - 1
+        inputs = {
+            "input_ids": expected,
+            "attention_mask": torch.nn.functional.pad(inputs["attention_mask"], (0, 6), value=1),
+        }
+
+
+def test_an_empty_cache_with_windows_is_filled():
+    model, inputs = tiny_transformers.shared("mistral"), one(9)
+    caches = [DynamicCache(config=model.config) for _ in range(2)]
+    expected = model.generate(**inputs, max_new_tokens=9, do_sample=False, past_key_values=caches[0])
+    got = model.generate(
+        **inputs, max_new_tokens=9, do_sample=False, past_key_values=caches[1], custom_generate=Drafting(Prophet([]))
+    )
+    assert got.tolist() == expected.tolist()
+    assert caches[1].layers[0].keys.shape == caches[0].layers[0].keys.shape
+    close(caches[1].layers[0].keys, caches[0].layers[0].keys)
+
+
+@functools.cache
+def ngram() -> NGram:
+    """Made of what the llama writes."""
+    texts = [text for seed in range(20) for text in written("llama", ragged(seed=seed), 25)]
+    return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, eot=2)
+
+
+def test_an_n_gram_model_alone_drafts():
+    drafting = Drafting(NGramDrafter(ngram(), slots=4, nodes=16))
+    model, inputs = tiny_transformers.shared("llama"), ragged()
+    arguments = dict(max_new_tokens=25, do_sample=False, eos_token_id=None)
+    assert (
+        model.generate(**inputs, **arguments, custom_generate=drafting).tolist()
+        == model.generate(**inputs, **arguments).tolist()
+    )
+    assert sum(row.passes for row in drafting.statistics) < 0.8 * 5 * 25
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_of_the_model_draft_trees(family, tmp_path):
+    model, inputs = tiny_transformers.shared(family), ragged()
+    width = model.config.hidden_size
+    tiny_transformers.randomised(MedusaHeads(heads=3, width=width, vocab_size=V)).save(tmp_path / "heads")
+    arguments = dict(max_new_tokens=15, do_sample=False, eos_token_id=None)
+    expected = model.generate(**inputs, **arguments)
+    for drafting in (
+        Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6),
+        Drafting(str(tmp_path / "heads")),
+        Drafting(tmp_path / "heads", rescorer=CalibratedRescorer(ngram()), nodes=30),
+    ):
+        for _ in range(2):
+            assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
+        assert (
+            max(drafting.statistics[0].drafted) == 30
+            if drafting.nodes
+            else all(0 <= n <= MOST for n in drafting.statistics[0].drafted)
+        )
+    heads = MedusaHeads.load(tmp_path / "heads", width=width, vocab_size=V, output=model.get_output_embeddings())
+    assert model.generate(**inputs, **arguments, custom_generate=Drafting(heads, top_k=4)).tolist() == expected.tolist()
+
+
+def test_one_object_serves_several_models(tmp_path):
+    tiny_transformers.randomised(MedusaHeads(heads=2, width=32, vocab_size=V)).save(tmp_path)
+    drafting = Drafting(tmp_path)
+    for family in ("llama", "gpt2", "llama"):
+        model = tiny_transformers.shared(family)
+        assert (
+            model.generate(**one(), max_new_tokens=9, custom_generate=drafting).tolist()
+            == model.generate(**one(), max_new_tokens=9).tolist()
+        )
+
+
+def test_a_draft_model_drafts():
+    model, small = tiny_transformers.shared("llama"), CausalLMTarget(tiny_transformers.shared("llama-tied"))
+    for source in (small, CausalLMTarget(model)):
+        drafting = Drafting(DraftModelDrafter(source, gamma=3, vocab_size=V, drawn=False))
+        got = model.generate(
+            **ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None, custom_generate=drafting
+        )
+        assert (
+            got.tolist() == model.generate(**ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None).tolist()
+        )
+    assert drafting.statistics[0].accepted == [
+        3,
+        3,
+        3,
+        3,
+    ]  # the model itself: everything is right, and one token less is asked for at the end
+
+
+SHAPED = dict(do_sample=True, temperature=1.4, top_k=5, top_p=0.95, repetition_penalty=1.2)
+
+
+@functools.cache
+def law():
+    """The exact probabilities of all continuations of three tokens, by enumeration with generate's own processors."""
+    model, ids = tiny_transformers.shared("llama"), one()["input_ids"]
+    config = transformers.GenerationConfig(**SHAPED)
+    processors = model._get_logits_processor(config, ids.shape[1], model_kwargs={})
+    out = {(): 1.0}
+    for _ in range(3):
+        longer = {}
+        for prefix, mass in out.items():
+            text = torch.cat((ids, torch.tensor([prefix], dtype=torch.int64)), dim=1)
+            with torch.no_grad():
+                probs = processors(text, model(text).logits[:, -1].float()).softmax(-1)[0].double()
+            longer |= {(*prefix, token): mass * float(probs[token]) for token in probs.nonzero()[:, 0].tolist()}
+        out = longer
+    return out
+
+
+@pytest.mark.parametrize("drawn", [False, True], ids=["matching", "block verification"])
+def test_sampled_text_has_the_models_distribution(drawn):
+    """G-test of three tokens; rare continuations are counted together."""
+    model, expected, draws = tiny_transformers.shared("llama"), law(), 1500
+    guesses = [[list(expected)[i][t] for t in range(3)] for i in (0, 7, 20, 41)]
+    small = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama-tied")), gamma=2, vocab_size=V, drawn=True)
+    start = one()["input_ids"].shape[1]
+    prophet = Scripted(
+        lambda history: [guess[len(history) - start :] + [-1] * (len(history) - start) for guess in guesses]
+    )
+    torch.manual_seed(5)
+    got = model.generate(
+        **one(),
+        **SHAPED,
+        max_new_tokens=3,
+        num_return_sequences=draws,
+        eos_token_id=None,
+        custom_generate=Drafting(small if drawn else prophet),
+    )
+    seen: dict[tuple[int, ...], int] = {}
+    for row in got[:, start:].tolist():
+        seen[tuple(row)] = seen.get(tuple(row), 0) + 1
+    assert set(seen) <= set(expected)
+    cells = [([text], mass) for text, mass in expected.items() if mass * draws >= 5]
+    rare = [text for text, mass in expected.items() if mass * draws < 5]
+    cells.append((rare, sum(expected[text] for text in rare)))
+    counts = np.array([sum(seen.get(text, 0) for text in texts) for texts, _ in cells], float)
+    means = np.array([mass for _, mass in cells]) * draws
+    assert len(cells) > 30 and g_test(counts, means) > 1e-3
+
+
+def test_a_drawn_draft_is_shaped_as_the_target_is():
+    """Drawn from the model's own shaped distribution, everything is accepted."""
+    model = tiny_transformers.shared("llama")
+    drafting = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=3, vocab_size=V, drawn=True))
+    torch.manual_seed(3)
+    arguments = dict(do_sample=True, temperature=0.4, top_k=6, top_p=0.8, eos_token_id=None)
+    model.generate(**ragged(), **arguments, max_new_tokens=17, custom_generate=drafting)
+    assert [row.accepted for row in drafting.statistics] == [[3, 3, 3, 3]] * 5
+
+
+def test_torchs_seed_is_the_seed():
+    model, texts = tiny_transformers.shared("gpt2"), []
+    for seed, drafting in (
+        (1, Drafting(Prophet([]))),
+        (1, Drafting(NGramDrafter(ngram(), slots=3, nodes=9))),
+        (2, Drafting(Prophet([]))),
+    ):
+        torch.manual_seed(seed)
+        first = model.generate(
+            **ragged(), do_sample=True, max_new_tokens=12, num_return_sequences=2, custom_generate=drafting
+        ).tolist()
+        second = model.generate(
+            **ragged(), do_sample=True, max_new_tokens=12, num_return_sequences=2, custom_generate=drafting
+        ).tolist()
+        texts.append((first, second))
+    assert texts[0] == texts[1] != texts[2] and texts[0][0] != texts[0][1]
+    rows = texts[0][0]
+    assert all(left != right for left, right in itertools.combinations(rows, 2))
+
+
+def test_returned_sequences_of_greedy_decoding():
+    check(tiny_transformers.shared("llama"), ragged(), max_new_tokens=10, do_sample=False, num_return_sequences=1)
+    with pytest.raises(ValueError, match="num_return_sequences"):  # generate's own
+        tiny_transformers.shared("llama").generate(
+            **one(), max_new_tokens=4, do_sample=False, num_return_sequences=2, custom_generate=Drafting(Prophet([]))
+        )
+
+
+NO_DRAFTS = Prophet([])
+REFUSED = {
+    "beam search": (dict(num_beams=3), "expected greedy decoding or sampling, got beam search; give num_beams=1"),
+    "beam sampling": (dict(num_beams=3, do_sample=True), "got beam sample; give num_beams=1"),
+    "constraints": (
+        dict(num_beams=3, force_words_ids=[[5]]),
+        "got constrained beam search; give num_beams=1, without constraints",
+    ),
+    "contrastive": (
+        dict(penalty_alpha=0.6, top_k=4, do_sample=False),
+        "got contrastive search; leave penalty_alpha out",
+    ),
+    "prompt look-up": (
+        dict(prompt_lookup_num_tokens=3),
+        "got assisted generation; leave assistant_model, prompt_lookup_num_tokens",
+    ),
+    "assistant": (
+        dict(assistant_model=lambda: tiny_transformers.shared("llama-tied")),
+        "got assisted generation; leave assistant_model",
+    ),
+    "DoLa": (dict(dola_layers="low"), "got dola generation; leave dola_layers out"),
+    "several processes": (dict(synced_gpus=True), "expected one process, got synced_gpus"),
+    "static cache by name": (
+        dict(cache_implementation="static"),
+        "expected cache_implementation None or 'dynamic', got 'static'",
+    ),
+    "prefill in chunks": (dict(prefill_chunk_size=4), "expected prefill_chunk_size None, got 4"),
+    "attentions": (
+        dict(output_attentions=True, return_dict_in_generate=True),
+        "output_attentions: a pass that verifies a draft reads other tokens",
+    ),
+    "hidden states": (
+        dict(output_hidden_states=True, return_dict_in_generate=True),
+        "output_hidden_states: a pass that verifies",
+    ),
+    "positions": (
+        dict(position_ids=lambda: torch.arange(6)[None] + 1),
+        "position_ids: expected those of the attention mask",
+    ),
+    "static cache": (
+        dict(
+            past_key_values=lambda: transformers.StaticCache(
+                config=tiny_transformers.shared("llama").config, max_cache_len=30
+            )
+        ),
+        "expected a DynamicCache without offloading, got StaticCache; give a transformers.DynamicCache",
+    ),
+    "context": (
+        dict(max_new_tokens=200, eos_token_id=None),
+        "row 0: expected its text to end within the model's context of 64 positions; lower max_new_tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_by_name(name):
+    arguments, message = REFUSED[name]
+    arguments = {
+        key: value() if callable(value) and not isinstance(value, torch.nn.Module) else value
+        for key, value in arguments.items()
+    }
+    with pytest.raises(ValueError, match=message):
+        tiny_transformers.shared("llama").generate(
+            **one(), **{"max_new_tokens": 4, **arguments}, custom_generate=Drafting(NO_DRAFTS)
+        )
+
+
+def test_inputs_that_are_refused():
+    model, drafting = tiny_transformers.shared("llama"), Drafting(NO_DRAFTS)
+    ids = ragged()["input_ids"]
+    for row, at in ((1, -1), (2, 5)):
+        mask = torch.ones_like(ids)
+        mask[row, at] = 0
+        with pytest.raises(
+            ValueError,
+            match=(
+                f"attention_mask: expected padding on the left alone, got another in row {row}; "
+                "set tokenizer.padding_side = 'left'"
+            ),
+        ):
+            model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=4, custom_generate=drafting)
+    with pytest.raises(ValueError, match="expected text alone .*, got inputs_embeds"):
+        model.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4, custom_generate=drafting)
+    with pytest.raises(ValueError, match="expected text alone .*, got token_type_ids"):
+        tiny_transformers.shared("gpt2").generate(
+            **one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting
+        )
+    with pytest.raises(
+        ValueError,
+        match="expected a decoder-only model, got T5ForConditionalGeneration; decode with rescore.decode.loop.generate",
+    ):
+        tiny_transformers.shared("t5").generate(**one(), max_new_tokens=4, custom_generate=drafting)
+    with pytest.raises(
+        ValueError,
+        match=(
+            "UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before, "
+            "expected one row whose drafts are matched, got 5 rows"
+        ),
+    ):
+        model.generate(
+            **ragged(), guidance_scale=1.5, negative_prompt_ids=ids, max_new_tokens=4, custom_generate=drafting
+        )
+    drawn = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=2, vocab_size=V, drawn=True))
+    with pytest.raises(
+        ValueError,
+        match="expected one row whose drafts are matched, got BlockVerification, which asks about rejected tokens too",
+    ):
+        model.generate(
+            **one(),
+            do_sample=True,
+            guidance_scale=1.5,
+            negative_prompt_ids=ids[:1],
+            max_new_tokens=4,
+            custom_generate=drawn,
+        )
+    with pytest.raises(
+        ValueError, match="pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None"
+    ):
+        criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
+        tiny_transformers.shared("gpt2").generate(
+            **one(), eos_token_id=None, stopping_criteria=criteria, max_new_tokens=4, custom_generate=drafting
+        )
+
+
+def test_caches_that_are_refused():
+    model, drafting, inputs = tiny_transformers.shared("mistral"), Drafting(NO_DRAFTS), one(9)
+
+    def filled(cache):
+        model(**inputs, past_key_values=cache)
+        return cache
+
+    def refused(message, cache, **more):
+        with pytest.raises(ValueError, match=message):
+            model.generate(**{**longer, **more}, past_key_values=cache, max_new_tokens=4, custom_generate=drafting)
+
+    longer = {
+        "input_ids": torch.nn.functional.pad(inputs["input_ids"], (0, 3), value=4),
+        "attention_mask": torch.ones(1, 12, dtype=torch.int64),
+    }
+    refused(
+        "expected all 9 tokens in every layer, got the last 4 in a DynamicSlidingWindowLayer; .* made without a config",
+        filled(DynamicCache(config=model.config)),
+    )
+    whole = filled(DynamicCache())
+    refused(
+        "expected input_ids to hold the cache's 9 tokens and at least one more, got 3; give all ids of the text",
+        whole,
+        input_ids=longer["input_ids"][:, -3:],
+    )
+    refused("expected input_ids to hold the cache's 9 tokens and at least one more, got 9", whole, **inputs)
+    masked = torch.tensor([[0] + [1] * 11])
+    refused(
+        "cache's 9 tokens and at least one more, got 3",
+        whole,
+        input_ids=longer["input_ids"][:, -3:],
+        attention_mask=masked,
+    )
+    refused(
+        "expected 2 rows, those of input_ids and num_return_sequences, got 1",
+        whole,
+        num_return_sequences=2,
+        do_sample=True,
+    )
+    offloading = DynamicCache()
+    offloading.offloading = True  # its own constructor wants a device to copy from
+    refused("got one that offloads", offloading)
+    refused("got EncoderDecoderCache", transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()))
+    hybrid = DynamicCache()
+    hybrid.layers += [transformers.cache_utils.DynamicLayer(), transformers.cache_utils.LinearAttentionLayer()]
+    refused("expected layers of keys and values alone, got a LinearAttentionLayer", hybrid)
+
+
+def test_sources_that_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="source: expected heads, a folder of Medusa heads or a drafter, got int"):
+        Drafting(3)
+    with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
+        Drafting(NO_DRAFTS, rescorer=Rescorer())
+    drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
+    with pytest.raises(
+        ValueError,
+        match="drafter: expected drafts that are deterministic, which Greedy verifies, got DraftModelDrafter",
+    ):
+        tiny_transformers.shared("llama").generate(**one(), max_new_tokens=4, custom_generate=Drafting(drawn))

@@ -1,0 +1,149 @@
+"""Drawings: well-formed, safe with any token text, telling the right lengths; the shipped pictures are current."""
+
+import re
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.paths import ROOT
+from support.tools import load_tool
+
+from rescore.lattice import svg
+from rescore.lattice.draw import draw_sausage
+from rescore.lattice.draw_tree import draw_tree
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+def texts(drawing: str) -> list[str]:
+    return ["".join(node.itertext()) for node in xml.fromstring(drawing).iter(f"{NAMESPACE}text")]
+
+
+def count(drawing: str, kind: str) -> int:
+    return sum(
+        kind in node.get("class", "").split()
+        for node in xml.fromstring(drawing).iter()
+        if node.tag != f"{NAMESPACE}style"
+    )
+
+
+def sausage(slots: int = 3, width: int = 4) -> Sausage:
+    ids = np.arange(slots * width).reshape(slots, width)
+    return Sausage.from_topk(ids, np.log(np.tile(0.5 ** np.arange(1, width + 1), (slots, 1))))
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return load_tool("draw/pictures")
+
+
+def test_shipped_pictures_are_current(pictures):
+    for name, content in pictures.pictures().items():
+        assert (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8") == content, "run tools/draw/pictures.py"
+
+
+def test_the_worked_example_is_repaired(pictures):
+    drawing = pictures.pictures()["sausage.svg"]
+    assert "before rescoring: Lionel Ronaldo scored  (1 of 3 accepted)" in texts(drawing)
+    assert "after rescoring: Lionel Messi scored  (3 of 3 accepted)" in texts(drawing)
+    assert count(drawing, "rejected") == 1 and count(drawing, "stop") == 2
+
+
+def test_what_is_drawn():
+    after = np.array([[0, 4, 9], [0, 5, 8], [1, 4, 8], [0, 4, 8], [2, 4, 8]])
+    drawing = draw_sausage(sausage(), truth=[0, 4, 99], after=after, certain=7)
+    shown = texts(drawing)
+    assert "truth; the candidates hold 2 of its first 3 tokens" in shown
+    assert "2 more drafts after rescoring, not drawn" in shown
+    assert "99 (absent)" in shown and "head 1" in shown and "head 4" in shown and "50%" in shown
+    assert count(drawing, "before") == 4 and count(drawing, "after-3") == 4  # legend, two strokes, ring
+
+
+def test_a_bare_sausage_is_candidates_only():
+    drawing = draw_sausage(Sausage.from_topk([[1, 2], [3, -1], [-1, -1]], -np.ones((3, 2))))
+    assert [shown for shown in texts(drawing) if shown.isdigit()] == ["1", "2", "3"]
+    assert count(drawing, "path") == 0 and "head 4" not in texts(drawing)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(
+        st.text(max_size=20)
+        | st.sampled_from(["<&>\"'", "]]>", "\x00", "\ud800", "\ufffe", "\u202e", " a", "\n", "👩‍👩‍👧"]),
+        min_size=6,
+        max_size=6,
+    )
+)
+def test_any_token_text_is_safe(words):
+    drawing = draw_sausage(sausage(3, 2), words=words, truth=[1, 2, 4], after=np.array([[1, 2, 4]]), title=words[0])
+    for node in xml.fromstring(drawing).iter():
+        assert node.tag.removeprefix(NAMESPACE) in ("svg", "title", "style", "rect", "text", "path", "circle")
+    drawing.encode("utf-8")
+    for word in words:
+        assert svg.cell_width(svg.label(0, lambda _, word=word: word)) <= svg.LABEL_CELLS
+
+
+LABELS = {
+    " the": "·the",
+    "a b": "a b",
+    "  ": "··",
+    "\n": "↵",
+    "\t\x07": "⇥\\x07",
+    "": "∅",
+    "antidisestablishment": "antidisesta…",
+    "\u202ex": "\\u202ex",
+    "漢字漢字漢字漢字": "漢字漢字漢…",
+}
+
+
+@pytest.mark.parametrize("word", LABELS)
+def test_labels(word):
+    assert svg.label(0, [word]) == LABELS[word]
+
+
+def test_percentages():
+    assert [svg.percent(p) for p in (1.0, 0.996, 0.5, 0.0993, 0.042, 0.0004)] == [
+        "100%",
+        "100%",
+        "50%",
+        "9.9%",
+        "4.2%",
+        "<0.1%",
+    ]
+
+
+def test_trees():
+    tree = TokenTree.from_drafts(np.array([[1, 2, 3], [1, 4, -1], [5, 2, -1]]))
+    with_q = TokenTree(
+        tokens=tree.tokens,
+        parents=tree.parents,
+        depths=tree.depths,
+        logq=np.log(np.linspace(0.9, 0.1, 6)).astype(np.float32),
+    )
+    drawing = draw_tree(with_q, truth=[1, 4, 3], certain=9, title="a tree")
+    assert "2 of 6 nodes accepted" in texts(drawing) and "90%" in texts(drawing) and "a tree" in texts(drawing)
+    assert sum(node.get("class") == "path true-frame" for node in xml.fromstring(drawing).iter()) == 2
+    assert "head 2" not in texts(draw_tree(tree.head(0)))
+
+
+def test_both_colour_schemes_have_every_class():
+    drawing = draw_sausage(sausage())
+    style = next(xml.fromstring(drawing).iter(f"{NAMESPACE}style")).text
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name in svg.COLOURS:
+        assert f".{name} {{" in light and f".{name} {{" in dark
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="expected a single sausage"):
+        draw_sausage(Sausage.batch([sausage()]))
+    with pytest.raises(ValueError, match=re.escape("after rescoring: token 99 is not among the candidates of slot 2")):
+        draw_sausage(sausage(), after=np.array([0, 99, 8]))
+    with pytest.raises(ValueError, match="before rescoring: 4 tokens, but the sausage has 3 slots"):
+        draw_sausage(sausage(), before=[0, 4, 8, 9])
+    with pytest.raises(ValueError, match="words: has 2 entries, none for token 2"):
+        draw_sausage(sausage(), words=["a", "b"])

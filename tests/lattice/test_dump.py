@@ -1,0 +1,539 @@
+"""Dumps: written, read back, checked; logits reduced to dumps; interruption and refusals."""
+
+import json
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from support import dumps
+from support.dumps import H, K, V
+from support.paths import ROOT
+
+from rescore.lattice.dump import Dump, crc32_of
+from rescore.lattice.dump_header import DumpHeader, parse_header
+from rescore.lattice.dump_writer import DumpWriter
+from rescore.lattice.logits_file import LogitsSource, reduce_logits
+from rescore.lattice.loops import is_loop
+from rescore.lattice.mapped import map_tensors, widen
+
+
+def message(text: str, kind: type[Exception] = ValueError):
+    return pytest.raises(kind, match=re.escape(text))
+
+
+def change_header(path, **changes) -> None:
+    """Edit dump.json by hand, without its checksum."""
+    file = path / "dump.json"
+    value = json.loads(file.read_text())
+    value.pop("crc32")
+    value.update(changes)
+    file.write_text(json.dumps(value))
+
+
+def change_arrays(path, change) -> None:
+    """Rewrite the first shard with `change` applied to its arrays, and dump.json to fit."""
+    value = json.loads((path / "dump.json").read_text())
+    file = path / value["shards"][0]["file"]
+    arrays = load_file(file)
+    change(arrays)
+    save_file(arrays, file)
+    value["shards"][0] |= {"bytes": file.stat().st_size, "crc32": crc32_of(file)}
+    change_header(path, shards=value["shards"])
+
+
+@pytest.mark.parametrize("kind", ["forced", "sampled", "greedy"])
+@pytest.mark.parametrize("options", [{}, {"shard_bytes": 1, "logp_dtype": np.float32}])
+def test_what_is_written_is_read(tmp_path, kind, options):
+    made = dumps.write(tmp_path / "dump", kind, **options)
+    dump = Dump.open(tmp_path / "dump", verify=True)
+    dump.check()
+    assert dump.tasks == ("first", "second")
+    assert len(dump.header.shards) == (2 if not options else len(made))
+    for rows in (1, 7, 4096):
+        read = [(block, s) for block in dump.blocks(rows=rows) for s in range(block.sequences)]
+        assert len(read) == len(made)
+        for (block, s), one in zip(read, made):
+            part = slice(int(block.offsets[s]), int(block.offsets[s + 1]))
+            assert block.task == one["task"] and (block.tokens[part] == one["tokens"]).all()
+            assert (block.topk_ids[part] == one["topk_ids"]).all()
+            np.testing.assert_allclose(block.topk_logp[part], one["topk_logp"], rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(block.entropy[part], one["entropy"], rtol=1e-3)
+            assert kind != "sampled" or (block.seeds[part] == one["seeds"]).all()
+            everything = [*one["prompt"].tolist(), *one["tokens"].tolist()]
+            for i in range(len(one["tokens"])):
+                for n in (0, 1, 3, 99):
+                    history = everything[: len(one["prompt"]) + i + 1]
+                    assert block.history(part.start + i, n).tolist() == (history[-n:] if n else [])
+                assert (
+                    block.truth([part.start + i])[0].tolist()
+                    == (one["tokens"][i + 1 : i + H].tolist() + [-1] * H)[: H - 1]
+                )
+
+
+def test_sausages_are_heads_2_to_h(tmp_path):
+    made = dumps.write(tmp_path / "dump")
+    block = next(Dump.open(tmp_path / "dump").blocks())
+    batch = block.sausages([0, 2], k=3)
+    assert batch.ids.shape == (2, H - 1, 3) and batch.ids.dtype == np.int32
+    assert (batch.ids[1] == made[0]["topk_ids"][2, 1:, :3]).all()
+    np.testing.assert_allclose(batch.cost[1], -made[0]["topk_logp"][2, 1:, :3], rtol=1e-3)
+    assert block.sausages().batch_size == block.rows == len(block.truth())
+    assert block.sequence_of.tolist() == [s for s, one in enumerate(made[:3]) for _ in one["tokens"]]
+    assert block.histories([0, 2], 4)[1].tolist() == ([-1] * 4 + block.history(2, 4).tolist())[-4:]
+    with message("history: expected a row in 0.."):
+        block.history(block.rows, 1)
+
+
+def test_info_and_loops(tmp_path):
+    dumps.write(tmp_path / "dump")
+    info = Dump.open(tmp_path / "dump").info()
+    assert (info["kind"], info["heads"], info["sequences"], info["shards"]) == ("forced", H, 5, 2)
+    assert info["tasks"][0]["loop_share"] == pytest.approx(1 / 3) and info["loop_share"] == pytest.approx(1 / 5)
+    assert info["bytes"] == sum(task["bytes"] for task in info["tasks"])
+    assert is_loop([9] * 10 + [1, 2, 3, 4] * 6) and not is_loop([1] * 23) and not is_loop(list(range(8)) * 3)
+    change_header(
+        tmp_path / "dump",
+        tasks=[
+            task | {"loop_share": 0.5} for task in json.loads((tmp_path / "dump" / "dump.json").read_text())["tasks"]
+        ],
+    )
+    with message("task 'first': loop_share is 0.5, but 1 of 3 sequences loop"):
+        Dump.open(tmp_path / "dump").check()
+
+
+def test_float16_ties_keep_their_rank(tmp_path):
+    one = dumps.sequences(count=1)[0]
+    one["topk_logp"] = np.log(np.full(one["topk_logp"].shape, 0.1)) - np.arange(K) * 1e-6
+    dumps.write(tmp_path / "dump", made=[one])
+    block = next(Dump.open(tmp_path / "dump").blocks())
+    assert len(np.unique(block.topk_logp)) == 1 and (block.sausages().ids == one["topk_ids"][:, 1:]).all()
+
+
+def test_a_greedy_dump_is_exact(tmp_path):
+    made = dumps.sequences("greedy")
+    made[3]["tokens"] = made[3]["topk_ids"][:, 0, 1]
+    with message("task 'second', sequence 0, position 0 (row 0 of the sequence added): tokens = "):
+        dumps.write(tmp_path / "dump", "greedy", made)
+    assert list(tmp_path.iterdir()) == []
+
+    dumps.write(tmp_path / "dump", "greedy")
+
+    def change(arrays):
+        arrays["tokens"][31] = arrays["topk_ids"][31, 0, 1]
+
+    change_arrays(tmp_path / "dump", change)
+    with message("task 'first', sequence 1, position 1 (row 31 of first-00000.safetensors): tokens = "):
+        list(Dump.open(tmp_path / "dump").blocks(rows=1))
+    assert len(list(Dump.open(tmp_path / "dump", allow_inexact=True).blocks())) == 2
+
+
+def put(name, index, value):
+    def change(arrays):
+        arrays[name][index] = value
+
+    return change
+
+
+def drop(name):
+    return lambda arrays: arrays.pop(name)
+
+
+def cast(name, dtype):
+    return lambda arrays: arrays.update({name: arrays[name].astype(dtype)})
+
+
+BAD_ARRAYS = {
+    "task 'first', sequence 1, position 2 (row 32 of first-00000.safetensors), head 3, rank 2: "
+    "topk_ids = 50 is not in 0..V - 1 = 49": put("topk_ids", (32, 2, 1), 50),
+    "head 2, rank 1: topk_logp = nan is not a finite log-probability": put("topk_logp", (5, 1, 0), np.nan),
+    "rank 6: topk_logp = -inf is not a finite": put("topk_logp", (5, 1, 5), -np.inf),
+    "rank 1: topk_logp = 0.5 is not a finite log-probability (<= 0)": put("topk_logp", (5, 1, 0), 0.5),
+    "rank 6: topk_logp = -0.0010004 is greater than the one before it": put("topk_logp", (5, 1, 5), -0.001),
+    "starts a slot whose probabilities sum to more than 1": put("topk_logp", (5, 1), -0.25),
+    "starts a slot in which an id occurs twice": put("topk_ids", (5, 1), 7),
+    "position 5 (row 5 of first-00000.safetensors), head 1: entropy = -1 is not in 0..ln V = 3.9120": put(
+        "entropy", (5, 0), -1
+    ),
+    "entropy = nan is not in": put("entropy", (5, 0), np.nan),
+    "position 4 (row 4 of first-00000.safetensors): tokens = 50 is not in": put("tokens", 4, 50),
+    "tokens = -1 is not in": put("tokens", 4, -1),
+    "prompt_tokens = 99 is not in": put("prompt_tokens", 0, 99),
+    "the array 'entropy' is missing": drop("entropy"),
+    "unknown array 'more'": lambda arrays: arrays.update(more=np.zeros(1)),
+    "tokens: expected uint16 or int32, got int64": cast("tokens", np.int64),
+    "topk_logp: expected float16 or float32, got float64": cast("topk_logp", np.float64),
+    "topk_ids: expected shape [41, 4, 6] by dump.json, got [41, 4, 5]": lambda arrays: arrays.update(
+        topk_ids=arrays["topk_ids"][..., :5].copy()
+    ),
+    "offsets: expected to go from 0 to 41, got 1 to 41": put("offsets", 0, 1),
+    "offsets[1] = -5 after 0: a sequence has at least 1 tokens": put("offsets", 1, -5),
+    "offsets[2] = 30 after 30": put("offsets", 2, 30),
+    "prompt_offsets[1] = 9223372036854775807 after 0": put("prompt_offsets", 1, 2**63 - 1),
+}
+
+
+@pytest.mark.parametrize("text", BAD_ARRAYS)
+def test_bad_arrays_are_refused_by_name_and_position(tmp_path, text):
+    dumps.write(tmp_path / "dump")
+    change_arrays(tmp_path / "dump", BAD_ARRAYS[text])
+    with message(text):
+        list(Dump.open(tmp_path / "dump").blocks())
+
+
+def shard(**changes):
+    return lambda value: value["shards"][0].update(changes)
+
+
+def task(**changes):
+    return lambda value: value["tasks"][0].update(changes)
+
+
+BAD_HEADERS = {
+    'expected an object with "format": "rescore-dump"': lambda v: v.update(format="other"),
+    "version: expected 1, got 2; another version of rescore wrote this dump": lambda v: v.update(version=2),
+    "version: expected 1, got True": lambda v: v.update(version=True),
+    "the key 'heads' is missing": lambda v: v.pop("heads"),
+    "unknown key 'note'; notes of your own belong into provenance": lambda v: v.update(note=1),
+    "heads: expected an integer in 2..33, got 1": lambda v: v.update(heads=1),
+    "top_k: expected an integer in 1..50, got 51": lambda v: v.update(top_k=51),
+    "vocab_size: expected an integer in 1..2147483647, got '50'": lambda v: v.update(vocab_size="50"),
+    "heads: expected an integer in 2..33, got 4.0": lambda v: v.update(heads=4.0),
+    "kind: expected one of greedy, sampled, forced, got 'free'": lambda v: v.update(kind="free"),
+    "temperature and top_p: a forced dump has none": lambda v: v.update(temperature=0.5),
+    "temperature: expected a number in 1e-06..1e+06, got None": lambda v: v.update(kind="sampled", top_p=0.5),
+    "top_p: expected a number in 1e-09..1, got 2": lambda v: v.update(kind="sampled", temperature=1, top_p=2),
+    "seed: expected an integer in": lambda v: v.update(seed=-1),
+    "end_of_text: expected an integer in 0..49, got 50": lambda v: v.update(end_of_text=50),
+    "tokenizer_sha256: expected 64 hexadecimal digits": lambda v: v.update(tokenizer_sha256="abc"),
+    "model: expected a string of 1 to 200 printable characters": lambda v: v.update(model=""),
+    "provenance: expected an object, got list": lambda v: v.update(provenance=[]),
+    "shards: expected a list, got dict": lambda v: v.update(shards={}),
+    "tasks[0]: expected an object, got int": lambda v: v.update(tasks=[1]),
+    "expected at least one shard": lambda v: v.update(shards=[], tasks=[]),
+    "shards: a file is listed twice": lambda v: v["shards"].append(v["shards"][0]),
+    "shards: task 'third' is not among the tasks": lambda v: (v["tasks"].pop(0), v["shards"][0].update(task="third")),
+    "task 'first': has 42 rows and 3 sequences, but its shards have 41 and 3": task(rows=42),
+    "task 'first': loop_share: expected a number in 0..1, got 1.5": task(loop_share=1.5),
+    "shard '../first.safetensors': expected the plain name of a .safetensors file": shard(file="../first.safetensors"),
+    "shard '/etc/first.safetensors': expected the plain name": shard(file="/etc/first.safetensors"),
+    "shard '.hidden.safetensors': expected the plain name": shard(file=".hidden.safetensors"),
+    "shard 'first.bin': expected the plain name": shard(file="first.bin"),
+    "rows: expected an integer in 1..": shard(rows=0),
+    "crc32: expected an integer in 0..4294967295": shard(crc32=-1),
+    "sequences: expected an integer in 1..41, got 99": shard(sequences=99),
+    "absent.safetensors: no such file, but dump.json names it": shard(file="absent.safetensors"),
+    "expected 1 bytes, got": shard(bytes=8),
+}
+
+
+@pytest.mark.parametrize("text", BAD_HEADERS)
+def test_bad_headers_are_refused(tmp_path, text):
+    dumps.write(tmp_path / "dump")
+    value = json.loads((tmp_path / "dump" / "dump.json").read_text())
+    value.pop("crc32")
+    BAD_HEADERS[text](value)
+    (tmp_path / "dump" / "dump.json").write_text(json.dumps(value))
+    with pytest.raises((ValueError, OSError), match=re.escape(text.replace("1 bytes", "8 bytes"))):
+        Dump.open(tmp_path / "dump")
+
+
+BAD_JSON = {
+    "not JSON": ("{", "Expecting"),
+    "not UTF-8": (b"\xff", "utf-8"),
+    "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', "a key occurs twice"),
+    "NaN": ('{"format": NaN}', "NaN is no number in JSON"),
+    "deep": ("[" * 100_000, "nested too deeply"),
+    "long number": ('{"format": ' + "9" * 5000 + "}", "digits"),
+    "list": ("[]", "expected an object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_JSON)
+def test_bad_json_is_refused_with_the_name_of_the_file(tmp_path, name):
+    dumps.write(tmp_path / "dump")
+    content, text = BAD_JSON[name]
+    (tmp_path / "dump" / "dump.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"dump.json: .*{text}"):
+        Dump.open(tmp_path / "dump")
+
+
+def test_checksums(tmp_path):
+    dumps.write(tmp_path / "dump")
+    text = (tmp_path / "dump" / "dump.json").read_text()
+    (tmp_path / "dump" / "dump.json").write_text(text.replace("a test", "a text"))
+    with message("crc32: the checksum of the header does not match"):
+        Dump.open(tmp_path / "dump")
+    (tmp_path / "dump" / "dump.json").write_text(json.dumps(json.loads(text)))  # layout does not matter
+    file = tmp_path / "dump" / Dump.open(tmp_path / "dump").header.shards[0].file
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with message("the checksum does not match that in dump.json"):
+        Dump.open(tmp_path / "dump", verify=True)
+    lazily = Dump.open(tmp_path / "dump")
+    with message("the checksum does not match that in dump.json"):
+        next(lazily.blocks())
+    list(Dump.open(tmp_path / "dump", verify=False).blocks("second"))
+    file.write_bytes(data[:-1])
+    with message(f"expected {len(data)} bytes, got {len(data) - 1}: copied in part, or changed"):
+        Dump.open(tmp_path / "dump")
+
+
+def test_opening_what_is_no_dump(tmp_path):
+    with message("expected a folder with dump.json", FileNotFoundError):
+        Dump.open(tmp_path / "nothing")
+    with message("dump.json: no such file", FileNotFoundError):
+        Dump.open(tmp_path)
+    (tmp_path / "dump.json").write_bytes(b" " * ((16 << 20) + 1))
+    with message("not a dump header"):
+        Dump.open(tmp_path)
+    dumps.write(tmp_path / "dump")
+    dump = Dump.open(tmp_path / "dump")
+    with message("task 'third' is not in the dump"):
+        next(dump.blocks("third"))
+    with message("rows: expected at least 1, got 0"):
+        next(dump.blocks(rows=0))
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), DumpWriter(tmp_path / "dump", dumps.header(), shard_bytes=1) as writer:
+        for one in dumps.sequences():
+            writer.add(**{name: value for name, value in one.items() if name != "logits"})
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_writer_leaves_no_dump_under_its_name(tmp_path):
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from support import dumps
+made = dumps.sequences()
+made.append({{"task": property(lambda: None)}})
+class Stop(dict):
+    def items(self): os._exit(9)
+dumps.write({str(tmp_path / "dump")!r}, made=[*made[:3], Stop()], shard_bytes=1)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    assert not (tmp_path / "dump").exists()
+    left = list(tmp_path.iterdir())
+    assert len(left) == 1
+    with message("dump.json: no such file; a dump has one, and its writer makes it last", FileNotFoundError):
+        Dump.open(left[0])
+
+
+def test_the_writer_refuses(tmp_path):
+    one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
+    (tmp_path / "there").mkdir()
+    with (
+        message("there exists; remove it first or write elsewhere", FileExistsError),
+        DumpWriter(tmp_path / "there", dumps.header()),
+    ):
+        pass
+    with message("no sequence was added"), DumpWriter(tmp_path / "none", dumps.header()):
+        pass
+    with message("DumpWriter is a context", RuntimeError):
+        DumpWriter(tmp_path / "none", dumps.header()).add(**one)
+    with message("logp_dtype: expected float16 or float32, got float64", TypeError):
+        DumpWriter(tmp_path / "none", dumps.header(), logp_dtype=np.float64)
+    bad = {
+        "task 'first': a sequence has at least one token": {"tokens": []},
+        "topk_logp: expected shape [30, 4, 6] by tokens and header, got [30, 4, 5]": {
+            "topk_logp": one["topk_logp"][..., :5]
+        },
+        "tokens: expected token ids, got -1..-1": {"tokens": [-1] * 30},
+        "is not a finite log-probability (<= 0)": {"topk_logp": -one["topk_logp"]},
+        "seeds: a forced dump has none": {"seeds": np.zeros(30)},
+        "task name: expected a string of 1 to 200 printable": {"task": "a\nb"},
+    }
+    for text, change in bad.items():
+        with message(text), DumpWriter(tmp_path / "none", dumps.header()) as writer:
+            writer.add(**(one | change))
+    with (
+        message("tokens: expected 1-dimensional integers, got float64 [1]", TypeError),
+        DumpWriter(tmp_path / "none", dumps.header()) as writer,
+    ):
+        writer.add(**(one | {"tokens": np.zeros(1)}))
+    with (
+        message("entropy: expected floating point numbers, got int64", TypeError),
+        DumpWriter(tmp_path / "none", dumps.header()) as writer,
+    ):
+        writer.add(**(one | {"entropy": np.zeros((30, 4), int)}))
+    with (
+        message("seeds: a sampled dump needs one seed per position"),
+        DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer,
+    ):
+        writer.add(**one)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_large_vocabularies_take_32_bits(tmp_path):
+    one = {name: value for name, value in dumps.sequences(count=1)[0].items() if name != "logits"}
+    with DumpWriter(tmp_path / "dump", dumps.header(vocab_size=1 << 17)) as writer:
+        writer.add(**(one | {"topk_ids": one["topk_ids"] + (1 << 16)}))
+    block = next(Dump.open(tmp_path / "dump").blocks())
+    assert block.topk_ids.dtype == np.int32 and (block.topk_ids == one["topk_ids"] + (1 << 16)).all()
+
+
+def test_a_header_needs_no_checksums():
+    value = json.loads(dumps.header().to_json())
+    value["crc32"] = None
+    value["tasks"] = [{"name": "t", "rows": 2, "sequences": 1, "loop_share": 0}]
+    value["shards"] = [{"file": "t.safetensors", "task": "t", "rows": 2, "sequences": 1, "bytes": 99, "crc32": None}]
+    assert isinstance(parse_header(value), DumpHeader)
+
+
+def logits_file(path, logits, dtype):
+    """Writes logits [n, h, V] as fp32, fp16 or bf16; returns what they are in float32."""
+    if dtype == "bf16":
+        bits = (logits.view(np.uint32) >> 16).astype(np.uint16)  # cut off, not rounded
+        stored, kept = bits.view("V2"), (bits.astype(np.uint32) << 16).view(np.float32)
+    else:
+        stored = logits.astype({"fp32": np.float32, "fp16": np.float16}[dtype])
+        kept = stored.astype(np.float32)
+    if path.suffix == ".npy":
+        np.save(path, stored)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, logits=stored, another=np.zeros(3))
+    elif dtype == "bf16":
+        torch = pytest.importorskip("torch")
+        from safetensors.torch import save_file as save_tensors
+
+        save_tensors({"logits": torch.from_numpy(kept).bfloat16()}, path)
+    else:
+        save_file({"logits": stored}, path)
+    return kept
+
+
+def source(folder, logits, texts="tokens.npz"):
+    return LogitsSource(task="text", logits=folder / logits, texts=folder / texts)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_logits_are_reduced_to_a_dump(tmp_path, suffix, dtype, monkeypatch):
+    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 3 * 4 * H * V)
+    made = dumps.sequences()
+    kept = logits_file(tmp_path / f"logits{suffix}", np.concatenate([one["logits"] for one in made]), dtype)
+    lengths = [[len(one[name]) for one in made] for name in ("tokens", "prompt")]
+    tokens, prompts = (np.concatenate([one[name] for one in made]) for name in ("tokens", "prompt"))
+    offsets, prompt_offsets = (np.cumsum([0, *each]) for each in lengths)
+    np.savez(
+        tmp_path / "tokens.npz", tokens=tokens, offsets=offsets, prompt_tokens=prompts, prompt_offsets=prompt_offsets
+    )
+    dump = reduce_logits(
+        [source(tmp_path, f"logits{suffix}")], tmp_path / "dump", dumps.header(), logp_dtype=np.float32
+    )
+    block = next(dump.blocks())
+    logp = kept.astype(np.float64) - np.log(np.exp(kept.astype(np.float64)).sum(-1, keepdims=True))
+    order = np.argsort(-logp, axis=-1, kind="stable")[..., :K]
+    assert (block.topk_ids == order).all() and (block.tokens == tokens).all()
+    np.testing.assert_allclose(block.topk_logp, np.take_along_axis(logp, order, -1), atol=1e-5)
+    np.testing.assert_allclose(block.entropy, -(np.exp(logp) * logp).sum(-1), atol=1e-5)
+    assert block.history(31, 2).tolist() == [*made[1]["prompt"], *made[1]["tokens"]][len(made[1]["prompt"]) :][:2]
+
+
+def test_bad_logits_files_are_refused(tmp_path):
+    logits = np.zeros((2, H, V), np.float32)
+    np.savez(tmp_path / "tokens.npz", tokens=[1, 2], offsets=[0, 2])
+
+    def reduce(name, tokens="tokens.npz"):
+        reduce_logits([source(tmp_path, name, tokens)], tmp_path / "dump", dumps.header())
+
+    np.save(tmp_path / "good.npy", logits)
+    logits[1, 2, 3] = np.nan
+    np.save(tmp_path / "nan.npy", logits)
+    np.save(tmp_path / "bits.npy", np.zeros(logits.shape, np.uint16))
+    np.save(tmp_path / "flat.npy", logits[0])
+    np.save(tmp_path / "other.npy", np.zeros((2, H, V + 1), np.float32))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:-4])
+    (tmp_path / "cut.npz").write_bytes(b"PK")
+    np.savez(tmp_path / "two.npz", a=logits, b=logits)
+    np.savez(tmp_path / "fortran.npz", logits=np.asfortranarray(logits))
+    save_file({"a": logits, "b": logits}, tmp_path / "two.safetensors")
+    with message("nan.npy: logits[1, 2, 3] is NaN"):
+        reduce("nan.npy")
+    with message("bits.npy: expected float32, float16 or bfloat16 logits"):
+        reduce("bits.npy")
+    with message("flat.npy: expected logits [n, h, V], got shape [4, 50]"):
+        reduce("flat.npy")
+    with message("expected shape [n, h, V] = [n, 4, 50] by the header, got [2, 4, 51]"):
+        reduce("other.npy")
+    with message("cut.npy: not a .npy file, or damaged"):
+        reduce("cut.npy")
+    with message("cut.npz: not an .npz archive, or damaged"):
+        reduce("cut.npz")
+    with message("expected an array named 'logits', or only one array, got a.npy, b.npy"):
+        reduce("two.npz")
+    with message("expected an array named 'logits', or only one array, got a, b"):
+        reduce("two.safetensors")
+    with message("the logits are in Fortran order"):
+        reduce("fortran.npz")
+    with message("expected logits in a .npy, .npz or .safetensors file"):
+        reduce("logits.pt")
+    with message("expected the texts in a .npz or .safetensors file; name one with --tokens"):
+        reduce("good.npy", "tokens.txt")
+    bad = {
+        "expected the array 'offsets', got tokens of tokens, offsets, prompt_tokens": {"tokens": [1, 2]},
+        "expected one token for each of the 2 rows of logits, got 1": {"tokens": [1], "offsets": [0, 1]},
+        "tokens: expected integers of one dimension, got float64 [2]": {"tokens": [1.0, 2.0], "offsets": [0, 2]},
+        "offsets: expected to go from 0 to 2, got 0 to 3": {"tokens": [1, 2], "offsets": [0, 3]},
+        "expected as many prompts as sequences, got 2 and 1": {
+            "tokens": [1, 2],
+            "offsets": [0, 2],
+            "prompt_tokens": np.zeros(0, int),
+            "prompt_offsets": [0, 0, 0],
+        },
+    }
+    for text, arrays in bad.items():
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with message(text):
+            reduce("good.npy", "bad.npz")
+    assert not (tmp_path / "dump").exists()
+    reduce("good.npy")
+
+
+def test_mapped_arrays_are_views(tmp_path):
+    save_file(
+        {"a": np.arange(12, dtype=np.int64).reshape(3, 4), "empty": np.zeros((0, 3), np.float16)},
+        tmp_path / "a.safetensors",
+    )
+    arrays = map_tensors(tmp_path / "a.safetensors")
+    assert arrays["a"].tolist() == np.arange(12).reshape(3, 4).tolist() and arrays["empty"].shape == (0, 3)
+    assert not arrays["a"].flags.owndata and not arrays["a"].flags.writeable
+    assert widen(arrays["a"]) is arrays["a"]
+    (tmp_path / "b.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0broken!!")
+    with message("b.safetensors: not a safetensors file, or damaged"):
+        map_tensors(tmp_path / "b.safetensors")
+
+
+def test_memory_is_bounded_by_the_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("rescore.lattice.logits_file.BLOCK_BYTES", 1 << 18)
+    n, vocab_size = 300, 5000
+    np.savez_compressed(tmp_path / "logits.npz", logits=np.zeros((n, H, vocab_size), np.float32))
+    np.savez(tmp_path / "tokens.npz", tokens=np.zeros(n, int), offsets=np.arange(0, n + 1, 20))
+    tracemalloc.start()
+    dump = reduce_logits([source(tmp_path, "logits.npz")], tmp_path / "dump", dumps.header(vocab_size=vocab_size))
+    peak = tracemalloc.get_traced_memory()[1]
+    assert peak < (6 << 20) < n * H * vocab_size * 4 / 3
+    assert sum(block.rows for block in dump.blocks(rows=20)) == n
+
+    sequence = {
+        name: np.concatenate([value] * 60)
+        for name, value in dumps.sequences(count=1)[0].items()
+        if name not in ("task", "logits")
+    }
+    with DumpWriter(tmp_path / "large", dumps.header(), shard_bytes=1) as writer:
+        for _ in range(40):
+            writer.add("text", **sequence)
+    tracemalloc.reset_peak()
+    start = tracemalloc.get_traced_memory()[0]
+    large = Dump.open(tmp_path / "large")
+    assert sum(len(block.sausages().ids) for block in large.blocks(rows=900)) == 40 * 1800
+    assert tracemalloc.get_traced_memory()[1] - start < (5 << 20) < large.info()["bytes"]
+    tracemalloc.stop()

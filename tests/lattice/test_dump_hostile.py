@@ -1,0 +1,141 @@
+"""Damaged dumps: every mutation is a clear error or the right answer, never a crash, a hang or a huge allocation.
+
+RESCORE_FUZZ sets the number of mutations (300 by default).
+"""
+
+import hashlib
+import os
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.lattice.dump import Dump
+
+COUNT = int(os.environ.get("RESCORE_FUZZ", "300"))
+SECTIONS = 8
+MOST_BYTES = 32 << 20
+
+
+def everything(dump: Dump) -> str:
+    """A digest of all that a reader sees."""
+    digest = hashlib.sha256(repr(dump.header).encode())
+    for block in dump.blocks(rows=16):
+        for name in (
+            "tokens",
+            "offsets",
+            "prompt_tokens",
+            "prompt_offsets",
+            "topk_ids",
+            "topk_logp",
+            "entropy",
+            "seeds",
+        ):
+            digest.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+        sausages = block.sausages()
+        digest.update(sausages.ids.tobytes() + sausages.cost.tobytes() + block.truth().tobytes())
+        digest.update(block.histories(slice(None), 3).tobytes())
+    return digest.hexdigest()
+
+
+def flip(rng: np.random.Generator, data: bytearray) -> None:
+    for _ in range(int(rng.integers(1, 4))):
+        where = int(rng.integers(len(data))) if rng.random() < 0.5 else int(rng.integers(min(len(data), 600)))
+        data[where] ^= 1 << int(rng.integers(8))
+
+
+def cut(rng: np.random.Generator, data: bytearray) -> None:
+    del data[int(rng.integers(len(data))) :]
+
+
+def grow(rng: np.random.Generator, data: bytearray) -> None:
+    where = int(rng.integers(len(data) + 1))
+    data[where:where] = rng.bytes(int(rng.integers(1, 200)))
+
+
+def swap(rng: np.random.Generator, data: bytearray) -> None:
+    size = max(len(data) // SECTIONS, 1)
+    a, b = (int(i) * size for i in rng.integers(0, SECTIONS, 2))
+    data[a : a + size], data[b : b + size] = data[b : b + size], data[a : a + size]
+
+
+def overwrite(rng: np.random.Generator, data: bytearray) -> None:
+    """Numbers at their limits, where a header keeps its sizes."""
+    word = [b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f", b"99999999", b"-1      "][int(rng.integers(5))]
+    where = int(rng.integers(min(len(data), 600)))
+    data[where : where + 8] = word
+
+
+MUTATIONS = (flip, cut, grow, swap, overwrite)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("good") / "dump"
+    dumps.write(path, "sampled")
+    return path
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_mutations(good, tmp_path, mutation):
+    rng = np.random.default_rng(MUTATIONS.index(mutation))
+    right = everything(Dump.open(good))
+    files = sorted(path.name for path in good.iterdir())
+    path = tmp_path / "dump"
+    shutil.copytree(good, path)
+    refused = 0
+    for _ in range(max(COUNT // len(MUTATIONS), 1)):
+        name = files[int(rng.integers(len(files)))]
+        data = bytearray((good / name).read_bytes())
+        mutation(rng, data)
+        (path / name).write_bytes(data)
+        for verify in (True, None, False):
+            try:
+                seen = everything(Dump.open(path, verify=verify))
+            except (ValueError, OSError) as error:
+                assert str(error)
+                refused += 1
+            else:
+                assert verify is False or seen == right
+        shutil.copy(good / name, path / name)
+    assert refused
+    assert everything(Dump.open(path, verify=True)) == right
+
+
+def test_files_that_are_exchanged(good, tmp_path):
+    path = tmp_path / "dump"
+    shutil.copytree(good, path)
+    first, second = sorted(path.glob("*.safetensors"))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    with pytest.raises(ValueError, match="expected .* bytes, got"):
+        Dump.open(path)
+
+
+def test_lying_sizes_allocate_nothing(good, tmp_path):
+    path = tmp_path / "dump"
+    shutil.copytree(good, path)
+    shard = next(path.glob("*.safetensors"))
+    data = shard.read_bytes()
+    tracemalloc.start()
+    for size in (2**63 - 1, 2**40, 99_000_000, 0):
+        shard.write_bytes(size.to_bytes(8, "little") + data[8:])
+        with pytest.raises(ValueError, match="not a safetensors file, or damaged"):
+            Dump.open(path, verify=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MOST_BYTES
+
+
+def test_a_folder_in_place_of_a_shard(good, tmp_path):
+    path = tmp_path / "dump"
+    shutil.copytree(good, path)
+    shard = next(path.glob("*.safetensors"))
+    shard.unlink()
+    shard.mkdir()
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        Dump.open(path)

@@ -1,0 +1,101 @@
+"""Sausages as OpenFst acceptors, there and back; acceptors that are no sausages."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescore.lattice.fst import from_fst, to_fst
+from rescore.lattice.sausage import Sausage
+from rescore.lm import example
+
+pywrapfst = pytest.importorskip("pywrapfst")
+
+
+def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":
+    """arcs: (state, ilabel, olabel, weight, next state); final: (state, weight)."""
+    fst = pywrapfst.VectorFst()
+    fst.add_states(states)
+    if start is not None:
+        fst.set_start(start)
+    for state, ilabel, olabel, weight, following in arcs:
+        fst.add_arc(state, pywrapfst.Arc(ilabel, olabel, weight, following))
+    for state, weight in final:
+        fst.set_final(state, weight)
+    return fst
+
+
+def test_the_worked_example():
+    fst = to_fst(Sausage.from_topk(example.IDS, -np.array(example.COST)))
+    assert fst.num_states() == 4 and fst.verify()
+    best = pywrapfst.shortestpath(fst)
+    labels = sorted(arc.ilabel - 1 for state in best.states() for arc in best.arcs(state))
+    assert labels == sorted([example.LIONEL, example.RONALDO, example.SCORED])
+    assert float(pywrapfst.shortestdistance(fst, reverse=True)[fst.start()]) == pytest.approx(
+        sum(cost[0] for cost in example.COST), abs=1e-5
+    )
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.25, 9.75])),
+            min_size=1,
+            max_size=6,
+            unique_by=lambda c: c[0],
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_round_trip(slots):
+    width = max(map(len, slots))
+    ids = np.array([[token for token, _ in slot] + [-1] * (width - len(slot)) for slot in slots])
+    logp = np.array([[-cost for _, cost in slot] + [0.0] * (width - len(slot)) for slot in slots])
+    sausage = Sausage.from_topk(ids, logp)
+    again = from_fst(to_fst(sausage))
+    assert (again.ids == sausage.ids).all() and (again.cost == sausage.cost).all()
+
+
+def test_trailing_empty_slots_are_left_out():
+    sausage = Sausage.from_topk([[5], [-1]], np.array([[-1.0], [0.0]]))
+    assert to_fst(sausage).num_states() == 2
+    assert from_fst(to_fst(sausage)).slots == 1
+
+
+def test_states_in_any_order():
+    fst = acceptor((2, 5, 5, 0.5, 0), (2, 3, 3, 0.25, 0), (0, 1, 1, 1.0, 1), start=2, final=[(1, 0.0)], states=3)
+    assert from_fst(fst).ids.tolist() == [[2, 4], [0, -1]]
+
+
+def test_a_batch_is_refused():
+    with pytest.raises(TypeError, match="expected a single sausage"):
+        to_fst(Sausage.batch([Sausage.from_topk([[5]], np.array([[-1.0]]))]))
+
+
+BAD = {
+    "no start state": acceptor(start=None),
+    "no slot": acceptor(final=[(0, 0.0)]),
+    "arcs of state 0 lead to states 1 and 2": acceptor((0, 1, 1, 0, 1), (0, 2, 2, 0, 2), final=[(1, 0.0)]),
+    "state 0 is final before the last slot": acceptor((0, 1, 1, 0, 1), final=[(0, 0.0), (1, 0.0)]),
+    "the last state, 1, must be final with weight 0": acceptor((0, 1, 1, 0, 1)),
+    "must be final with weight 0, its weight is 2": acceptor((0, 1, 1, 0, 1), final=[(1, 2.0)]),
+    "maps label 1 to 2; expected an acceptor": acceptor((0, 1, 2, 0, 1), final=[(1, 0.0)]),
+    "has label 0; tokens are labels from 1 up": acceptor((0, 0, 0, 0, 1), final=[(1, 0.0)]),
+    "state 0 lies on a cycle": acceptor((0, 1, 1, 0, 1), (1, 1, 1, 0, 0)),
+    "occurs twice in its slot": acceptor((0, 1, 1, 0, 1), (0, 1, 1, 1, 1), final=[(1, 0.0)]),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_acceptors_that_are_no_sausages(text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        from_fst(BAD[text])
+
+
+def test_other_semirings_are_refused():
+    with pytest.raises(ValueError, match="expected tropical weights, got log"):
+        from_fst(pywrapfst.VectorFst("log"))

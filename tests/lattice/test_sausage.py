@@ -1,0 +1,215 @@
+"""Sausages: made from logits and top-k arrays, against a slow sort; refusals by name and position."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.paths import ROOT
+
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.top import top_of_logits
+from rescore.lm import example
+
+
+def slow_top(row: np.ndarray, k: int) -> tuple[list[int], list[float], float]:
+    """Ids, logp and entropy of one row of logits, by sorting all of it in float64."""
+    row = row.astype(np.float64)
+    greatest = row[np.isfinite(row)].max()
+    log_total = greatest + np.log(np.exp(row - greatest).sum())
+    ids = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
+    p = np.exp(row - log_total)
+    return ids, [row[i] - log_total for i in ids], -(p[p > 0] * np.log(p[p > 0])).sum()
+
+
+def worked() -> Sausage:
+    return Sausage.from_topk(example.IDS, -np.array(example.COST), vocab_size=len(example.WORDS))
+
+
+def message(text: str):
+    return pytest.raises(ValueError, match=re.escape(text))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(1, 5), (3, 17), (2, 3, 40), (2, 2, 2, 9)]),
+    k=st.integers(1, 5),
+    levels=st.sampled_from([2, 4, 1000]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_top_equals_a_slow_sort(seed, shape, k, levels, dtype):
+    rng = np.random.default_rng(seed)
+    logits = (rng.integers(0, levels, shape) / levels * 8 - 4).astype(dtype)  # few levels: many ties
+    ids, logp, entropy = top_of_logits(logits, k)
+    for index in np.ndindex(shape[:-1]):
+        want_ids, want_logp, want_entropy = slow_top(logits[index], k)
+        assert ids[index].tolist() == want_ids
+        np.testing.assert_allclose(logp[index], want_logp, atol=2e-5)
+        np.testing.assert_allclose(entropy[index], want_entropy, atol=2e-5)
+
+
+def test_from_logits_in_blocks_equals_at_once(monkeypatch):
+    logits = np.random.default_rng(0).normal(size=(7, 3, 50)).astype(np.float32)
+    whole = Sausage.from_logits(logits, 8)
+    monkeypatch.setattr("rescore.lattice.top.BLOCK_BYTES", 4 * 50 * 2)
+    parts = Sausage.from_logits(logits, 8)
+    assert (whole.ids == parts.ids).all() and (whole.cost == parts.cost).all()
+
+
+def test_from_logits_of_tensors():
+    torch = pytest.importorskip("torch")
+    logits = torch.randn(4, 3, 60, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        tensor = logits.to(dtype)
+        ours = Sausage.from_logits(tensor, 5)
+        want = torch.log_softmax(tensor.detach().float(), -1)
+        np.testing.assert_allclose(ours.cost, -want.gather(-1, torch.from_numpy(ours.ids).long()).numpy(), atol=1e-5)
+        again = Sausage.from_topk(torch.from_numpy(ours.ids), torch.from_numpy(-ours.cost).to(dtype))
+        assert (again.ids[..., 0] == ours.ids[..., 0]).all() or dtype == torch.bfloat16
+
+
+def test_minus_infinity_outside_the_top():
+    logits = np.full((1, 6), -np.inf, np.float32)
+    logits[0, [4, 2]] = 1.0, 2.0
+    sausage = Sausage.from_logits(logits, 2)
+    assert sausage.ids.tolist() == [[2, 4]]
+    np.testing.assert_allclose(np.exp(-sausage.cost).sum(), 1.0, rtol=1e-6)
+    with message(
+        "logits[0, 0] is -inf and would be among the top 3: only 2 tokens of that slot are finite; ask for k <= 2"
+    ):
+        Sausage.from_logits(logits, 3)
+
+
+@pytest.mark.parametrize("value,name", [(np.nan, "NaN"), (np.inf, "+inf")])
+def test_bad_logits_are_named(value, name):
+    logits = np.zeros((2, 3, 5), np.float16)
+    logits[1, 2, 4] = value
+    with message(f"logits[1, 2, 4] is {name}: expected finite logits"):
+        Sausage.from_logits(logits, 2)
+
+
+def test_from_logits_refuses():
+    with pytest.raises(TypeError, match="expected float16, bfloat16, float32 or float64, got int64"):
+        Sausage.from_logits(np.zeros((2, 5), np.int64), 1)
+    with message("k must be in 1..V = 5, got 6"):
+        Sausage.from_logits(np.zeros((2, 5), np.float32), 6)
+    with message("k: expected 1..64, got 65"):
+        Sausage.from_logits(np.zeros((2, 500), np.float32), 65)
+    with message("logits: expected shape [..., T, V], got [5]"):
+        Sausage.from_logits(np.zeros(5, np.float32), 1)
+
+
+def test_the_worked_example():
+    sausage = worked()
+    assert (sausage.slots, sausage.width, sausage.is_batch) == (3, 2, False)
+    assert [example.WORDS[i] for i in sausage.first] == ["Lionel", "Ronaldo", "scored"]
+    np.testing.assert_allclose(sausage.cost, example.COST, rtol=1e-6)
+    assert sausage.top_k(1).ids.tolist() == [[0], [3], [4]]
+    assert sausage.head(2).slots == 2
+
+
+def test_from_topk_sorts_by_logp_and_keeps_the_order_of_ties():
+    sausage = Sausage.from_topk([[5, 3, 9, -1, 7]], np.array([[-2.0, -1.0, -2.0, 0.0, -0.5]], np.float16))
+    assert sausage.ids.tolist() == [[7, 3, 5, 9, -1]]
+    assert sausage.cost.tolist() == [[0.5, 1.0, 2.0, 2.0, np.inf]]
+    assert sausage.widths.tolist() == [4]
+
+
+BAD = {
+    "ids": ([[1.0, 2.0]], [[-1.0, -2.0]], TypeError, "ids: expected integers, got float64"),
+    "logp dtype": ([[1, 2]], [[-1, -2]], TypeError, "logp: expected floating point numbers, got int64"),
+    "shape": ([[1, 2]], [[-1.0]], ValueError, "logp: expected the shape of ids, [1, 2], got [1, 1]"),
+    "dimensions": ([1, 2], [-1.0, -2.0], ValueError, "ids: expected shape [T, K] or [B, T, K], got [2]"),
+    "range": ([[1, 6]], [[-1.0, -2.0]], ValueError, "ids[0, 1] = 6 is not in 0..5"),
+    "negative": ([[1, -2]], [[-1.0, -2.0]], ValueError, "ids[0, 1] = -2 is not in 0..5"),
+    "NaN": ([[1, 2]], [[-1.0, np.nan]], ValueError, "logp[0, 1] is NaN"),
+    "+inf": ([[1, 2]], [[np.inf, -1.0]], ValueError, "logp[0, 0] = inf is infinite"),
+    "-inf": ([[1, 2]], [[-1.0, -np.inf]], ValueError, "mark a missing candidate with id -1"),
+    "huge": ([[1, 2]], [[-1.0, -2e6]], ValueError, "logp[0, 1] = -2000000.0 is beyond 1e+06 nats"),
+    "twice": ([[1, 2, 1]], [[-1.0, -2.0, -3.0]], ValueError, "ids[0, 2] = 1 occurs twice in its slot"),
+    "gap": (
+        [[1], [-1], [2]],
+        [[-1.0], [-1.0], [-1.0]],
+        ValueError,
+        "ids[1] is an empty slot before one with candidates",
+    ),
+    "long": ([[1]] * 33, [[-1.0]] * 33, ValueError, "slots T: expected 1..32, got 33"),
+    "empty": (np.zeros((1, 0), int), np.zeros((1, 0)), ValueError, "candidates K: expected 1..64, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_from_topk_refuses(name):
+    ids, logp, kind, text = BAD[name]
+    with pytest.raises(kind, match=re.escape(text)):
+        Sausage.from_topk(ids, np.array(logp), vocab_size=6)
+
+
+def test_the_constructor_refuses():
+    ids = np.array([[1, 2]], np.int32)
+    cost = np.array([[1.0, 2.0]], np.float32)
+    with pytest.raises(TypeError, match="ids: expected a numpy array of int32, got int64; from_topk converts"):
+        Sausage(ids=ids.astype(np.int64), cost=cost)
+    with pytest.raises(TypeError, match="cost: expected a numpy array of float32, got float64"):
+        Sausage(ids=ids, cost=cost.astype(np.float64))
+    with message("cost[0, 1] is less than the cost before it"):
+        Sausage(ids=ids, cost=cost[:, ::-1])
+    with message("cost[0, 1] = 2.0 belongs to padding (id -1) and must be +inf"):
+        Sausage(ids=np.array([[1, -1]], np.int32), cost=cost)
+    with message("ids[0, 1] follows padding"):
+        Sausage(ids=np.array([[-1, 2]], np.int32), cost=np.array([[np.inf, 1]], np.float32))
+    with message("cost[0, 0] is NaN"):
+        Sausage(ids=ids, cost=np.array([[np.nan, 1]], np.float32))
+    with message("cost[0, 1] = inf is not a finite cost"):
+        Sausage(ids=ids, cost=np.array([[1, np.inf]], np.float32))
+    with message("cost: expected the shape of ids"):
+        Sausage(ids=ids, cost=cost[:, :1])
+    with message("ids[0, 1] = -3 is neither a token nor the padding -1"):
+        Sausage(ids=np.array([[1, -3]], np.int32), cost=np.array([[1, np.inf]], np.float32))
+
+
+def test_batches_of_ragged_sausages():
+    short = Sausage.from_topk([[7, 8, 9]], -np.array([[1.0, 2.0, 3.0]]))
+    batch = Sausage.batch([worked(), short])
+    assert batch.ids.shape == (2, 3, 3) and batch.batch_size == 2
+    assert batch.lengths.tolist() == [3, 1]
+    assert batch.widths.tolist() == [[2, 2, 2], [3, 0, 0]]
+    assert batch.first.tolist() == [[0, 3, 4], [7, -1, -1]]
+    assert (batch[0].ids[:, :2] == worked().ids).all()
+    assert batch[1].lengths == 1 and batch[:1].batch_size == 1 and batch[np.array([1, 0])].lengths.tolist() == [1, 3]
+    assert [one.lengths for one in batch] == [3, 1]
+    Sausage(ids=batch.ids, cost=batch.cost)  # what batch makes passes the checks
+
+
+def test_single_sausages_are_no_batches():
+    with pytest.raises(TypeError, match="a single sausage .* cannot be indexed"):
+        worked()[0]
+    with pytest.raises(TypeError, match="has no batch size"):
+        _ = worked().batch_size
+    with pytest.raises(TypeError, match="has one index"):
+        Sausage.batch([worked()])[0, 1]
+    with message("expected one or more single sausages"):
+        Sausage.batch([])
+    with message("top_k: k must be at least 1, got 0"):
+        worked().top_k(0)
+    with message("head: expected at least 1 slot, got 0"):
+        worked().head(0)
+
+
+def test_importing_needs_no_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, rescore.lattice.sausage, rescore.lattice.dump, rescore.lattice.draw; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_examples_of_the_readme():
+    import doctest
+
+    readme = ROOT / "lattice" / "README.md"
+    assert doctest.testfile(str(readme), module_relative=False).failed == 0

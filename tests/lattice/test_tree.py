@@ -1,0 +1,103 @@
+"""Token trees: merging, masks, positions and acceptance, against walks over sets of prefixes."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.drafts import DRAFTS, longest, padded, strings
+
+from rescore.lattice.tree import TokenTree, accepted_by_size
+
+
+def prefixes(drafts: list[list[int]]) -> list[tuple[int, ...]]:
+    """Distinct prefixes in order of first appearance."""
+    return list(dict.fromkeys(tuple(draft[: i + 1]) for draft in drafts for i in range(len(draft))))
+
+
+@given(DRAFTS)
+def test_merging_keeps_every_prefix_once_in_order(drafts):
+    tree = TokenTree.from_drafts(padded(drafts))
+    assert strings(tree) == prefixes(drafts)
+    assert tree.depths.tolist() == [len(s) for s in strings(tree)]
+    again = TokenTree.from_drafts(tree.paths())
+    assert set(strings(again)) == set(strings(tree))
+
+
+@given(DRAFTS)
+def test_the_mask_is_the_prefix_relation(drafts):
+    tree = TokenTree.from_drafts(padded(drafts))
+    all_strings = strings(tree)
+    want = [[a[: len(b)] == b for b in all_strings] for a in all_strings]
+    assert tree.ancestor_mask().tolist() == want
+    assert tree.position_ids(100).tolist() == [100 + len(s) for s in all_strings]
+
+
+@given(DRAFTS, st.lists(st.integers(0, 3), max_size=6), st.integers(0, 3))
+def test_accepted_length_of_every_size(drafts, truth, extra):
+    tree = TokenTree.from_drafts(padded(drafts))
+    want = [longest(strings(tree)[: n + 1], truth) for n in range(tree.size)]
+    tokens, parents = (np.append(array, np.full(extra, -1, np.int32))[None] for array in (tree.tokens, tree.parents))
+    line = np.array([truth + [-1, -1]], np.int32)
+    got = accepted_by_size(tokens, parents, line)
+    assert got.dtype == np.int32
+    assert got[0].tolist() == want + want[-1:] * extra
+    for n in range(tree.size + 1):
+        assert tree.head(n).accepted(line[0]) == ([0] + want)[n]
+
+
+def test_accepted_by_size_of_a_batch():
+    tokens = np.array([[1, 2, 3], [4, 1, -1]], np.int32)
+    parents = np.array([[-1, 0, 1], [-1, -1, -1]], np.int32)
+    truth = np.array([[1, 2, 9], [1, -1, -1]], np.int32)
+    assert accepted_by_size(tokens, parents, truth).tolist() == [[1, 2, 2], [0, 1, 1]]
+
+
+def test_an_empty_tree():
+    tree = TokenTree.from_drafts(np.full((2, 3), -1))
+    assert (tree.size, tree.accepted(np.array([1])), tree.paths().shape, tree.ancestor_mask().shape) == (
+        0,
+        0,
+        (0, 0),
+        (0, 0),
+    )
+
+
+def arrays(**changes):
+    given = dict(tokens=[1, 2], parents=[-1, 0], depths=[1, 2])
+    made = {name: np.array(value, np.int32) for name, value in {**given, **changes}.items()}
+    return {"logq": np.zeros(2, np.float32)} | made
+
+
+BAD = {
+    "parents[1] = 1: expected -1 or a node before 1": arrays(parents=[-1, 1]),
+    "parents[0] = -2: expected -1": arrays(parents=[-2, 0]),
+    "depths[1] = 3: expected one more than its parent, 2": arrays(depths=[1, 3]),
+    "tokens[1] = -1: expected a token id": arrays(tokens=[1, -1]),
+    "two children of one node have the same token": arrays(tokens=[1, 1], parents=[-1, -1], depths=[1, 1]),
+    "depths: expected shape [n] = [2], got [1]": arrays(depths=[1]),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_malformed_trees_are_refused(text):
+    with pytest.raises(ValueError, match=re.escape(text)):
+        TokenTree(**BAD[text])
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(TypeError, match="logq: expected a numpy array of float32, got float64"):
+        TokenTree(**(arrays() | {"logq": np.zeros(2)}))
+    with pytest.raises(ValueError, match=re.escape("drafts: expected integers [p, T], got float64 [1, 1]")):
+        TokenTree.from_drafts(np.array([[1.0]]))
+    with pytest.raises(
+        ValueError, match=re.escape("drafts[0]: expected token ids, then padding -1 to the end, got [1, -1, 2]")
+    ):
+        TokenTree.from_drafts(np.array([[1, -1, 2]]))
+    with pytest.raises(ValueError, match="head: expected n >= 0"):
+        TokenTree(**arrays()).head(-1)
+    with pytest.raises(ValueError, match="expected tokens and parents"):
+        accepted_by_size(np.zeros((1, 2)), np.zeros((1, 3)), np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="parents: expected -1 or the index of an earlier node"):
+        accepted_by_size(np.array([[1, 2]]), np.array([[1, -1]]), np.array([[1]]))

@@ -1,0 +1,119 @@
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import opengrm
+from support.models import assert_same_model, assert_same_tables
+from support.oracle_lm import random_tables
+
+from rescore.lm import example
+from rescore.lm.formats import load, save
+from rescore.lm.fst import from_fst, to_fst
+from rescore.lm.ngram import NGram
+from rescore.lm.tables import Tables
+
+pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0, 1000]))
+def test_round_trip(seed, order, failure_label):
+    model = NGram.from_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+    fst = to_fst(model, failure_label=failure_label)
+    assert fst.verify() and fst.num_states() == model.core.num_states
+    back = from_fst(fst, vocab_size=6, failure_label=failure_label)
+    assert_same_model(back, NGram.from_tables(model.to_tables()))
+
+
+def test_states_in_any_order_give_the_same_model():
+    model = NGram.from_tables(random_tables(3, 4))
+    fst = to_fst(model)
+    reverse = pywrapfst.VectorFst("standard")
+    last = fst.num_states() - 1
+    reverse.add_states(last + 1)
+    for state in fst.states():
+        for arc in fst.arcs(state):
+            reverse.add_arc(last - state, pywrapfst.Arc(arc.ilabel, arc.olabel, arc.weight, last - arc.nextstate))
+        reverse.set_final(last - state)
+    reverse.set_start(last)
+    assert_same_model(from_fst(reverse, vocab_size=9), model)
+
+
+def test_best_path_of_a_string_is_its_score():
+    model = NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=6))
+    tokens = [example.LIONEL, example.MESSI, example.SCORED]
+    acceptor = pywrapfst.VectorFst("standard")
+    acceptor.add_states(4)
+    for i, token in enumerate(tokens):
+        acceptor.add_arc(i, pywrapfst.Arc(token + 1, token + 1, pywrapfst.Weight.one("tropical"), i + 1))
+    acceptor.set_start(0)
+    acceptor.set_final(3)
+    paths = pywrapfst.compose(acceptor, to_fst(model, start=model.start(example.HISTORY)).arcsort())
+    distance = pywrapfst.shortestdistance(paths, reverse=True)
+    assert float(distance[paths.start()]) == pytest.approx(model.score(tokens, history=example.HISTORY).sum(), abs=1e-5)
+
+
+def test_files(tmp_path):
+    model = NGram.from_tables(random_tables(11, 3))
+    for suffix in (".ngram", ".arpa", ".arpa.gz", ".fst"):
+        save(model, tmp_path / f"model{suffix}")
+        assert_same_model(load(tmp_path / f"model{suffix}"), model)
+    with pytest.raises(ValueError, match="model.bin: expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"):
+        save(model, tmp_path / "model.bin")
+    with pytest.raises(ValueError, match="expected a name that ends in"):
+        load(tmp_path / "model.bin")
+    (tmp_path / "wrong.fst").write_bytes(b"no fst")
+    with pytest.raises(ValueError, match="wrong.fst: "):
+        load(tmp_path / "wrong.fst")
+
+
+def test_opengrm_models_are_read(shared):
+    folder = shared / "reference" / "opengrm"
+    ids = opengrm.read_symbols(folder / "earnest.sym")
+    symbols = pywrapfst.SymbolTable.read_text(str(folder / "earnest.sym"))  # outlives the compiler that points to it
+    compiler = pywrapfst.Compiler(isymbols=symbols, osymbols=symbols)
+    with gzip.open(folder / "earnest-relative_entropy.pru.txt.gz", "rt") as lines:
+        for line in lines:
+            compiler.write(line)
+    # OpenGrm's label of a word is its id + 1 here: word 1 is id 0, and <s> and </s> come after all words
+    words = len(ids) - 2
+    model = from_fst(compiler.compile(), vocab_size=words + 2, bos=words, eos=words + 1, unseen_cost=1000.0)
+    reference = opengrm.read_model(folder / "earnest-relative_entropy.pru.txt.gz", ids)
+    renumber = np.arange(len(ids)) - 1
+    renumber[[opengrm.BOS, ids["</s>"]]] = words, words + 1
+    moved = Tables.from_rows(
+        [renumber[reference.spell(n)].astype(np.uint32) for n in range(1, reference.order + 1)],
+        reference.cost,
+        list(map(np.nan_to_num, reference.gram_backoffs())),
+        vocab_size=words + 2,
+    )
+    assert_same_tables(model.to_tables(), moved)
+
+
+def test_wrong_automata_are_named():
+    model = NGram.from_tables(random_tables(1, 2))
+    with pytest.raises(ValueError, match="failure_label: expected 0 or more than V = 9, got 9"):
+        to_fst(model, failure_label=9)
+    with pytest.raises(ValueError, match="start: expected a state below"):
+        to_fst(model, start=99)
+    with pytest.raises(ValueError, match=r"labels: expected 1..5 \(token id \+ 1\), got 1..9"):
+        from_fst(to_fst(model), vocab_size=5)
+    one = pywrapfst.Weight.one("tropical")
+
+    def changed(change):
+        fst = to_fst(model)
+        change(fst)
+        return fst
+
+    for change, message in [
+        (lambda fst: fst.add_arc(1, pywrapfst.Arc(1, 2, one, 0)), "state 1: expected an acceptor, got labels 1:2"),
+        (lambda fst: fst.add_arc(1, pywrapfst.Arc(0, 0, one, 0)), "state 1: expected one failure arc, got two"),
+        (lambda fst: fst.add_state(), "expected one state without a failure arc, the root, got 2"),
+        (lambda fst: fst.add_arc(fst.add_state(), pywrapfst.Arc(0, 0, one, 0)), "is reached by no context"),
+        (lambda fst: fst.set_final(1, 2.0), "final costs: expected 0 in every state"),
+        (lambda fst: fst.add_arc(0, pywrapfst.Arc(1, 1, one, 1)), "is entered by two contexts"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            from_fst(changed(change), vocab_size=9)

@@ -1,0 +1,219 @@
+"""Files of tokens: flat arrays, windows, dumps; documents cut as a plain loop cuts them."""
+
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import cli, dumps
+
+from rescore.lm import pieces, token_files
+from rescore.lm.inputs import ReadOptions
+from rescore.lm.pieces import plan
+from rescore.lm.tokenize import tokens_of
+
+V, EOT = 50, 0
+
+
+def read(path, vocab_size: int = V, eot: int | None = EOT, **options) -> list[np.ndarray]:
+    """The arrays of all pieces of a file."""
+    found = plan([path], vocab_size=vocab_size, options=ReadOptions(**options))
+    return [array for piece in found for array in tokens_of(piece, vocab_size=vocab_size, eot=eot)]
+
+
+def flat(arrays: list[np.ndarray]) -> list[int]:
+    return [int(token) for array in arrays for token in array]
+
+
+def ended(tokens: list[int], eot: int = EOT) -> list[int]:
+    """The oracle: documents between ends of text, the empty ones left out, each followed by one."""
+    documents = [list(group) for inside, group in itertools.groupby(tokens, lambda token: token != eot) if inside]
+    return [token for document in documents for token in (*document, eot)]
+
+
+STREAMS = [[], [0], [0, 0], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0, 2], [0, 0, 1, 2, 0, 0, 0, 3, 0, 0]]
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=str)
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "i4", ">i4", "u4", "i8", "u8"])
+def test_npy(tmp_path, stream, dtype):
+    np.save(tmp_path / "a.npy", np.array(stream, dtype))
+    arrays = read(tmp_path / "a.npy")
+    assert flat(arrays) == ended(stream) and all(array.dtype == np.uint16 for array in arrays)
+    assert flat(read(tmp_path / "a.npy", eot=None)) == stream
+
+
+@pytest.mark.parametrize(
+    "dtype, vocab_size", [(None, V), ("uint16", 1 << 24), ("uint32", V), ("int32", V), (None, 70_000)]
+)
+def test_bin(tmp_path, dtype, vocab_size):
+    stored = dtype or ("uint16" if vocab_size <= 65536 else "uint32")
+    for stream in STREAMS:
+        np.array(stream, np.dtype(stored).newbyteorder("<")).tofile(tmp_path / "a.bin")
+        assert flat(read(tmp_path / "a.bin", vocab_size, dtype=dtype)) == ended(stream)
+
+
+def test_ids_beyond_16_bits(tmp_path):
+    top = (1 << 24) - 1
+    np.save(tmp_path / "a.npy", np.array([65_535, 0, 65_536, top], np.int64))
+    (array,) = read(tmp_path / "a.npy", vocab_size=1 << 24)
+    assert array.dtype == np.uint32 and array.tolist() == [65_535, 0, 65_536, top, 0]
+    np.save(tmp_path / "a.npy", np.array([3, 7, top, 3], np.uint32))
+    assert flat(read(tmp_path / "a.npy", vocab_size=1 << 24, eot=top)) == [3, 7, top, 3, top]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 20), st.integers(1, 12))
+def test_documents_in_pieces(tmp_path_factory, stream, step, chunk):
+    """Every document comes once and whole, wherever pieces and chunks end."""
+    path = tmp_path_factory.mktemp("tokens") / "a.npy"
+    np.save(path, np.array(stream, np.uint16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "PIECE_TOKENS", step)
+        patch.setattr(token_files, "CHUNK", chunk)
+        arrays = read(path)
+        assert flat(arrays) == ended(stream)
+        assert all(len(array) > 1 and array[0] != EOT and array[-1] == EOT for array in arrays)
+        assert flat(read(path, eot=None)) == stream
+
+
+def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_files, "CHUNK", 10)
+    np.save(tmp_path / "a.npy", np.tile(np.arange(1, 41), 100))
+    (array,) = read(tmp_path / "a.npy")
+    assert len(array) == 4001
+    monkeypatch.setattr(token_files, "MAX_TOKENS", 1000)
+    with pytest.raises(
+        ValueError,
+        match="a.npy: a document of more than 1000 tokens; is 0 the end of text. give --eot, or split the document",
+    ):
+        read(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("array, at, got", [([1, 50], 1, 50), ([1, 2, -1], 2, -1), ([0] * 30 + [1 << 40], 30, 1 << 40)])
+def test_ids_outside_the_vocabulary(tmp_path, monkeypatch, array, at, got):
+    monkeypatch.setattr(token_files, "CHUNK", 7)
+    np.save(tmp_path / "a.npy", np.array(array))
+    with pytest.raises(ValueError, match=f"a.npy, token {at}: expected ids in 0..49, got {got}"):
+        read(tmp_path / "a.npy")
+
+
+def test_arrays_refused(tmp_path):
+    for array, got in ((np.zeros((2, 2), int), "int64 .2, 2."), (np.zeros(2), "float64 .2."), (np.array("x"), "<U1")):
+        np.save(tmp_path / "a.npy", array)
+        with pytest.raises(ValueError, match=f"a.npy: expected a flat array of integers, got {got}"):
+            read(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
+    np.save(tmp_path / "b.npy", np.arange(100))
+    whole = (tmp_path / "b.npy").read_bytes()
+    for content in ((tmp_path / "a.npy").read_bytes(), b"", b"junk" * 50, whole[:-50], whole[:50]):
+        (tmp_path / "a.npy").write_bytes(content)
+        with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got"):
+            read(tmp_path / "a.npy")
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="a.npy: expected a flat array of integers, got an archive"):
+        read(tmp_path / "a.npy")
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    with pytest.raises(
+        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: cut off, or of another --dtype"
+    ):
+        read(tmp_path / "a.bin")
+
+
+def test_ids_from_a_pipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_files, "CHUNK", 3)
+    os.mkfifo(tmp_path / "a.bin")
+    for content, result in (
+        (np.array([1, 2, 0, 3, 4, 5, 6], "<u2").tobytes(), [1, 2, 0, 3, 4, 5, 6, 0]),
+        (b"abc", None),
+    ):
+        writer = threading.Thread(target=(tmp_path / "a.bin").write_bytes, args=(content,))
+        writer.start()
+        if result:
+            assert flat(read(tmp_path / "a.bin")) == result
+        else:
+            with pytest.raises(ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes"):
+                read(tmp_path / "a.bin")
+        writer.join()
+
+
+def windows(path, compressed: bool = False, **changes) -> list[list[int]]:
+    """An archive as of tools/train/sample_text.py, and the rows up to their stops."""
+    rng = np.random.default_rng(0)
+    stop = rng.integers(0, 9, 30).astype(np.int32)
+    tokens = rng.integers(0, V, (30, 8)).astype(np.uint16)
+    arrays = {"tokens": tokens, "start": stop // 2, "stop": stop, **changes}
+    (np.savez_compressed if compressed else np.savez)(
+        path, **{name: array for name, array in arrays.items() if array is not None}
+    )
+    return [row[:end].tolist() for row, end in zip(tokens, stop)]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_windows(tmp_path, monkeypatch, compressed):
+    rows = windows(tmp_path / "a.npz", compressed)
+    for at_once in (1, 7, 1024):
+        monkeypatch.setattr(token_files, "ROWS", at_once)
+        assert flat(read(tmp_path / "a.npz")) == [token for row in rows for token in ended(row)]
+    with pytest.raises(ValueError, match="a.npz, window 0, token 0: expected ids in 0..2, got"):
+        read(tmp_path / "a.npz", vocab_size=3)
+    with pytest.raises(ValueError, match="a.npz: holds many sequences, which an end-of-text id separates: give --eot"):
+        read(tmp_path / "a.npz", eot=None)
+
+
+@pytest.mark.parametrize(
+    "changes, got",
+    [
+        ({"stop": None}, "There is no item named 'stop.npy'"),
+        ({"tokens": np.zeros(30, np.uint16)}, r"tokens uint16 \[30\], not integers in 2 dimensions"),
+        ({"tokens": np.zeros((30, 8))}, r"tokens float64 \[30, 8\], not integers"),
+        ({"tokens": np.zeros((2, 30), int).T.astype(int, order="F")}, r"tokens int64 \[30, 2\], not integers"),
+        ({"stop": np.full(30, 9)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
+        ({"stop": np.full(30, -1)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
+        ({"stop": np.zeros(29, int)}, "windows from 0 on"),
+        ({"tokens": np.array([{}]), "stop": np.zeros(1, int)}, r"tokens object \[1\], not integers"),
+    ],
+)
+def test_windows_refused(tmp_path, changes, got):
+    windows(tmp_path / "a.npz", **changes)
+    with pytest.raises(
+        ValueError, match=f"a.npz: expected arrays tokens and stop, as tools/train/sample_text.py writes, got: .*{got}"
+    ):
+        read(tmp_path / "a.npz")
+
+
+def test_damaged_windows(tmp_path):
+    windows(tmp_path / "a.npz", compressed=True)
+    whole = (tmp_path / "a.npz").read_bytes()
+    rng = np.random.default_rng(1)
+    for number in range(200):
+        damaged = bytearray(whole)
+        for _ in range(3):
+            damaged[rng.integers(len(whole))] = rng.integers(256)
+        (tmp_path / "a.npz").write_bytes(damaged if number else whole[:300])
+        try:
+            read(tmp_path / "a.npz")  # damage to what is not read may pass
+        except ValueError as error:
+            assert "a.npz" in str(error)
+
+
+def test_dumps(tmp_path):
+    made = cli.make_dump(tmp_path / "dump")
+    texts = [[*one["prompt"], *one["tokens"]] for one in made]
+    assert flat(read(tmp_path / "dump")) == [token for text in texts for token in ended(text)]
+    found = plan([tmp_path / "dump"], vocab_size=V)
+    assert all(piece.path.endswith(".safetensors") and piece.size for piece in found) and len(found) == 2
+    with pytest.raises(ValueError, match="safetensors, sequence 0, token 0: expected ids in 0..0, got"):
+        read(tmp_path / "dump", vocab_size=1)
+    (shard,) = (tmp_path / "dump").glob("first*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(ValueError, match="first.*: the checksum does not match"):
+        read(tmp_path / "dump")
+
+
+def test_the_dumps_are_those_of_the_test():
+    assert dumps.V == V

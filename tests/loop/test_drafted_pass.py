@@ -1,0 +1,121 @@
+"""Drafting without the host: the pass that drafts for itself, and the loop with kernels, which are interpreted where
+there is no GPU.
+"""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import END, V, text, trained, untrained
+
+from rescore.decode.drafters.drawn import DrawnDrafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.drafted_pass import DraftedPass
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.rules import BlockVerification
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.tensors import TensorSausage
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def lm() -> NGram:
+    return build([text(3000, seed=5)], vocab_size=V, eot=END, order=3)
+
+
+def test_trees_in_tensors_are_laid_as_trees(lm):
+    """Of different sizes, so that there is padding."""
+    ids = torch.tensor([[[1, 2], [3, 4]], [[5, -1], [-1, -1]], [[-1, -1], [-1, -1]]], dtype=torch.int32)
+    cost = torch.where(ids < 0, torch.inf, torch.tensor([0.5, 1.5]))
+    trees = Rescorer(lm).trees(TensorSausage(ids=ids, cost=cost), torch.tensor([[1], [2], [3]], dtype=torch.int32), 6)
+    found = TreeLayout().lay_tensors(trees, torch.tensor([7, 8, 9]), torch.tensor([3, 0, 5]), 12)
+    wanted = TreeLayout().lay([trees.host()[b] for b in range(3)], [7, 8, 9], [3, 0, 5], CPU).block
+    assert found.end == 12 and wanted.end == 5 + 7
+    for name in ("ids", "start", "depths", "ancestors"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+
+
+def test_a_pass_drafts_what_it_verifies(lm):
+    """Against the tree, the layout and the pass by themselves."""
+    model = trained()
+    target, slots, rescorer = (
+        BlockwiseTarget(model),
+        Slots(heads=BlockwiseHeads(model), top_k=5),
+        Rescorer(lm, alpha=0.5),
+    )
+    prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
+    with torch.inference_mode():
+        caches = [target.open(prompts, 1, 40)[0] for _ in range(2)]
+        for cache in caches:
+            hidden = target.read(block_of(prompts), cache)[:, -2]
+        history = torch.from_numpy(np.array(prompts, np.int32))
+        start = torch.tensor([19, 19])
+        found = DraftedPass(target=target, slots=slots, rescorer=rescorer, nodes=8)(
+            hidden, history, start, 28, caches[0]
+        )
+        trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden)), history, 8).host()
+        laid = TreeLayout().lay([trees[0], trees[1]], [int(prompt[-1]) for prompt in prompts], [19, 19], CPU)
+        wanted = target.logits(target.read(laid.block, caches[1])).argmax(dim=-1)
+    assert torch.equal(found, wanted)
+
+
+def block_of(prompts):
+    from rescore.decode.models.block import Block
+
+    return Block.of_texts(prompts, [0] * len(prompts), CPU)
+
+
+def test_heads_that_read_along_are_refused(lm):
+    with pytest.raises(ValueError, match="heads: expected some that see hidden states alone, got object"):
+        DraftedPass(target=BlockwiseTarget(untrained()), slots=Slots(heads=object()), rescorer=Rescorer(lm), nodes=4)
+
+
+@pytest.fixture
+def with_kernels(monkeypatch):
+    """Rescoring by kernels on whatever device the tests have."""
+    pytest.importorskip("triton")
+    from support.device_rescorer import device_rescorer
+
+    opened = []
+
+    def open_kernels(rescorer, device):
+        opened.append(device)
+        return device_rescorer(rescorer)
+
+    monkeypatch.setattr("rescore.decode.drafters.lattice.has_kernels", lambda device: True)
+    monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", open_kernels)
+    return opened
+
+
+@pytest.mark.parametrize("kind", ["tree", "paths", "drawn"])
+def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kernels):
+    if torch.cuda.is_available():
+        pytest.skip("the kernels are compiled here: test_cuda.py has this on the GPU")
+    model = trained()
+    slots, rescorer = Slots(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
+    drafter = {
+        "tree": TreeDrafter(slots, rescorer, nodes=6),
+        "paths": PathDrafter(slots, rescorer, paths=3),
+        "drawn": DrawnDrafter(slots, rescorer),
+    }[kind]
+    prompts = [text(12, seed=70).astype(np.int64)]
+    sampled = kind == "drawn"
+    options = Options(
+        max_tokens=8,
+        shaping=Shaping(sampling=Sampling(temperature=0.7, seed=1)) if sampled else Shaping(),
+        **({"rule": BlockVerification()} if sampled else {}),
+    )
+    (found,) = generate(BlockwiseTarget(model), prompts, drafter, options)
+    assert with_kernels == [CPU] and sum(found.statistics.accepted) > 0
+    if not sampled:
+        (plain,) = generate(BlockwiseTarget(model), prompts, None, Options(max_tokens=8))
+        assert found.tokens.tolist() == plain.tokens.tolist()

@@ -1,0 +1,438 @@
+"""The decode loop: drafts never change the text, whatever they are, wherever it ends, in whatever company."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.scripted import Scripted
+from support.tiny_blockwise import END, V, text, trained
+
+from rescore.decode.drafters.drafter import Draft
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Finish, Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.block import Block
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.rules import Greedy, Matching
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.tree import TokenTree
+from rescore.lm.build import build
+
+torch.set_num_threads(1)
+SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
+PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]
+ENDS = Stopping(tokens=frozenset({END}))
+TARGET, SLOTS = BlockwiseTarget(trained()), Slots(heads=BlockwiseHeads(trained()), top_k=5)
+WORDS = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+
+
+def penalise(ids, scores):
+    """A processor that reads the text: the token before last becomes unlikely."""
+    scores = scores.clone()
+    scores[0, ids[0, -2]] -= 3.0
+    return scores
+
+
+GREEDY = Shaping()
+
+
+def plain(prompt, most: int, shaping: Shaping = GREEDY, sequence: int = 0, ends: bool = True) -> list[int]:
+    """The continuation, the whole text read anew for every token."""
+    tokens: list[int] = []
+    seeds = shaping.sampling.seeds(sequence, most) if shaping.sampling else None
+    while len(tokens) < most and not (ends and END in tokens):
+        ids = torch.tensor([[*prompt.tolist(), *tokens]])
+        with torch.no_grad():
+            logits = trained().logits(trained()(ids)[0, -1], 1)[None]
+        if shaping.repetition_penalty != 1:
+            for token in set(ids[0].tolist()):
+                logits[0, token] = (
+                    logits[0, token] * shaping.repetition_penalty
+                    if logits[0, token] < 0
+                    else logits[0, token] / shaping.repetition_penalty
+                )
+        for processor in shaping.processors:
+            logits = processor(ids, logits)
+        tokens.append(
+            int(logits.argmax()) if seeds is None else int(shaping.sampling.draw(logits[0], seeds[len(tokens)]))
+        )
+    return tokens
+
+
+SHAPINGS = {
+    "greedy": GREEDY,
+    "greedy penalised": Shaping(repetition_penalty=1.7, processors=(penalise,)),
+    "sampled": Shaping(sampling=SAMPLING),
+    "sampled penalised": Shaping(sampling=SAMPLING, repetition_penalty=1.3, processors=(penalise,)),
+}
+DRAFTERS = {
+    "none": (None, TreeLayout()),
+    "base": (PathDrafter(SLOTS), TreeLayout()),
+    "rescored": (PathDrafter(SLOTS, WORDS), TreeLayout()),
+    "parallel": (PathDrafter(SLOTS, WORDS, paths=8), TreeLayout()),
+    "parallel as rows": (PathDrafter(SLOTS, WORDS, paths=8), BatchLayout(8)),
+    "tree": (TreeDrafter(SLOTS, WORDS, nodes=20), TreeLayout()),
+    "wrong": (Scripted(lambda history: [[(int(history[-1]) + 7) % V, 1, 2], [3, 3, 3]]), TreeLayout()),
+    "ragged": (Scripted(lambda history: [[int(history[-1]), 4, 5, 6][: len(history) % 5]]), TreeLayout()),
+    "longer than the heads": (Scripted(lambda history: [[END] * 9 + [-1] * 3, [5] * 12]), TreeLayout()),
+}
+
+
+@pytest.mark.parametrize("shaping", SHAPINGS.values(), ids=SHAPINGS)
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafts_and_company_do_not_change_the_text(name, shaping):
+    drafter, layout = DRAFTERS[name]
+    options = Options(max_tokens=18, shaping=shaping, stopping=ENDS, layout=layout)
+    expected = [plain(prompt, 18, shaping, i) for i, prompt in enumerate(PROMPTS)]
+    together = generate(TARGET, PROMPTS, drafter, options)
+    assert [one.tokens.tolist() for one in together] == expected
+    for i in (0, 3):
+        alone = generate(TARGET, [Request(prompt=PROMPTS[i], sequence=i)], drafter, options)[0]
+        assert alone.tokens.tolist() == expected[i]
+        assert alone.statistics.accepted == together[i].statistics.accepted
+    for one in together:
+        # Every pass gives a token beyond those accepted, except a last one that ends inside its draft.
+        assert one.statistics.passes + sum(one.statistics.accepted) - len(one.tokens) in (0, 1)
+        assert one.finish == (Finish.STOP_TOKEN if one.tokens[-1] == END else Finish.LENGTH)
+    if name in ("base", "tree"):  # drafts were accepted, or the test shows nothing
+        assert sum(one.statistics.passes for one in together) < 0.8 * sum(len(one.tokens) for one in together)
+
+
+def test_trees_and_separate_drafts_take_the_same_passes():
+    runs = [
+        generate(TARGET, PROMPTS, PathDrafter(SLOTS, WORDS, paths=8), Options(max_tokens=30, layout=layout))
+        for layout in (TreeLayout(), BatchLayout(8))
+    ]
+    for tree, rows in zip(*runs):
+        assert tree.tokens.tolist() == rows.tokens.tolist()
+        assert tree.statistics.accepted == rows.statistics.accepted
+
+
+def test_what_is_right_is_accepted_up_to_the_last_token_asked_for():
+    """With everything accepted, T = 3: one token, then 4 a pass, cut at max_tokens."""
+    prompt = PROMPTS[2]
+    truth = plain(prompt, 30, ends=False)
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:3]])
+    for most in range(1, 12):
+        one = generate(TARGET, [prompt], prophet, Options(max_tokens=most))[0]
+        assert one.tokens.tolist() == truth[:most]
+        expected, left = [], most - 1
+        while left > 0:
+            expected.append(min(3, left))
+            left -= expected[-1] + 1
+        assert one.statistics.accepted == expected
+        assert one.statistics.accepted_by_position().tolist() == [
+            sum(n >= i for n in expected) for i in range(1, max(expected, default=0) + 1)
+        ]
+        assert one.block_efficiency == most / (1 + len(expected))
+
+
+def test_a_stop_token_inside_an_accepted_draft_ends_the_text():
+    prompt = PROMPTS[1]
+    truth = plain(prompt, 20, ends=False)
+    stop = truth[4]
+    first = truth.index(stop) + 1
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:5]])
+    one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=Stopping(tokens=frozenset({stop}))))[0]
+    assert one.tokens.tolist() == truth[:first] and one.finish == Finish.STOP_TOKEN
+    assert (
+        len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1
+    )  # the last certain token was not taken
+
+
+def spell(ids) -> str:
+    """Tokens as letters, every third one of which has no text of its own but completes the next."""
+    out, held = "", ""
+    for token in ids:
+        held += "abcdefghijklmnopqrstuvwxyz"[token]
+        if token % 3:
+            out, held = out + held, ""
+    return out + "\N{REPLACEMENT CHARACTER}" * bool(held)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+@pytest.mark.parametrize("begin", [3, 4, 6])
+def test_a_stop_string_ends_the_text_wherever_blocks_begin(width, begin):
+    prompt = PROMPTS[1]
+    truth = plain(prompt, 20, ends=False)
+    string = spell(truth)[begin : begin + 4]
+    expected = next(truth[:n] for n in range(1, 21) if string in spell(truth[:n]))
+    prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:width]])
+    stopping = Stopping(strings=("never?", string), decode=spell)
+    one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=stopping))[0]
+    assert one.tokens.tolist() == expected and one.finish == Finish.STOP_STRING
+
+
+def test_a_criterion_sees_the_text_token_by_token():
+    seen: list[int] = []
+
+    def criterion(history) -> bool:
+        seen.append(len(history))
+        return len(history) == 15
+
+    one = generate(
+        TARGET, [PROMPTS[1]], PathDrafter(SLOTS), Options(max_tokens=20, stopping=Stopping(criterion=criterion))
+    )[0]
+    assert one.finish == Finish.CRITERION and seen == list(range(len(PROMPTS[1]) + 1, 16))
+
+
+def test_a_stream_adds_up_to_the_text():
+    options = Options(max_tokens=18, stopping=ENDS)
+    parts: dict[int, list[int]] = {}
+    ended = []
+    for chunk in stream(TARGET, PROMPTS, TreeDrafter(SLOTS, WORDS, nodes=12), options):
+        assert chunk.request not in ended and 0 <= chunk.accepted <= len(chunk.tokens)
+        parts.setdefault(chunk.request, []).extend(chunk.tokens.tolist())
+        ended += [chunk.request] if chunk.finish else []
+    assert [parts[i] for i in range(len(PROMPTS))] == [
+        one.tokens.tolist() for one in generate(TARGET, PROMPTS, None, options)
+    ]
+    assert sorted(ended) == list(range(len(PROMPTS)))
+
+
+def test_requests_have_their_own_lengths_seeds_and_sequences():
+    options = Options(max_tokens=9, shaping=Shaping(sampling=SAMPLING))
+    seeds = SAMPLING.seeds(5, 12)
+    requests = [
+        Request(prompt=PROMPTS[0], max_tokens=4),
+        Request(prompt=PROMPTS[0], sequence=5),
+        Request(prompt=PROMPTS[0], seeds=seeds, max_tokens=12),
+    ]
+    got = [one.tokens.tolist() for one in generate(TARGET, requests, TreeDrafter(SLOTS), options)]
+    shaping = options.shaping
+    assert got == [
+        plain(PROMPTS[0], 4, shaping, 0, ends=False),
+        plain(PROMPTS[0], 9, shaping, 5, ends=False),
+        plain(PROMPTS[0], 12, shaping, 5, ends=False),
+    ]
+
+
+def test_requests_have_their_own_processors_and_criteria():
+    """Behind those of the options; the criterion besides theirs."""
+
+    def favour(ids, scores):
+        return scores + 8.0 * (torch.arange(V) == (ids.shape[1] * 5) % V)
+
+    prompt, options = (
+        PROMPTS[2],
+        Options(
+            max_tokens=12,
+            shaping=Shaping(processors=(penalise,)),
+            stopping=Stopping(criterion=lambda text: len(text) == 16),
+        ),
+    )
+    own = Request(prompt=prompt, processors=(favour,))
+    got = generate(
+        TARGET,
+        [prompt, own, Request(prompt=prompt, criterion=lambda text: len(text) == 13)],
+        TreeDrafter(SLOTS, WORDS, nodes=12),
+        options,
+    )
+    expected = [
+        plain(prompt, 10, Shaping(processors=processors), ends=False)
+        for processors in ((penalise,), (penalise, favour))
+    ]
+    assert [one.tokens.tolist() for one in got] == [*expected, expected[0][:7]] and expected[0] != expected[1]
+    assert all(one.finish == Finish.CRITERION for one in got)
+
+
+class Resumed(BlockwiseTarget):
+    """Opens with all but the last `unread[b]` tokens of prompt b in the cache."""
+
+    unread = (2, 1, 5)
+
+    def open(self, prompts, copies, length):
+        cache, first = super().open(prompts, copies, length)
+        cache.held = [len(prompt) - unread for prompt, unread in zip(prompts, self.unread) for _ in range(copies)]
+        rows = [prompt[:held] for prompt, held in zip(prompts, cache.held[::copies])]
+        ids = torch.tensor([[*row, *[0] * (max(cache.held) - len(row))] for row in rows]).repeat_interleave(
+            copies, dim=0
+        )
+        with torch.no_grad():
+            self.read(Block.chain(ids, torch.zeros(len(ids), dtype=torch.int64), ids.shape[1]), cache)
+        return cache, first
+
+
+@pytest.mark.parametrize(
+    "layout, drafter",
+    [(TreeLayout(), TreeDrafter(SLOTS, WORDS, nodes=12)), (BatchLayout(4), PathDrafter(SLOTS, WORDS, paths=4))],
+    ids=["tree", "rows"],
+)
+def test_what_a_cache_holds_of_a_prompt_is_not_read_again(layout, drafter):
+    class Counting(Resumed):
+        widths: list[int] = []
+
+        def read(self, block, cache):
+            self.widths.append(block.width)
+            return super().read(block, cache)
+
+    prompts, options = PROMPTS[2:5], Options(max_tokens=12, layout=layout)
+    target = Counting(trained())
+    got = generate(target, prompts, drafter, options)
+    expected = generate(TARGET, prompts, drafter, options)
+    assert [one.tokens.tolist() for one in got] == [one.tokens.tolist() for one in expected]
+    assert [one.statistics.accepted for one in got] == [one.statistics.accepted for one in expected]
+    assert target.widths[1] == 5  # behind what open() read: the longest part that was left
+
+
+def test_statistics_count_what_was_verified():
+    one = generate(TARGET, [PROMPTS[3]], TreeDrafter(SLOTS, nodes=7), Options(max_tokens=30))[0].statistics
+    assert len(one.drafted) == len(one.accepted) == one.passes - 1
+    assert set(one.drafted[:-3]) == {7} and all(n <= 7 for n in one.drafted)
+    assert one.drafting_us > 0 and one.verifying_us > 0
+
+
+class Raw(Scripted):
+    """Drafts as they are, not cut to the room."""
+
+    def propose(self, step):
+        return [
+            Draft(tree=TokenTree.from_drafts(np.array(self.of_history(history), np.int32)))
+            for history in step.histories
+        ]
+
+
+def test_arguments_and_drafts_are_checked():
+    with pytest.raises(ValueError, match="max_tokens: expected a positive integer, got 0"):
+        Options(max_tokens=0)
+    with pytest.raises(ValueError, match="rule: greedy matching ignores the sampling that was asked for"):
+        Options(rule=Greedy(), shaping=Shaping(sampling=SAMPLING))
+    with pytest.raises(ValueError, match="rule: Matching verifies drawn text, but no sampling was asked for"):
+        Options(rule=Matching())
+    with pytest.raises(ValueError, match="prompts: expected at least one, got none"):
+        generate(TARGET, [])
+    with pytest.raises(TypeError, match=r"prompt 1: expected integers of shape \[m\], m >= 1, got float64 \[0\]"):
+        generate(TARGET, [[1], []])
+    with pytest.raises(
+        ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was another tokenizer used"
+    ):
+        generate(TARGET, [[1, V]])
+    with pytest.raises(
+        ValueError, match="request 0: 4 tokens and max_tokens 93: expected at most 96 together, the model's context"
+    ):
+        generate(TARGET, [PROMPTS[0]], None, Options(max_tokens=93))
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"request 0: seeds: expected uint64 \[max_tokens = 64\] and sampling, "
+            r"got uint64 \[9\] and greedy decoding"
+        ),
+    ):
+        generate(TARGET, [Request(prompt=[1], seeds=SAMPLING.seeds(0, 9))])
+    with pytest.raises(ValueError, match=rf"request 0: drafted token {V}: expected ids in \[0, {V}\)"):
+        generate(TARGET, [[1]], Scripted(lambda history: [[1, V]]))
+    with pytest.raises(
+        ValueError, match="request 0: expected a draft no deeper than the room of 3 tokens, got depth 5"
+    ):
+        generate(TARGET, [[1]], Raw(lambda history: [[1] * 5]), Options(max_tokens=4))
+    with pytest.raises(
+        ValueError, match="layout 'batch': expected at most 2 drafts for each request, got a tree with 3 leaves"
+    ):
+        generate(TARGET, [[1]], Scripted(lambda history: [[1], [2], [3]]), Options(layout=BatchLayout(2)))
+    with pytest.raises(ValueError, match="stop strings: expected a `decode` that turns ids into text"):
+        Stopping(strings=("a",))
+    with pytest.raises(ValueError, match="stop strings: expected text, got an empty string"):
+        Stopping(strings=("",), decode=spell)
+    for penalty in (0, float("inf"), float("nan"), "2"):
+        with pytest.raises(
+            ValueError, match=r"repetition_penalty: expected a finite number above 0 \(1 is none\), got"
+        ):
+            Shaping(repetition_penalty=penalty)
+    for most in (0, -3, 2.5, True):
+        with pytest.raises(ValueError, match=f"max_tokens: expected a positive integer, got {most}"):
+            Request(prompt=[1], max_tokens=most)
+    with pytest.raises(
+        ValueError, match="request 0: expected a drawn draft with its law, by which it is verified, got none"
+    ):
+        generate(TARGET, [[1]], Lawless(lambda history: [[1]]), Options(shaping=Shaping(sampling=SAMPLING)))
+
+
+class Lawless(Scripted):
+    drawn = 1
+
+
+class Broken(BlockwiseTarget):
+    """Whose logits of the token behind every 5 are all `value`."""
+
+    def __init__(self, value: float):
+        super().__init__(trained())
+        self.value = value
+
+    def read(self, block, cache):
+        hidden = super().read(block, cache)
+        return torch.where((block.ids == 5)[..., None], torch.nan, hidden)
+
+    def logits(self, hidden):
+        return torch.where(hidden.isnan().any(-1, keepdim=True), self.value, super().logits(hidden.nan_to_num()))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("shaping", [GREEDY, Shaping(repetition_penalty=1.2), Shaping(sampling=SAMPLING)])
+def test_logits_that_are_no_numbers_are_named_where_the_text_comes_to_them(value, shaping):
+    target, options = Broken(value), Options(max_tokens=4, shaping=shaping)
+    with pytest.raises(ValueError, match="logits.*: expected numbers or -inf, at least one number"):
+        generate(target, [[3, 5]], None, options)
+    if shaping is GREEDY:
+        with pytest.raises(ValueError, match="logits of position 2: expected numbers"):
+            generate(target, [[3, 5]], None, options)
+    # Behind a draft that is rejected nobody looks.
+    expected = generate(TARGET, [[3]], None, options)[0].tokens.tolist()
+    assert 5 not in expected
+    assert generate(target, [[3]], Scripted(lambda history: [[5, 5]]), options)[0].tokens.tolist() == expected
+
+
+def test_others_code_cannot_write_into_the_text():
+    def overwrite(history):
+        with pytest.raises(ValueError, match="read-only"):
+            history[:] = 0
+        return [[1]]
+
+    expected = generate(TARGET, PROMPTS[:2])
+    assert [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], Scripted(overwrite))] == [
+        text.tokens.tolist() for text in expected
+    ]
+
+
+def test_calls_of_several_threads_share_target_and_drafter():
+    drafter, found = TreeDrafter(SLOTS, WORDS, nodes=20), {}
+
+    def work(number):
+        found[number] = [
+            text.tokens.tolist() for text in generate(TARGET, PROMPTS[number:], drafter, Options(max_tokens=20))
+        ]
+
+    threads = [Thread(target=work, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    plainly = [text.tokens.tolist() for text in generate(TARGET, PROMPTS, None, Options(max_tokens=20))]
+    assert found == {number: plainly[number:] for number in range(5)}
+
+
+def test_a_drafter_that_fails_ends_the_call_and_harms_no_other():
+    def fails(history):
+        if len(history) > 8:
+            raise KeyError("no idea")
+        return [[1, 2]]
+
+    drafter, texts = TreeDrafter(SLOTS, WORDS, nodes=20), []
+    running = stream(TARGET, PROMPTS[:2], drafter)
+    next(running)
+    failing = stream(TARGET, PROMPTS[:2], Scripted(fails))
+    with pytest.raises(KeyError, match="no idea"):
+        list(failing)
+    assert list(failing) == []
+    # The same drafter in another call meanwhile, and the first call abandoned and closed.
+    texts = [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2], drafter)]
+    running.close()
+    assert texts == [text.tokens.tolist() for text in generate(TARGET, PROMPTS[:2])]

@@ -1,0 +1,86 @@
+"""Decoding for real takes the passes that a replay of a dump counts, for every drafter."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support.tools import load_tool
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
+
+from rescore.decode.cli import main
+from rescore.decode.drafters.lattice import PathDrafter, Slots
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+check_online = load_tool("check/online")
+compare = check_online.compare
+decode_again = check_online.decode_again
+
+torch.set_num_threads(1)
+
+
+def tiny_dump(folder, kind: str) -> Dump:
+    """A dump of the tiny model, K = 6, of 12 prompts and at most 24 tokens each."""
+    trained().save(folder / "model.safetensors", dtype=torch.float32)
+    prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
+    words = (
+        f"--tokenizer {tokenizer} --prompts {prompts} --kind {kind} --top-k 6 --max-tokens 24 --rows 4 "
+        f"{'--seed 3' if kind == 'sampled' else ''}"
+    )
+    assert (
+        main(["dump", "make", "--model", str(folder / "model.safetensors"), *words.split(), "-o", str(folder / "dump")])
+        == 0
+    )
+    return Dump.open(folder / "dump")
+
+
+def replay(ids: np.ndarray, logp: np.ndarray, tokens: np.ndarray) -> list[int]:
+    """Accepted lengths of the base draft, from a dump's rows (DESIGN: a pass that accepts n goes on at row n + 1)."""
+    accepted, row = [], 0
+    while row + 1 < len(tokens):
+        draft, truth = ids[row, 1:, 0].tolist(), tokens[row + 1 :].tolist()
+        accepted.append(len(list(itertools.takewhile(bool, (a == b for a, b in zip(draft, truth))))))
+        row += accepted[-1] + 1
+    return accepted
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
+    dump = tiny_dump(tmp_path, kind)
+    drafter = PathDrafter(Slots(heads=BlockwiseHeads(trained()), top_k=6, logp_dtype="float16"))
+    for block in dump.blocks():
+        for s, accepted in enumerate(decode_again(trained(), dump, block, 100, drafter)):
+            part = slice(*block.offsets[s : s + 2])
+            assert accepted == replay(block.topk_ids[part], block.topk_logp[part], block.tokens[part])
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
+    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    for one in compare(trained(), tiny_dump(tmp_path, kind), Rescorer(model, alpha=0.6), sequences=6):
+        assert one.online == one.replayed, (one.task, one.drafter)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
+    model, rescorer = (
+        BlockwiseTransformer.load(demo / "model.safetensors"),
+        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5),
+    )
+    for one in compare(
+        model,
+        Dump.open(demo / kind),
+        rescorer,
+        sequences=1,
+        names=("base", "parallel_rescored", "tree_64", "open_text"),
+    ):
+        assert one.online == one.replayed, (one.task, one.drafter)

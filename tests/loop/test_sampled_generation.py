@@ -1,0 +1,249 @@
+"""Drawn drafts in the loop: the text has the target's law under every rule; q and draws are what they say."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.g_test import g_test
+from support.tiny_blockwise import END, V, text, trained
+
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drawn import DrawnDrafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.loop.request import Request
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.rules import (
+    BlockVerification,
+    GreedyBlockVerification,
+    Matching,
+    RecursiveRejection,
+    TokenVerification,
+)
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping, probabilities
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+WORDS = 4
+
+
+class Markov:
+    """A target of four words whose next word depends on the last alone."""
+
+    vocab_size, context, trees = WORDS, None, True
+    device = torch.device("cpu")
+
+    def __init__(self, seed: int = 3):
+        self.table = torch.from_numpy(np.random.default_rng(seed).normal(size=(WORDS, WORDS), scale=1.2))
+
+    def open(self, prompts, copies, length):
+        cache = SlotCache(len(prompts) * copies, length)
+        return cache, list(prompts)
+
+    def read(self, block, cache):
+        cache.begin(block)
+        empty = torch.zeros(block.rows, 1, block.width, 1)
+        cache.update(0, empty, empty)
+        return block.ids[..., None].double()
+
+    def logits(self, hidden):
+        return self.table[hidden[..., 0].long()]
+
+
+class Guesses(Memoryless):
+    """Three heads that know the last word but one."""
+
+    slots = 3
+
+    def __init__(self):
+        self.table = torch.from_numpy(np.random.default_rng(4).normal(size=(WORDS, 3, WORDS)))
+
+    def of_hidden(self, hidden):
+        return self.table[hidden[:, 0].long()]
+
+
+def draft_model(seed: int = 12) -> DraftModelDrafter:
+    """Another table of words, which writes three ahead."""
+    return DraftModelDrafter(Markov(seed), gamma=3, vocab_size=WORDS, drawn=True)
+
+
+BIGRAMS = Rescorer(
+    build([np.random.default_rng(5).integers(0, WORDS, 400).astype(np.int32)], order=2, vocab_size=WORDS, eot=0),
+    alpha=0.7,
+)
+SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
+RULES = {
+    "matching": (Matching(), PathDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
+    "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, nodes=6)),
+    "token": (TokenVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
+    "block": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, local=True)),
+    "block, q of temperature 0.8": (
+        BlockVerification(),
+        DrawnDrafter(Slots(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8),
+    ),
+    "greedy block": (GreedyBlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
+    "independent siblings": (RecursiveRejection(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
+    "token, draft model": (TokenVerification(), draft_model()),
+    "block, draft model": (BlockVerification(), draft_model()),
+    "greedy block, draft model": (GreedyBlockVerification(), draft_model()),
+    "independent siblings, draft model": (RecursiveRejection(), draft_model()),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_text_has_the_targets_law(name):
+    """All texts of four words, 3,000 times: three passes and more, drafts of three words cut by the end."""
+    rule, drafter = RULES[name]
+    target, count, length = Markov(), 3000, 4
+    requests = [Request(prompt=[1], sequence=i) for i in range(count)]
+    options = Options(max_tokens=length, shaping=SHAPING, rule=rule)
+    # Small batches: a draft model that is asked what it did not draft looks at its whole batch.
+    out = [
+        one
+        for first in range(0, count, 100)
+        for one in generate(target, requests[first : first + 100], drafter, options)
+    ]
+    step = probabilities(target.table, SHAPING.sampling).numpy()
+    expected, observed = {}, {}
+    for words in itertools.product(range(WORDS), repeat=length):
+        expected[words] = count * np.prod([step[a, b] for a, b in zip((1, *words), words)])
+        observed[words] = 0
+    for one in out:
+        observed[tuple(one.tokens.tolist())] += 1
+    # Cells that expect little are taken together, by their first three words.
+    cells = {words: words if expected[words] >= 5 else words[:2] for words in expected}
+    names = sorted(set(cells.values()), key=str)
+    place = {name: i for i, name in enumerate(names)}
+    e, o = np.zeros(len(names)), np.zeros(len(names))
+    for words, cell in cells.items():
+        e[place[cell]] += expected[words]
+        o[place[cell]] += observed[words]
+    assert g_test(o, e) > 1e-3
+    accepted = np.mean([sum(one.statistics.accepted) for one in out])
+    assert accepted > 0.5  # drafts were accepted, or the test shows nothing
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_texts_do_not_depend_on_their_company(name):
+    rule, drafter = RULES[name]
+    options = Options(max_tokens=9, shaping=SHAPING, rule=rule)
+    together = generate(Markov(), [[i % WORDS] * (1 + i % 3) for i in range(6)], drafter, options)
+    for i in (1, 4):
+        alone = generate(Markov(), [Request(prompt=[i % WORDS] * (1 + i % 3), sequence=i)], drafter, options)[0]
+        assert alone.tokens.tolist() == together[i].tokens.tolist()
+
+
+SLOTS = Slots(heads=BlockwiseHeads(trained()), top_k=6)
+LM = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
+TRAINED = {
+    "matching": (Matching(), TreeDrafter(SLOTS, LM, nodes=12), TreeLayout()),
+    "token": (TokenVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "block": (BlockVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "greedy block": (GreedyBlockVerification(), DrawnDrafter(SLOTS, LM), TreeLayout()),
+    "independent siblings": (RecursiveRejection(), DrawnDrafter(SLOTS, LM, paths=4), TreeLayout()),
+    "independent siblings as rows": (RecursiveRejection(), DrawnDrafter(SLOTS, LM, paths=4), BatchLayout(4)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_words_of_a_trained_model_have_its_distribution(name):
+    """How often each word comes, against the sum of the target's probabilities along the texts that came."""
+    rule, drafter, layout = TRAINED[name]
+    shaping = Shaping(sampling=Sampling(temperature=1.0, top_p=0.97, seed=5))
+    prompts = [text(4, seed=i).astype(np.int64) for i in range(60)]
+    out = generate(
+        BlockwiseTarget(trained()), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule, layout=layout)
+    )
+    observed, expected = np.zeros(V), np.zeros(V)
+    for prompt, one in zip(prompts, out):
+        ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
+        with torch.no_grad():
+            logits = trained().logits(trained()(ids)[0, len(prompt) - 1 : -1], 1)
+        expected += probabilities(logits, shaping.sampling).sum(0).numpy()
+        observed += np.bincount(one.tokens, minlength=V)
+    assert g_test(observed, expected) > 1e-3
+    assert sum(sum(one.statistics.accepted) for one in out) > 60 * 6
+
+
+@pytest.mark.parametrize("name", ["matching", "block", "independent siblings"])
+def test_the_demo_writes_what_its_checkpoint_says(name, demo):
+    """Where each token lies in the cumulative distribution of its position is uniform on [0, 1): a G-test
+    on 16 bins.
+    """
+    model, rescorer = (
+        BlockwiseTransformer.load(demo / "model.safetensors"),
+        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3),
+    )
+    slots = Slots(heads=BlockwiseHeads(model), top_k=12)
+    rule, drafter = {
+        "matching": (Matching(), TreeDrafter(slots, rescorer, nodes=16)),
+        "block": (BlockVerification(), DrawnDrafter(slots, rescorer, temperature=0.7)),
+        "independent siblings": (RecursiveRejection(), DrawnDrafter(slots, rescorer, paths=4, temperature=0.7)),
+    }[name]
+    shaping = Shaping(sampling=Sampling(temperature=0.7, seed=2))
+    block = next(Dump.open(demo / "sampled").blocks("gsm8k"))
+    prompts = [block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])][-24:].astype(np.int64) for s in range(40)]
+    out = generate(BlockwiseTarget(model), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule))
+    places, within = [], np.random.default_rng(1)
+    for prompt, one in zip(prompts, out):
+        ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
+        with torch.no_grad():
+            probs = probabilities(model.logits(model(ids)[0, len(prompt) - 1 : -1], 1), shaping.sampling).numpy()
+        rows = np.arange(len(one.tokens))
+        places.append(probs.cumsum(axis=1)[rows, one.tokens] - within.random(len(rows)) * probs[rows, one.tokens])
+    observed, _ = np.histogram(np.concatenate(places), bins=16, range=(0, 1))
+    assert observed.sum() == 40 * 24
+    assert g_test(observed.astype(float), np.full(16, observed.sum() / 16)) > 1e-3
+    assert sum(sum(one.statistics.accepted) for one in out) > 40 * 6
+
+
+def test_drawn_drafts_and_their_rules_belong_together():
+    drawn, fixed = DrawnDrafter(Slots(heads=Guesses(), top_k=3)), PathDrafter(Slots(heads=Guesses(), top_k=3))
+    with pytest.raises(
+        ValueError,
+        match=(
+            "drafter: expected drafts that are drawn from q, which BlockVerification verifies, got PathDrafter, "
+            "whose drafts are deterministic"
+        ),
+    ):
+        generate(Markov(), [[1]], fixed, Options(shaping=SHAPING, rule=BlockVerification()))
+    with pytest.raises(
+        ValueError,
+        match=(
+            "drafter: expected drafts that are deterministic, which Matching verifies, got DrawnDrafter, "
+            "whose drafts are drawn"
+        ),
+    ):
+        generate(Markov(), [[1]], drawn, Options(shaping=SHAPING, rule=Matching()))
+    with pytest.raises(
+        ValueError, match="draft: expected one chain, which token and block verification test, got a tree with branches"
+    ):
+        generate(
+            Markov(),
+            [[1]],
+            DrawnDrafter(Slots(heads=Guesses(), top_k=3), paths=9),
+            Options(shaping=SHAPING, rule=BlockVerification()),
+        )
+
+
+def test_the_default_rule_goes_with_the_drafter():
+    slots, options = Slots(heads=Guesses(), top_k=3), Options(shaping=SHAPING)
+    for drafter, rule in (
+        (PathDrafter(slots), Matching),
+        (DrawnDrafter(slots), BlockVerification),
+        (DrawnDrafter(slots, paths=2), RecursiveRejection),
+    ):
+        assert isinstance(options.rule_for(drafter), rule)

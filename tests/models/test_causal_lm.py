@@ -1,0 +1,215 @@
+"""Hugging Face causal models read in blocks give their own logits: chains, ragged rows, trees, what is kept of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from support.blocks import chain, path_tokens, tree_block
+from support.tiny_transformers import CAUSAL, V, build, config_of, shared
+
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
+
+torch.set_num_threads(1)
+
+TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module", params=CAUSAL)
+def target(request):
+    return CausalLMTarget(shared(request.param))
+
+
+def at_once(target: CausalLMTarget, ids) -> torch.Tensor:
+    """The model's own logits of rows of text, without a cache."""
+    return target.model(input_ids=torch.as_tensor(ids), use_cache=False).logits
+
+
+def close(got, expected) -> None:
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+def read(target: CausalLMTarget, block, cache) -> torch.Tensor:
+    return target.logits(target.read(block, cache))
+
+
+@pytest.mark.parametrize("sizes", [[14], [1] * 14, [5, 1, 6, 2]])
+def test_reading_in_pieces_equals_reading_at_once(target, sizes):
+    ids, parts, start = torch.randint(V, (3, 14)), [], 0
+    cache, texts = target.open(list(ids[:, :1].numpy()), 1, 2)  # it grows
+    assert [text.tolist() for text in texts] == ids[:, :1].tolist()
+    for size in sizes:
+        parts.append(read(target, chain(ids[:, start : start + size], [start] * 3), cache))
+        start += size
+    close(torch.cat(parts, dim=1), at_once(target, ids))
+
+
+def test_ragged_rows_and_rejected_drafts_leave_no_trace(target):
+    ids, lengths = torch.randint(V, (2, 13)), [6, 11]
+    cache = SlotCache(2, 16)
+    target.read(chain(ids[:, :11], [0, 0]), cache)
+    target.read(chain(torch.randint(V, (2, 3)), lengths), cache)
+    got = read(target, chain(ids[[0, 1], lengths][:, None], lengths), cache)[:, 0]
+    for row, length in enumerate(lengths):
+        close(got[row], at_once(target, ids[row : row + 1, : length + 1])[0, -1])
+
+
+def test_every_node_of_a_tree_sees_its_own_path(target):
+    text, starts = torch.randint(V, (2, 9)), [9, 7]
+    cache = SlotCache(2, 8)
+    target.read(chain(text, [0, 0]), cache)
+    got = read(target, tree_block(TREE, 9, starts), cache)
+    for row, start in enumerate(starts):
+        for node in range(TREE.size):
+            ids = [*text[row, :start].tolist(), 9, *path_tokens(TREE, node)]
+            close(got[row, 1 + node], at_once(target, [ids])[0, -1])
+
+
+def test_an_accepted_path_is_kept_and_the_rest_of_the_tree_is_gone(target):
+    text = torch.randint(V, (2, 9))
+    cache = SlotCache(2, 8)
+    target.read(chain(text, [0, 0]), cache)
+    target.read(tree_block(TREE, 9, [9, 7]), cache)
+    cache.keep([9, 7], [[0, 1, 4], [0, 5, 6, 7]])  # 9 3 6 and 9 7 4 8
+    got = read(target, chain([[2, 1], [2, 1]], [12, 11]), cache)
+    close(got[0], at_once(target, [[*text[0].tolist(), 9, 3, 6, 2, 1]])[0, -2:])
+    close(got[1], at_once(target, [[*text[1, :7].tolist(), 9, 7, 4, 8, 2, 1]])[0, -2:])
+
+
+def test_a_tree_that_is_a_chain_reads_as_the_chain_to_the_bit(target):
+    text, draft = torch.randint(V, (2, 6)), torch.randint(1, V, (4,))
+    states = []
+    for tree in (True, False):
+        cache = SlotCache(2, 12)
+        target.read(chain(text, [0, 0]), cache)
+        ids = torch.cat((torch.tensor([9]), draft)).expand(2, -1)
+        states.append(
+            target.read(
+                tree_block(TokenTree.from_drafts(draft.numpy()), 9, [6, 5]) if tree else chain(ids, [6, 5]), cache
+            )
+        )
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "deepseek-v3"])
+def test_bfloat16(name):
+    target = CausalLMTarget(build(name).to(torch.bfloat16))
+    ids = torch.randint(V, (1, 9))
+    got = read(target, chain(ids, [0]), SlotCache(1, 9))
+    assert got.dtype == torch.bfloat16
+    expected = at_once(target, ids)
+    assert float((got - expected).float().norm() / expected.float().norm()) < 0.05
+
+
+def test_shape_and_limits():
+    target = CausalLMTarget(shared("mistral"))
+    assert (target.vocab_size, target.context, target.trees, target.device.type) == (V, 64, True, "cpu")
+    assert shared("mistral").config.sliding_window == 5, "narrowed only while the model was tried out"
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    assert CausalLMTarget(build("phi3", rope_parameters=rope, original_max_position_embeddings=32)).context == 32
+
+
+def refused(model, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        CausalLMTarget(model)
+
+
+def test_models_that_cannot_go_back_are_refused():
+    shape = dict(vocab_size=V, hidden_size=32, num_hidden_layers=1)
+    refused(
+        transformers.MambaForCausalLM(transformers.MambaConfig(**shape)).eval(),
+        "MambaForCausalLM: expected attention alone, got a model with recurrent state",
+    )
+    llama4 = transformers.Llama4TextConfig(
+        **shape,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=16,
+        intermediate_size_mlp=16,
+        num_local_experts=2,
+    )
+    refused(
+        transformers.Llama4ForCausalLM(llama4).eval(),
+        "Llama4ForCausalLM: expected layers of full or sliding attention, got chunked_attention",
+    )
+
+
+def test_models_of_other_kinds_are_refused():
+    refused(
+        shared("t5"),
+        "T5ForConditionalGeneration: expected a decoder alone, got a model of the other kind; use EncoderDecoderTarget",
+    )
+    bert = transformers.BertConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    refused(
+        transformers.BertForMaskedLM(bert).eval(),
+        "BertForMaskedLM: expected a language model that generates, got one without a head",
+    )
+    refused(transformers.LlamaModel(config_of("llama")).eval(), "LlamaModel: expected a language model that generates")
+    with pytest.raises(TypeError, match="expected a Hugging Face model, got Linear"):
+        CausalLMTarget(torch.nn.Linear(2, 2))
+
+
+def test_families_that_work_in_another_way_are_found_out():
+    bloom = transformers.BloomConfig(vocab_size=V, hidden_size=32, n_layer=1, n_head=4)
+    refused(
+        transformers.BloomForCausalLM(bloom).eval(),
+        "BloomForCausalLM: expected a family that takes positions, masks and a cache, got ",
+    )
+    mpt = transformers.MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4)
+    refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected positions that can be given, got ALiBi")
+    bert = transformers.BertConfig(
+        vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    refused(
+        transformers.BertLMHeadModel(bert).eval(),
+        "BertLMHeadModel: expected the model's own logits when it is read in blocks, got others",
+    )
+
+
+def test_a_window_that_the_family_ignores_is_found_out():
+    model = build("llama")
+    model.config.sliding_window = 5
+    refused(model, "LlamaForCausalLM: expected the model's own logits")
+
+
+def test_states_of_the_model_are_checked():
+    refused(
+        build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got a model in training.*call model.eval()"
+    )
+    with torch.device("meta"):
+        empty = transformers.LlamaForCausalLM(config_of("llama")).eval()
+    refused(empty, "expected all weights on one device, got meta; open it without device_map or offloading")
+    flash = build("llama")
+    flash.config._attn_implementation = "flash_attention_2"
+    refused(
+        flash,
+        r"expected attention that takes a mask per token \(sdpa or eager\), got 'flash_attention_2'; "
+        r"call model.set_attn_implementation\('sdpa'\)",
+    )
+
+
+def test_caches_of_transformers_are_refused():
+    target = CausalLMTarget(shared("llama"))
+    for cache in (transformers.DynamicCache(), transformers.StaticCache(config=target.config, max_cache_len=8)):
+        with pytest.raises(
+            TypeError,
+            match=(
+                rf"expected the cache that open\(\) gave, got {type(cache).__name__}; "
+                r"caches of transformers cannot go back"
+            ),
+        ):
+            target.read(chain([[1]], [0]), cache)

@@ -1,0 +1,123 @@
+"""Encoder-decoders read in blocks give their own logits: the prompt encoded once, chains behind it, rows of
+any length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support.blocks import chain, tree_block
+from support.tiny_transformers import ENCODER_DECODER, V, build, shared
+
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
+
+torch.set_num_threads(1)
+
+PROMPTS = [np.array([5, 3, 8, 1, 30, 2]), np.array([7, 7, 1]), np.array([11])]
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module", params=ENCODER_DECODER)
+def target(request):
+    return EncoderDecoderTarget(shared(request.param))
+
+
+def at_once(target: EncoderDecoderTarget, prompt: np.ndarray, text) -> torch.Tensor:
+    """The model's own logits [n, V] for one prompt and the decoder's text."""
+    ids = torch.from_numpy(prompt)[None]
+    return target.model(input_ids=ids, decoder_input_ids=torch.as_tensor(text)[None], use_cache=False).logits[0]
+
+
+def close(got, expected) -> None:
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+
+
+def texts(target: EncoderDecoderTarget, length: int) -> torch.Tensor:
+    """Random texts [3, length] that begin as the decoder's do."""
+    ids = torch.randint(V, (3, length))
+    ids[:, 0] = target.model.config.decoder_start_token_id
+    return ids
+
+
+@pytest.mark.parametrize("sizes", [[16], [1] * 16, [1, 6, 4, 5]])
+def test_reading_in_pieces_equals_reading_at_once(target, sizes):
+    ids, parts, start = texts(target, 16), [], 0
+    cache, first = target.open(PROMPTS, 1, 2)  # it grows
+    assert [text.tolist() for text in first] == ids[:, :1].tolist()
+    for size in sizes:
+        parts.append(target.logits(target.read(chain(ids[:, start : start + size], [start] * 3), cache)))
+        start += size
+    for row, logits in enumerate(torch.cat(parts, dim=1)):
+        close(logits, at_once(target, PROMPTS[row], ids[row]))
+
+
+@pytest.mark.parametrize("lengths", [[6, 3, 6], [6, 3, 5], [6, 6, 6]])
+def test_ragged_rows_and_rejected_drafts_leave_no_trace(target, lengths):
+    ids = texts(target, 9)
+    cache, _ = target.open(PROMPTS, 1, 12)
+    target.read(chain(ids[:, :6], [0, 0, 0]), cache)
+    target.read(chain(torch.randint(V, (3, 4)), lengths), cache)
+    following = torch.stack([ids[row, length : length + 3] for row, length in enumerate(lengths)])
+    got = target.logits(target.read(chain(following, lengths), cache))
+    for row, length in enumerate(lengths):
+        close(got[row], at_once(target, PROMPTS[row], ids[row, : length + 3])[-3:])
+
+
+def test_copies_of_a_prompt_and_selected_rows(target):
+    ids = texts(target, 5)
+    cache, first = target.open(PROMPTS, 2, 8)
+    assert (cache.rows, len(first)) == (6, 3)
+    target.read(chain(ids.repeat_interleave(2, 0), [0] * 6), cache)
+    cache.select([5, 0])
+    following = torch.randint(V, (2, 3))
+    got = target.logits(target.read(chain(following, [5, 4]), cache))
+    for row, (prompt, length) in enumerate(((2, 5), (0, 4))):
+        close(got[row], at_once(target, PROMPTS[prompt], torch.cat((ids[prompt, :length], following[row])))[-3:])
+
+
+def test_shape_and_limits():
+    target = EncoderDecoderTarget(shared("t5"))
+    assert (target.vocab_size, target.context, target.trees) == (V, None, False)
+    bart = EncoderDecoderTarget(shared("bart"))
+    assert bart.context == 40
+    with pytest.raises(ValueError, match="prompt 1: expected 1 to 40 tokens for the encoder, got 41"):
+        bart.open([np.array([1]), np.ones(41, np.int64)], 1, 8)
+    with pytest.raises(ValueError, match="prompt 0: expected 1 to any number of tokens for the encoder, got 0"):
+        target.open([np.array([], np.int64)], 1, 8)
+
+
+def test_trees_and_foreign_caches_are_refused():
+    target = EncoderDecoderTarget(shared("t5"))
+    cache, _ = target.open(PROMPTS[:1], 1, 8)
+    with pytest.raises(
+        ValueError, match="expected a chain, got a tree, which encoder-decoders cannot read; draft one path"
+    ):
+        target.read(tree_block(TokenTree.from_drafts(np.array([[3, 4]])), 0, [0]), cache)
+    with pytest.raises(TypeError, match=r"expected the cache that open\(\) gave, got SlotCache"):
+        target.read(chain([[0]], [0]), SlotCache(1, 4))
+
+
+def test_models_of_other_kinds_are_refused():
+    with pytest.raises(
+        ValueError,
+        match="LlamaForCausalLM: expected an encoder-decoder, got a model of the other kind; use CausalLMTarget",
+    ):
+        EncoderDecoderTarget(shared("llama"))
+    model = build("t5")
+    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
+    with pytest.raises(
+        ValueError, match="T5ForConditionalGeneration: expected decoder_start_token_id in the configuration, got none"
+    ):
+        EncoderDecoderTarget(model)

@@ -1,0 +1,169 @@
+"""Multi-token prediction with caches, in batches, behind rejected drafts: the same as everything read anew."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file
+from support.tiny_mtp import checkpoint, known_to_transformers, modules_of
+from support.tiny_transformers import V, shared
+from transformers.cache_utils import MtpCache
+
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.heads import Step
+from rescore.decode.models.mtp import MtpHeads
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module", params=["deepseek-v3", "glm4-moe", "mellum"])
+def target(request):
+    return CausalLMTarget(shared(request.param))
+
+
+@pytest.fixture(scope="module")
+def heads(target):
+    return MtpHeads(target, modules_of(target.model))
+
+
+def as_ids(tokens: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(tokens.astype(np.int64))[None]
+
+
+class Texts:
+    """Requests whose texts are known, read so far by the target and by the heads."""
+
+    def __init__(self, target: CausalLMTarget, lengths: list[int]):
+        draw = np.random.default_rng(0)
+        self.texts = [draw.integers(3, V, 48).astype(np.int32) for _ in lengths]
+        # What transformers hands to its own MTP chain.
+        self.hidden = [
+            target.model(input_ids=as_ids(text), output_hidden_states=True).hidden_states[-1][0] for text in self.texts
+        ]
+        self.lengths = lengths
+        self.read = [0] * len(lengths)
+
+    def step(self, rows: list[int]) -> Step:
+        """What the heads are told of these requests; the certain token is the last of each history."""
+        fresh = [self.hidden[row][self.read[row] : self.lengths[row] - 1] for row in rows]
+        for row in rows:
+            self.read[row] = self.lengths[row] - 1
+        return Step(
+            histories=[self.texts[row][: self.lengths[row]] for row in rows],
+            hidden=torch.stack([self.hidden[row][self.lengths[row] - 2] for row in rows]),
+            fresh=fresh,
+            room=[9] * len(rows),
+            random=[],
+        )
+
+    def anew(self, heads: MtpHeads, row: int) -> torch.Tensor:
+        """Logits [T, V] by transformers' own chain of the same modules, everything read again with an empty cache."""
+        n = self.lengths[row]
+        modules = modules_of(heads.target.model)
+        text = as_ids(self.texts[row][1:n])
+        _, logits, _ = modules(
+            input_ids=text,
+            last_hidden_states=self.hidden[row][None, : n - 1],
+            attention_mask=None,
+            position_ids=torch.arange(1, n)[None],
+            mtp_cache=MtpCache(config=heads.target.config.get_mtp_config()),
+        )
+        return logits[0]
+
+
+def test_every_step_equals_reading_everything_anew(heads):
+    texts = Texts(heads.target, [2, 9, 5])
+    session = heads.open(3)
+    # 1 new token: all drafts were rejected; up to T + 1: all were accepted.
+    for new in ([1, 3, 2], [2, 1, 1], [1, 1, 4], [4, 2, 1], [1, 4, 3], [0, 0, 0]):
+        got = session.logits(texts.step([0, 1, 2]))
+        assert got.shape == (3, heads.slots, V)
+        for row in range(3):
+            torch.testing.assert_close(got[row], texts.anew(heads, row), atol=1e-5, rtol=0)
+        texts.lengths = [length + more for length, more in zip(texts.lengths, new)]
+
+
+def test_requests_that_go_on_alone(heads):
+    texts = Texts(heads.target, [6, 4, 8])
+    session = heads.open(3)
+    session.logits(texts.step([0, 1, 2]))
+    texts.lengths = [7, 6, 11]
+    session.select([2, 0])
+    for row, logits in zip([2, 0], session.logits(texts.step([2, 0]))):
+        torch.testing.assert_close(logits, texts.anew(heads, row), atol=1e-5, rtol=0)
+
+
+def test_a_slot_is_fed_with_the_best_token_of_the_slot_before(heads):
+    """Module 2 alone, told that module 1's best token is the text, without any cache."""
+    if heads.slots < 2:
+        pytest.skip("one module has no slot before it")
+    texts = Texts(heads.target, [9])
+    logits = heads.open(1).logits(texts.step([0]))[0]
+    text = [*texts.texts[0][:9].tolist(), int(logits[0].argmax())]
+    states, rotary = heads.modules.embed_tokens(torch.tensor([text])), heads.modules.rotary_emb
+    before = texts.hidden[0][None, :8]
+    for k, layer in enumerate(heads.modules.layers[:2], start=1):
+        positions = torch.arange(k, k + 8)[None]
+        seen = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
+        before = layer(states[:, k : k + 8], before, rotary(before, position_ids=positions), seen, positions, None)
+        torch.testing.assert_close(heads.target.logits(before[0, -1]), logits[k - 1], atol=1e-5, rtol=0)
+
+
+def test_steps_must_tell_of_every_token(heads):
+    texts = Texts(heads.target, [6])
+    session = heads.open(1)
+    session.logits(texts.step([0]))
+    texts.lengths, texts.read = [9], [6]
+    with pytest.raises(
+        ValueError,
+        match="request 0: expected the hidden states of the 3 tokens read since the step before, at least one, got 2",
+    ):
+        session.logits(texts.step([0]))
+
+
+def test_modules_of_a_checkpoint(tmp_path, monkeypatch):
+    known_to_transformers(monkeypatch)
+    model, modules = checkpoint(tmp_path)
+    opened = CausalLMTarget(transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto"))
+    heads = MtpHeads.of_checkpoint(opened)
+    expected = MtpHeads(CausalLMTarget(model), modules)
+    got, want = (one.open(1).logits(Texts(one.target, [7]).step([0])) for one in (heads, expected))
+    assert heads.slots == 3
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+def test_incomplete_modules_are_refused(tmp_path, monkeypatch):
+    known_to_transformers(monkeypatch)
+    checkpoint(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.3.eh_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    opened = CausalLMTarget(transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto"))
+    with pytest.raises(ValueError, match="expected complete modules of multi-token prediction, got .*eh_proj"):
+        MtpHeads.of_checkpoint(opened)
+
+
+def test_models_without_modules_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+    ):
+        MtpHeads.of_checkpoint(CausalLMTarget(shared("llama")))
+    shared("deepseek-v3").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["num_nextn_predict_layers"] == 3, (
+        "the configuration promises them"
+    )
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto")
+    with pytest.raises(ValueError, match="expected a folder whose safetensors hold the modules"):
+        MtpHeads.of_checkpoint(CausalLMTarget(opened))

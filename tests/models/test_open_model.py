@@ -1,0 +1,211 @@
+"""Models opened from a path, with the heads that lie there, and folders that are not what they seem."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+from safetensors.torch import load_file, save_file
+from support.blocks import chain
+from support.tiny_blockwise import CONFIG, untrained, write_tokenizer
+from support.tiny_mtp import checkpoint, known_to_transformers
+from support.tiny_transformers import V, shared
+
+from rescore.decode.models.blockwise_target import BlockwiseHeads
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.mtp import MtpHeads
+from rescore.decode.models.open import open_model
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def ours(tmp_path):
+    untrained().save(tmp_path / "model.safetensors", dtype=torch.float32)
+    return tmp_path
+
+
+@pytest.fixture
+def llama(tmp_path):
+    shared("llama").save_pretrained(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def medusa(folder, width: int = 32, vocab_size: int = V):
+    MedusaHeads(heads=3, width=width, vocab_size=vocab_size).save(folder)
+    return folder
+
+
+def logits_of(opened, ids) -> torch.Tensor:
+    cache, _ = opened.target.open([ids[0].numpy()], 1, ids.shape[1])
+    return opened.target.logits(opened.target.read(chain(ids, [0]), cache))
+
+
+def test_our_model_from_its_file_or_its_folder(ours):
+    ids = torch.arange(1, 9)[None]
+    for path in (ours, ours / "model.safetensors"):
+        opened = open_model(path)
+        assert (opened.kind, opened.vocab_size, opened.tokenizer, opened.end_of_text) == (
+            "blockwise",
+            CONFIG.vocab_size,
+            None,
+            (),
+        )
+        assert isinstance(opened.heads, BlockwiseHeads) and opened.heads.slots == CONFIG.heads - 1
+        model = untrained()
+        torch.testing.assert_close(logits_of(opened, ids), model.logits(model(ids), 1), atol=3e-5, rtol=0)
+    write_tokenizer(ours / "tokenizer.json")
+    opened = open_model(ours, dtype=torch.bfloat16, device="cpu")
+    assert (opened.tokenizer, opened.end_of_text) == (ours / "tokenizer.json", (0,))
+    assert logits_of(opened, ids).dtype == torch.bfloat16
+
+
+def test_a_model_of_hugging_face(llama):
+    opened = open_model(llama)
+    ids = torch.arange(3, 12)[None]
+    assert (opened.kind, opened.vocab_size, opened.heads, opened.tokenizer, opened.end_of_text) == (
+        "causal-lm",
+        V,
+        None,
+        None,
+        (2,),
+    )
+    assert torch.equal(logits_of(opened, ids), logits_of(open_model(llama, dtype=torch.float32), ids))
+    torch.testing.assert_close(logits_of(opened, ids), shared("llama")(input_ids=ids).logits, atol=1e-5, rtol=0)
+    assert logits_of(open_model(llama, dtype=torch.bfloat16), ids).dtype == torch.bfloat16
+
+
+def test_an_encoder_decoder(tmp_path):
+    shared("t5").save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    assert (opened.kind, opened.target.trees, opened.heads) == ("encoder-decoder", False, None)
+
+
+def test_ends_of_text(llama):
+    config = json.loads((llama / "generation_config.json").read_text())
+    for ends, expected in (([5, 2], (5, 2)), (3, (3,)), ([2, 50256], (2,))):
+        (llama / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": ends}))
+        assert open_model(llama).end_of_text == expected
+    (llama / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": 50256}))
+    assert open_model(llama).end_of_text == (), "an id beyond V is a default of the configuration's class"
+    write_tokenizer(llama / "tokenizer.json")
+    assert open_model(llama).end_of_text == (0,)
+
+
+def test_medusa_heads_named_or_found(llama, ours, tmp_path):
+    folder = medusa(tmp_path / "heads")
+    named = open_model(llama, heads=folder, dtype=torch.bfloat16)
+    assert isinstance(named.heads, MedusaHeads) and named.heads.slots == 3
+    assert next(named.heads.parameters()).dtype == torch.bfloat16, "as the model's"
+    (folder / "medusa_lm_head.safetensors").rename(llama / "medusa_lm_head.safetensors")
+    assert isinstance(open_model(llama).heads, MedusaHeads)
+    assert isinstance(
+        open_model(ours, heads=medusa(tmp_path / "others", CONFIG.width, CONFIG.vocab_size)).heads, MedusaHeads
+    )
+
+
+def test_mtp_modules_named_or_found(tmp_path, monkeypatch):
+    checkpoint(tmp_path)
+    known_to_transformers(monkeypatch)
+    for heads in ("mtp", None):
+        opened = open_model(tmp_path, heads=heads)
+        assert isinstance(opened.heads, MtpHeads) and opened.heads.slots == 3
+
+
+def test_heads_that_are_not_there(llama, ours, tmp_path):
+    with pytest.raises(
+        ValueError, match="expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+    ):
+        open_model(llama, heads="mtp")
+    with pytest.raises(
+        ValueError,
+        match=(
+            "expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            "whose own heads need no name"
+        ),
+    ):
+        open_model(ours, heads="mtp")
+    with pytest.raises(FileNotFoundError, match="nowhere: expected Medusa heads"):
+        open_model(llama, heads=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="were the heads made for another model"):
+        open_model(llama, heads=medusa(tmp_path / "wide", 48))
+    shared("t5").save_pretrained(tmp_path / "t5")
+    with pytest.raises(
+        ValueError, match="expected a causal language model for heads 'mtp', got T5ForConditionalGeneration"
+    ):
+        open_model(tmp_path / "t5", heads="mtp")
+
+
+def test_paths_without_a_model(tmp_path):
+    with pytest.raises(
+        FileNotFoundError,
+        match="nowhere: expected a model, a file model.safetensors or a folder, got nothing of that name",
+    ):
+        open_model(tmp_path / "nowhere")
+    with pytest.raises(
+        FileNotFoundError,
+        match="expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither",
+    ):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": []}')
+    with pytest.raises(ValueError, match="config.json: expected 'model_type', got none; it is no model's"):
+        open_model(tmp_path)
+    with pytest.raises(
+        ValueError, match="got none; it holds Medusa heads alone: open their backbone, and give this folder as heads"
+    ):
+        open_model(medusa(tmp_path / "heads"))
+
+
+def refused(folder, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        open_model(folder)
+
+
+def test_incomplete_or_foreign_weights_are_refused(llama):
+    tensors = load_file(llama / "model.safetensors")
+    left = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
+    save_file(left, llama / "model.safetensors", {"format": "pt"})
+    refused(
+        llama,
+        "expected weights for all of LlamaForCausalLM, got 3 missing keys, model.layers.1.mlp.down_proj.weight first; "
+        "the folder is damaged",
+    )
+    save_file({**tensors, "model.norm.weight": torch.zeros(7)}, llama / "model.safetensors", {"format": "pt"})
+    refused(llama, "got 1 mismatched keys, .*model.norm.weight")
+    (llama / "model.safetensors").write_bytes(b"text")
+    refused(llama, "expected a language model of Hugging Face with weights in safetensors, got ")
+    (llama / "model.safetensors").unlink()
+    torch.save(tensors, llama / "pytorch_model.bin")
+    refused(llama, "expected a language model of Hugging Face with weights in safetensors, got ")
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path):
+    mark = tmp_path / "was_run"
+    for name in ("configuration_own.py", "modeling_own.py"):
+        (tmp_path / name).write_text(f"import os; os.mkdir({str(mark)!r})\n")
+    auto = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    refused(tmp_path, "expected a language model of Hugging Face with weights in safetensors, got ValueError")
+    assert not mark.exists()
+
+
+def test_without_the_package_the_message_names_it(llama):
+    code = (
+        "import sys; sys.modules['transformers'] = None; from rescore.decode.models.open import open_model; "
+        f"open_model({str(llama)!r})"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "models of Hugging Face need the package transformers: pip install rescore[transformers]" in ended.stderr

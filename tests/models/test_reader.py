@@ -1,0 +1,185 @@
+"""A small model that reads along gives what it gives when it reads every history from its beginning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import CONFIG, V, untrained
+
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.models.reader import Reader
+
+torch.set_num_threads(1)
+MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
+ids = st.lists(st.integers(0, V - 1), min_size=1, max_size=6)
+
+
+class Counting(BlockwiseTarget):
+    """Remembers the blocks that it read."""
+
+    def __init__(self, model=MODEL, context: int | None = None):
+        super().__init__(model)
+        self.blocks = []
+        self.context = context
+
+    def read(self, block, cache):
+        self.blocks.append(block)
+        assert context_holds(block, self.context)
+        return super().read(block, cache)
+
+
+def context_holds(block, context) -> bool:
+    return context is None or bool((block.positions < context).all())
+
+
+def scratch(history) -> torch.Tensor:
+    """Logits [V] after a history read at once."""
+    with torch.no_grad():
+        return MODEL.logits(MODEL(torch.tensor([list(history)]))[0, -1], 1)
+
+
+def close(got, expected) -> None:
+    torch.testing.assert_close(got, expected, atol=5e-5, rtol=0)
+
+
+def array(tokens) -> np.ndarray:
+    return np.array(tokens, np.int32)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_reading_along_equals_reading_from_the_beginning(data):
+    """Drafts of any length, of which any part is accepted and anything follows; requests come to an end or change
+    places.
+    """
+    copies, ahead = data.draw(st.integers(1, 3)), 3
+    texts = [data.draw(ids) for _ in range(data.draw(st.integers(1, 3)))]
+    reader = Reader(BlockwiseTarget(MODEL), [array(text) for text in texts], ahead=ahead, copies=copies)
+    for _ in range(4):
+        got = reader.sync([array(text) for text in texts])
+        drafts = [[] for _ in range(len(texts) * copies)]
+        for row, logits in enumerate(got):
+            close(logits, scratch(texts[row // copies]))
+        for _ in range(data.draw(st.integers(0, ahead))):
+            sources = [row // copies * copies + data.draw(st.integers(0, copies - 1)) for row in range(len(drafts))]
+            tokens = [data.draw(st.integers(0, V - 1)) for _ in drafts]
+            drafts = [[*drafts[source], token] for source, token in zip(sources, tokens)]
+            got = reader.extend(torch.tensor(tokens), torch.tensor(sources) if copies > 1 else None)
+            for row, logits in enumerate(got):
+                close(logits, scratch([*texts[row // copies], *drafts[row]]))
+        for i, text in enumerate(texts):
+            draft = drafts[i * copies + data.draw(st.integers(0, copies - 1))]
+            text += [*draft[: data.draw(st.integers(0, len(draft)))], *data.draw(ids)[:2]]
+        if data.draw(st.booleans()):
+            rows = data.draw(st.permutations(range(len(texts))))[: data.draw(st.integers(1, len(texts)))]
+            texts = [texts[row] for row in rows]
+            reader.select(rows)
+            assert reader.requests == len(texts)
+
+
+def test_what_was_accepted_is_not_read_again():
+    model = Counting()
+    reader = Reader(model, [array([1, 2, 3]), array([4, 5])], ahead=2)
+    reader.sync([array([1, 2, 3, 6]), array([4, 5, 7])])
+    reader.extend(torch.tensor([8, 9]))
+    reader.extend(torch.tensor([10, 11]))
+    reader.sync([array([1, 2, 3, 6, 8, 10, 12]), array([4, 5, 7, 3])])
+    assert [block.ids.tolist() for block in model.blocks] == [
+        [[1, 2, 3], [4, 5, 0]],
+        [[6], [7]],
+        [[8], [9]],
+        [[10], [11]],
+        [[12], [3]],
+    ]
+
+
+def test_the_copy_that_was_right_serves_the_others():
+    model = Counting()
+    reader = Reader(model, [array([1, 2])], ahead=2, copies=2)
+    reader.sync([array([1, 2, 3])])
+    reader.extend(torch.tensor([4, 5]))
+    reader.extend(torch.tensor([6, 7]), torch.tensor([1, 0]))
+    close(reader.sync([array([1, 2, 3, 5, 6, 8])]), scratch([1, 2, 3, 5, 6, 8]).expand(2, -1))
+    assert model.blocks[-1].ids.tolist() == [[8], [8]]
+
+
+def test_another_text_can_be_looked_at_in_passing():
+    model = Counting()
+    texts = [array([1, 2, 3]), array([4, 5])]
+    reader = Reader(model, texts, ahead=2)
+    reader.sync(texts)
+    close(reader.peek(1, texts[1], [6, 7]), scratch([4, 5, 6, 7]))
+    assert [block.ids.tolist() for block in model.blocks] == [[[1, 2, 3], [4, 5, 0]], [[3], [5]], [[3, 0], [6, 7]]]
+    close(torch.stack([*reader.sync(texts)]), torch.stack([scratch(text) for text in texts]))
+
+
+def test_a_history_beyond_the_context_is_read_from_a_later_token_on():
+    """Context 10 and 2 tokens ahead leave 8; the first of them go in steps of 4."""
+    model = Counting(context=10)
+    long, short = list(range(20)), [3, 1]
+    reader = Reader(model, [array(long[:3]), array(short)], ahead=2)
+    for n in range(4, 21):
+        got = reader.sync([array(long[:n]), array(short)])
+        origin = min(origin for origin in range(0, 20, 4) if n - origin <= 8)
+        close(got[0], scratch(long[origin:n]))
+        close(got[1], scratch(short))
+        tokens = torch.tensor([5, 6])
+        reader.extend(tokens)
+        close(reader.extend(tokens)[0], scratch([*long[origin:n], 5, 5]))
+    reread = [block.width for block in model.blocks if block.width > 1]
+    assert reread == [3, 5, 5, 5]  # the prompts, then what is left once per 4 tokens
+
+
+def test_prompts_may_be_empty_or_beyond_the_context():
+    reader = Reader(Counting(context=10), [array([]), array(range(20))], ahead=2)
+    got = reader.sync([array([1]), array([*range(20), 7])])
+    close(got[0], scratch([1]))
+    close(got[1], scratch([*range(16, 20), 7]))
+    empty = Reader(BlockwiseTarget(MODEL), [array([])], ahead=0)
+    close(empty.sync([array([1])])[0], scratch([1]))
+
+
+@pytest.mark.parametrize("vocab_size", [V - 3, V, V + 5])
+def test_a_padded_vocabulary_is_cut_and_a_shorter_one_filled_up(vocab_size):
+    reader = Reader(BlockwiseTarget(MODEL), [array([1])], ahead=0, vocab_size=vocab_size)
+    got = reader.sync([array([1, 2])])[0]
+    assert got.shape == (vocab_size,)
+    close(got[:V], scratch([1, 2])[:vocab_size])
+    assert (got[V:] == -torch.inf).all()
+
+
+def test_messages():
+    model = BlockwiseTarget(MODEL)
+    with pytest.raises(
+        ValueError, match="expected a small model of the target's 5000 ids, got one of 24; they must share a tokenizer"
+    ):
+        Reader(model, [array([1])], ahead=1, vocab_size=5000)
+    with pytest.raises(ValueError, match="ahead: expected 0..95, less than the small model's context, got 96"):
+        Reader(model, [array([1])], ahead=96)
+    reader = Reader(model, [array([1, 2]), array([3])], ahead=1)
+    with pytest.raises(ValueError, match="histories: expected one for each of 2 requests, got 1"):
+        reader.sync([array([1, 2])])
+    with pytest.raises(ValueError, match=r"histories\[1\]: expected ids of shape \[n\], n >= 1, got shape \[0\]"):
+        reader.sync([array([1, 2]), array([])])
+    with pytest.raises(
+        ValueError,
+        match=r"histories\[0\]: expected it to begin with the 2 tokens that the small model read first, got \[1, 3\]",
+    ):
+        reader.sync([array([1, 3, 4]), array([3])])
+    with pytest.raises(
+        ValueError, match=r"histories\[1\]: expected ids in \[0, 24\), got 3..24; do both models have one tokenizer"
+    ):
+        reader.sync([array([1, 2]), array([3, 24])])
+    reader.sync([array([1, 2]), array([3])])
+    reader.extend(torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match="expected at most ahead = 1 tokens behind a history, got another"):
+        reader.extend(torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match="drafted: expected at most ahead = 1 tokens behind a history, got 2"):
+        reader.peek(0, array([1, 2]), [1, 1])

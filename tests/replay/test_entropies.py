@@ -1,0 +1,64 @@
+"""Entropies of heads against plain loops and numbers worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.decode.replay.analyses.entropies import Regression, entropies, h_max, regression
+from rescore.lattice.dump import Dump
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("entropies") / "dump"
+    dumps.write(path, made=dumps.likely_sequences(9), logp_dtype=np.float32)
+    return Dump.open(path)
+
+
+def test_against_loops(dump):
+    found = entropies(dump, bins=7)
+    assert found.edges.tolist() == pytest.approx([math.log(dumps.V) * i / 7 for i in range(8)])
+    width = math.log(dumps.V) / 7
+    for one in found.tasks:
+        values = [row.tolist() for block in dump.blocks(one.task) for row in block.entropy]
+        for head in range(dumps.H):
+            counts = [0] * 7
+            for row in values:
+                counts[min(int(row[head] / width), 6)] += 1
+            assert one.density[head].tolist() == pytest.approx([count / len(values) / width for count in counts])
+            assert one.mean[head] == pytest.approx(sum(row[head] for row in values) / len(values))
+            assert one.density[head].sum() * width == pytest.approx(1)
+    report = found.to_json()
+    assert [task["task"] for task in report["tasks"]] == list(dump.tasks) and len(report["edges"]) == 8
+
+
+def test_h_max_by_hand():
+    assert h_max(np.array([1.0, 2.0, 2.0, 1.9, 5.0])) == 3
+    assert h_max(np.array([3.0, 2.0])) == 1
+    assert h_max(np.array([1.0, 2.0, 3.0])) == 3
+    assert h_max(np.array([1.0])) == 1
+
+
+def test_regression_by_hand():
+    # Means 2 and 3; sum of dx dy = 3, of dx^2 = 2, of dy^2 = 6.
+    assert regression([1, 2, 3], [1.0, 4.0, 4.0]) == Regression(
+        slope=1.5, intercept=0.0, r=pytest.approx(3 / math.sqrt(12))
+    )
+    assert (
+        regression([2, 2], [1.0, 2.0]) is None and regression([1, 2], [1.0, 1.0]) is None and regression([], []) is None
+    )
+
+
+def test_regression_against_numpy():
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(1, 10, 7).tolist(), rng.normal(size=7).tolist()
+    found = regression(x, y)
+    assert (found.slope, found.intercept) == pytest.approx(tuple(np.polyfit(x, y, 1)))
+    assert found.r == pytest.approx(np.corrcoef(x, y)[0, 1])
+
+
+def test_bins_are_checked(dump):
+    with pytest.raises(ValueError, match="bins: expected at least 1, got 0"):
+        entropies(dump, bins=0)

@@ -1,0 +1,134 @@
+"""Dumps that exceed memory: made by repetition with noise, replayed shard by shard."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import dumps
+from support.tools import load_tool
+
+from rescore.lattice.dump import Dump
+
+large_dump = load_tool("data/large_dump")
+large_dump = large_dump.large_dump
+
+# Prints by how many MiB the process grew when it replayed the second dump after the first, which it has room for.
+REPLAY = """
+import sys
+from pathlib import Path
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.lattice.dump import Dump
+
+*paths, keeps = sys.argv[1:]
+kept, peaks = [], []
+def keep(block, worths, *_):
+    if keeps == "keep":
+        kept.append([array.copy() for array in (block.topk_ids, block.topk_logp, worths["paths"].drafts.tokens)])
+for path in paths:
+    drafters = [PathReplay(rescorer=Rescorer(), budgets={"paths": 8})]
+    drafters += [TreeReplay(rescorer=Rescorer(), budgets={"tree": 16}), OracleReplay(widths={"oracle": None})]
+    result = replay_dump(Dump.open(path), drafters, listeners=[keep])
+    # Unlike ru_maxrss, VmHWM is without the peak of whoever forked.
+    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+print(peaks[1] - peaks[0])
+"""
+BOUND_MB = 6
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of the memory is read from /proc"
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Dump:
+    """Texts of 250 tokens."""
+    path = tmp_path_factory.mktemp("small") / "dump"
+    made = [
+        {
+            **one,
+            **{name: np.concatenate([one[name]] * 9)[:250] for name in ("tokens", "topk_ids", "topk_logp", "entropy")},
+        }
+        for one in dumps.sequences(count=11, seed=2)
+        if len(one["tokens"]) == 30
+    ]
+    dumps.write(path, made=made)
+    return Dump.open(path)
+
+
+def test_repetitions_are_texts_with_other_ranks(small, tmp_path):
+    large_dump(small, tmp_path / "large", 1900, noise=0.5, seed=3)
+    large = Dump.open(tmp_path / "large")
+    large.check()
+    assert [task.name for task in large.header.tasks] == ["first", "second"] and sum(
+        task.rows for task in large.header.tasks
+    ) == 1900
+    assert large.header.provenance == {
+        "repeats": "dump",
+        "rows": 1900,
+        "noise": 0.5,
+        "seed": 3,
+        "provenance": small.header.provenance,
+    }
+    (ours,), (theirs,) = large.blocks("first"), small.blocks("first")
+    n = theirs.rows
+    for start in range(0, ours.rows - n + 1, n):
+        part = slice(start, start + n)
+        np.testing.assert_array_equal(ours.tokens[part], theirs.tokens)
+        np.testing.assert_array_equal(ours.topk_ids[part, 0], theirs.topk_ids[:, 0])
+        np.testing.assert_array_equal(np.sort(ours.topk_ids[part], -1), np.sort(theirs.topk_ids, -1))
+        assert 0.1 < (ours.topk_ids[part, 1:] != theirs.topk_ids[:, 1:]).mean() < 0.9
+        mass = [np.exp(block.astype(np.float64)).sum(-1) for block in (ours.topk_logp[part], theirs.topk_logp)]
+        np.testing.assert_allclose(*mass, rtol=2e-3)
+    assert (ours.topk_ids[:n] != ours.topk_ids[n : 2 * n]).any()
+
+
+@needs_proc
+def test_memory_does_not_grow_with_the_dump(small, tmp_path):
+    """20,000 and 80,000 positions in shards of 1 MiB; what would grow is seen to grow if it is kept."""
+    for rows in (20_000, 80_000):
+        large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
+    assert len(Dump.open(tmp_path / "20000").header.shards) > 2
+
+    def growth(keeps: str) -> float:
+        words = [sys.executable, "-c", REPLAY, str(tmp_path / "20000"), str(tmp_path / "80000"), keeps]
+        return float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+    assert growth("drop") < BOUND_MB < growth("keep")
+
+
+RUN = """
+import sys
+from pathlib import Path
+from rescore.decode.cli import main
+
+peaks = []
+for path in sys.argv[1:]:
+    assert main(["run", path, "--threads", "1", "--json", "/dev/null"]) == 0
+    peaks.append(int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+print(peaks[-1] - peaks[-2], file=sys.stderr)
+"""
+
+
+@needs_proc
+def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
+    """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run
+    takes room beside what the first left in the heap.
+    """
+    for rows in (32_000, 128_000):
+        large_dump(small, tmp_path / str(rows), rows, shard_bytes=1 << 20)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *(str(tmp_path / rows) for rows in ("32000", "32000", "128000"))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(done.stderr.split()[-1]) < BOUND_MB

@@ -1,0 +1,111 @@
+"""Acceptance by position and the partition of lost tokens, against steps taken one at a time."""
+
+import numpy as np
+import pytest
+from support import dumps
+from support.slow_replay import matched, steps
+
+from rescore.decode.replay.analyses.acceptance import acceptance_by_position
+from rescore.decode.replay.analyses.lost_tokens import CAUSES, count_causes, lost_tokens
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("lost") / "dump"
+    dumps.write(path, made=dumps.likely_sequences(12))
+    return Dump.open(path)
+
+
+@pytest.fixture(scope="module")
+def rescorer(dump) -> Rescorer:
+    return Rescorer(
+        build([block.tokens.astype(np.int32) for block in dump.blocks()][:1], order=3, vocab_size=dumps.V, eot=0),
+        alpha=1.5,
+    )
+
+
+def accepted_by(rescorer, kind, budget):
+    def accepted(block, row, truth):
+        sausage, history = block.sausages([row])[0], block.history(row, 5)
+        if kind == "tree":
+            return rescorer.tree(sausage, history, budget).accepted(np.array(truth))
+        drafts = rescorer.paths(sausage, history, budget)
+        return max(matched(draft, truth) for draft in drafts.tokens[: int(drafts.count)].tolist())
+
+    return accepted
+
+
+def cause_of(step, rescorer, kind, budget, larger) -> str:
+    slot = step.accepted
+    if step.truth[slot] not in step.block.topk_ids[step.row, slot + 1].tolist():
+        return "absent"
+    if accepted_by(Rescorer(), kind, budget)(step.block, step.row, step.truth) > slot:
+        return "lm"
+    return "budget" if accepted_by(rescorer, kind, larger)(step.block, step.row, step.truth) > slot else "heads"
+
+
+@pytest.mark.parametrize("kind, budget, larger", [("tree", 3, 12), ("paths", 1, 10)])
+def test_causes(dump, rescorer, kind, budget, larger):
+    seen = set()
+    for one in lost_tokens(dump, rescorer, kind=kind, budget=budget, larger=larger):
+        counts, tokens, number, whole = dict.fromkeys(CAUSES, 0), dict.fromkeys(CAUSES, 0), 0, 0
+        for step in steps(dump.blocks(one.task), accepted_by(rescorer, kind, budget)):
+            number += 1
+            if step.accepted == len(step.truth):
+                whole += 1
+                continue
+            cause = cause_of(step, rescorer, kind, budget, larger)
+            seen.add(cause)
+            counts[cause] += 1
+            tokens[cause] += len(step.truth) - step.accepted
+        assert (one.steps, one.whole) == (number, whole)
+        assert one.by_cause.tolist() == list(counts.values()) and one.tokens.tolist() == list(tokens.values())
+        report = one.to_json()
+        assert sum(report["steps_share"].values()) == pytest.approx(1) and sum(
+            report["tokens_share"].values()
+        ) == pytest.approx(1)
+        assert report["lost_tokens"] == sum(tokens.values())
+    assert seen == set(CAUSES)
+
+
+def test_causes_by_hand():
+    possible, draft = np.array([3, 3, 3, 3, 3, 1]), np.array([3, 1, 1, 1, 1, 0])
+    oracle, heads, larger = np.array([3, 1, 2, 3, 3, 1]), np.array([0, 1, 2, 1, 0, 1]), np.array([3, 1, 3, 2, 1, 1])
+    #                   whole, absent, lm, budget, heads; the last: lm before budget
+    counts = count_causes(possible, draft=draft, larger=larger, heads=heads, oracle=oracle)
+    assert counts.tolist() == [[1, 2, 1, 1, 1], [2, 3, 2, 2, 0]]
+
+
+def test_nothing_lost():
+    none = np.zeros(0, np.int64)
+    assert count_causes(none, draft=none, larger=none, heads=none, oracle=none).tolist() == [[0] * 5, [0] * 5]
+
+
+def test_budgets_are_checked(dump, rescorer):
+    with pytest.raises(ValueError, match="kind: expected tree or paths, got 'beam'"):
+        lost_tokens(dump, rescorer, kind="beam")
+    with pytest.raises(ValueError, match="budget: expected at least 1 and less than the larger budget 16, got 16"):
+        lost_tokens(dump, rescorer, budget=16, larger=16)
+
+
+def test_acceptance_by_position(dump, rescorer):
+    ways = {"tree": ("tree", 4), "best": ("paths", 1)}
+    drafters = [TreeReplay(rescorer=rescorer, budgets={"tree": 4}), PathReplay(rescorer=rescorer, budgets={"best": 1})]
+    found = acceptance_by_position(dump, drafters)
+    assert [(one.task, one.drafter) for one in found] == [(task, name) for task in dump.tasks for name in ways]
+    for one in found:
+        drafts, accepted, reached = ([0] * (dumps.H - 1) for _ in range(3))
+        for step in steps(dump.blocks(one.task), accepted_by(rescorer, *ways[one.drafter])):
+            for slot in range(len(step.truth)):
+                drafts[slot] += 1
+                accepted[slot] += step.accepted > slot
+                reached[slot] += step.accepted >= slot
+        assert (one.drafts.tolist(), one.accepted.tolist(), one.reached.tolist()) == (drafts, accepted, reached)
+        report = one.to_json()
+        assert report["share"] == [a / n if n else None for a, n in zip(accepted, drafts)]
+        assert report["conditional"] == [a / n if n else None for a, n in zip(accepted, reached)]

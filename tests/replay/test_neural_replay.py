@@ -1,0 +1,56 @@
+"""The replay of visited rows alone against one that rescores every row of a dump by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support import dumps
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import CONFIG, untrained
+
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.lattice.dump import Dump
+
+torch.set_num_threads(1)
+MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1, vocab_size=dumps.V))
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("neural") / "dump"
+    made = dumps.sequences(count=7)
+    for sequence in made:  # heads that often have the truth second
+        tokens, ids = sequence["tokens"], sequence["topk_ids"]
+        for i in range(len(tokens)):
+            for head in range(1, min(dumps.H, len(tokens) - i)):
+                if (i + head) % 3 and tokens[i + head] not in ids[i, head]:
+                    ids[i, head, 1] = tokens[i + head]
+    dumps.write(path, made=made)
+    return Dump.open(path)
+
+
+@pytest.mark.parametrize("paths, top_k, rows", [(1, None, 256), (1, 2, 2), (3, None, 6)])
+def test_visited_rows_are_worth_what_they_are_in_a_replay_of_all(dump, paths, top_k, rows):
+    rescorer = NeuralRescorer(BlockwiseTarget(MODEL), vocab_size=dumps.V, alpha=0.4, paths=paths)
+    steps = gained = 0
+    for block in dump.blocks():
+        got = NeuralReplay(name="neural", rescorer=rescorer, top_k=top_k, rows=rows).worth(block)["neural"]
+        histories = [block.history(row, 1000) for row in range(block.rows)]
+        trees = rescorer.trees(rescorer.open(histories, block.slots), block.sausages(k=top_k), histories)
+        accepted = np.array([trees[row].accepted(truth) for row, truth in enumerate(block.truth())])
+        visited = visited_rows(accepted, block.offsets)
+        np.testing.assert_array_equal(visited_rows(got.accepted, block.offsets), visited)
+        elsewhere = np.setdiff1d(np.arange(block.rows), visited)
+        for name, everywhere in (("accepted", accepted), ("verified", trees.count)):
+            np.testing.assert_array_equal(getattr(got, name)[visited], everywhere[visited])
+            assert (getattr(got, name)[elsewhere] == 0).all()
+        steps += len(visited)
+        gained += int(got.accepted.sum())
+    assert steps and gained

@@ -1,0 +1,200 @@
+"""Replaying a dump against the loop of DESIGN section 6, which looks only at the rows that decoding would visit."""
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.run import mean_over_tasks, replay_dump
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+from rescore.lattice.dump import Dump
+from rescore.lattice.oracle import oracle_lengths
+from rescore.lm.build import build
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("replay") / "dump"
+    made = dumps.sequences(count=12)
+    for sequence in made[::2]:  # heads that are often right: the true token among the first candidates
+        n = len(sequence["tokens"])
+        for i in range(n):
+            for head in range(dumps.H):
+                if i + head < n and (i + head) % 3:
+                    place = (i + head) % 2
+                    ids = sequence["topk_ids"][i, head]
+                    if sequence["tokens"][i + head] not in ids:
+                        ids[place] = sequence["tokens"][i + head]
+    dumps.write(path, made=made)
+    return Dump.open(path)
+
+
+@pytest.fixture(scope="module")
+def rescorer(dump) -> Rescorer:
+    texts = [block.tokens.astype(np.int32) for block in dump.blocks()]
+    return Rescorer(build(texts, order=3, vocab_size=dumps.V, eot=0), alpha=0.5)
+
+
+def drafters(rescorer: Rescorer):
+    """Every drafter as a function of (sausage, history, truth): accepted length of its draft for one lattice."""
+    heads = Rescorer()
+
+    def match(drafts, truth) -> int:
+        best = 0
+        for draft in drafts.tokens[: int(drafts.count)].tolist():
+            n = 0
+            while n < len(truth) and draft[n] == truth[n]:
+                n += 1
+            best = max(best, n)
+        return best
+
+    out = {
+        "base": lambda s, h, t: match(heads.paths(s, h, 1), t),
+        "rescored": lambda s, h, t: match(rescorer.paths(s, h, 1), t),
+        "parallel_base": lambda s, h, t: match(heads.paths(s, h, 16), t),
+        "parallel_rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
+        "oracle": lambda s, h, t: int(oracle_lengths(s, t)),
+    }
+    for n in (16, 32, 64, 128):
+        out[f"tree_base_{n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
+        out[f"tree_{n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
+    for n in (16, 64):
+        out[f"lm_alone_{n}"] = lambda s, h, t, n=n: propose_trees(
+            rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n
+        )[0].accepted(t)
+    return out
+
+
+def slow_replay(block, accepted_of) -> list[tuple[int, int]]:
+    """Tokens and passes of each sequence of a block."""
+    out = []
+    for sequence in range(block.sequences):
+        first, end = int(block.offsets[sequence]), int(block.offsets[sequence + 1])
+        passes = 1  # the prompt's, which yields the first token
+        written, row = 1, first
+        while written < end - first:
+            truth = [int(token) for token in block.tokens[row + 1 : min(row + 1 + block.slots, end)]]
+            n = accepted_of(block.sausages([row])[0], block.history(row, 5), np.array(truth, np.int32))
+            passes += 1
+            written = min(written + n + 1, end - first)
+            row += n + 1
+        out.append((written, passes))
+    return out
+
+
+def test_equals_the_slow_replay(dump, rescorer):
+    replayed = replay_dump(dump, standard_drafters(dump, rescorer))
+    result = {task.task: task for task in replayed.tasks}
+    seen = 0
+    for name, accepted_of in drafters(rescorer).items():
+        for task in dump.tasks:
+            slow = [one for block in dump.blocks(task) for one in slow_replay(block, accepted_of)]
+            assert list(zip(result[task].tokens.tolist(), result[task].passes[name].tolist())) == slow, (name, task)
+            seen += 1
+    assert seen == len(replayed.names) * len(dump.tasks)
+
+
+def test_order_of_drafters(dump, rescorer):
+    """What must hold on any dump: more drafts never do worse, and nothing beats the oracle of the lattice."""
+    for task in [result.to_json() for result in replay_dump(dump, standard_drafters(dump, rescorer)).tasks]:
+        b = task["block_efficiency"]
+        assert 1 <= b["base"] <= b["parallel_base"] <= b["oracle"] <= dumps.H
+        assert b["rescored"] <= b["parallel_rescored"] <= b["oracle"]
+        assert b["tree_16"] <= b["tree_32"] <= b["tree_64"] <= b["tree_128"] <= b["oracle"]
+        assert task["headroom_recovered"]["tree_128"] <= 1
+
+
+def test_blocks_do_not_matter(dump, rescorer):
+    """A task read in one block or in many gives the same counts, sequence by sequence."""
+    task = dump.tasks[0]
+    whole, parts = (tallies(dump, dump.blocks(task, rows=rows), rescorer) for rows in (10**6, 1))
+    assert whole == parts
+
+
+def tallies(dump, blocks, rescorer):
+    parts: dict[str, list[Tally]] = {}
+    for block in blocks:
+        for drafter in standard_drafters(dump, rescorer, ReplayOptions(paths=4, top_k=3)):
+            for name, one in drafter.worth(block).items():
+                parts.setdefault(name, []).append(
+                    Tally.of_replay(
+                        one.accepted, one.verified, visited_rows(one.accepted, block.offsets), block.offsets
+                    )
+                )
+    joined = {name: Tally.joined(tallies) for name, tallies in parts.items()}
+    return {
+        name: [np.asarray(getattr(tally, field)).tolist() for field in ("tokens", "passes", "accepted", "verified")]
+        for name, tally in joined.items()
+    }
+
+
+def test_names_are_told_apart(dump):
+    oracle = OracleReplay(widths={"oracle": None})
+    with pytest.raises(ValueError, match="drafters: expected each name once, got 'oracle' twice"):
+        replay_dump(dump, [oracle, oracle])
+    with pytest.raises(ValueError, match="no sequence to replay: no task was chosen"):
+        replay_dump(dump, [oracle], tasks=[])
+
+
+def test_some_drafters_alone(dump):
+    """Without base and oracle there is no headroom, and without strings no repetition."""
+    (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
+    report = task.to_json()
+    assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report
+
+
+def test_visited_rows_by_hand():
+    # Two sequences of 5 and 1 tokens. From row 0, 2 accepted: row 3, then row 4 is the last token.
+    accepted = np.array([2, 0, 0, 0, 0, 7], np.int32)
+    assert visited_rows(accepted, np.array([0, 5, 6])).tolist() == [0, 3]
+    assert visited_rows(np.zeros(1, np.int32), np.array([0, 1])).tolist() == []
+
+
+def test_tally_by_hand():
+    tally = Tally.of_replay(
+        np.array([2, 0, 0, 0, 0, 7], np.int32), np.full(6, 8, np.int32), np.array([0, 3]), np.array([0, 5, 6])
+    )
+    assert tally.tokens.tolist() == [5, 1]
+    assert tally.passes.tolist() == [3, 1]  # the prompt's pass and two more; the prompt's alone
+    assert (tally.accepted, tally.verified, tally.steps) == (2, 16, 2)
+    assert tally.block_efficiency == 6 / 4
+    assert tally.verified_per_pass == 8
+    assert tally.accepted_per_verified == 2 / 16
+    assert tally.acceptance_length == 1 + 2 / 2
+
+
+def test_headroom():
+    assert headroom_recovered(1.5, 1.0, 2.0) == 0.5
+    assert headroom_recovered(1.0, 1.0, 1.0) is None
+    tasks = [
+        {"b": {"base": 1.0, "oracle": 2.0, "rescored": None}},
+        {"b": {"base": 3.0, "oracle": 4.0, "rescored": 0.5}},
+    ]
+    assert mean_over_tasks(tasks, "b") == {"base": 2.0, "rescored": 0.5, "oracle": 3.0}
+
+
+def test_repetition_by_hand():
+    repetition = Repetition()
+    repetition.add(np.array([[1, 1, 1, 2], [1, 2, 3, 4], [5, 5, -1, -1]], np.int32))
+    assert repetition.consecutive == 3 / 7
+    assert repetition.max_run == (3 + 1 + 2) / 3
+    repetition.add(np.zeros((0, 4), np.int32))
+    assert repetition.drafts == 3
+
+
+def test_duel_by_hand():
+    duel = Duel()
+    duel.add(
+        np.array([0, 1, 2]), np.array([1, 1, 0]), np.array([[1, 1], [1, 2], [1, 2]]), np.array([[1, 2], [1, 2], [3, 3]])
+    )
+    assert (duel.wins, duel.ties, duel.losses, duel.repairs, duel.regressions) == (1, 1, 1, 1, 1)
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match=r"paths: expected 1\.\.1024, got 0"):
+        ReplayOptions(paths=0)
+    with pytest.raises(ValueError, match=r"top_k: expected 1\.\.64, got 65"):
+        ReplayOptions(top_k=65)

@@ -1,0 +1,86 @@
+"""The split of a dump into what is tuned on and what is reported."""
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
+from rescore.lattice.dump import Dump
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("split") / "dump"
+    dumps.write(path, made=dumps.sequences(count=9), shard_bytes=2000)
+    return Dump.open(path)
+
+
+def test_parts_are_the_sequences(dump):
+    """The oracle's passes of the parts, one after the other, are those of the whole, and none is in both."""
+    drafters = [OracleReplay(widths={"oracle": None})]
+    split = Split.of_dump(dump)
+    assert split.tune == {"first": 3, "second": 1}
+    whole, tune, heldout, both = (
+        replay_dump(dump, drafters, split=part) for part in (None, *map(split.part, ("tune", "heldout", "all")))
+    )
+    for i, task in enumerate(whole.tasks):
+        n = split.tune[task.task]
+        for part, expected in ((tune, slice(n)), (heldout, slice(n, None)), (both, slice(None))):
+            assert part.tasks[i].tokens.tolist() == task.tokens[expected].tolist()
+            assert part.tasks[i].passes["oracle"].tolist() == task.passes["oracle"][expected].tolist()
+    assert tune.lattices + heldout.lattices == whole.lattices
+
+
+def test_a_part_of_a_block_is_the_block(tmp_path):
+    dumps.write(tmp_path / "dump", made=dumps.sequences(count=9))
+    block = next(Dump.open(tmp_path / "dump").blocks("first", rows=10**6))
+    for first, last in ((0, 1), (1, 3), (0, block.sequences)):
+        part, rows = block.part(first, last), slice(*block.offsets[[first, last]])
+        np.testing.assert_array_equal(part.tokens, block.tokens[rows])
+        np.testing.assert_array_equal(part.topk_logp, block.topk_logp[rows])
+        np.testing.assert_array_equal(part.truth(), block.truth(rows))
+        np.testing.assert_array_equal(part.histories(slice(None), 9), block.histories(rows, 9))
+        assert part.first_sequence == block.first_sequence + first and part.first_row == block.first_row + rows.start
+    with pytest.raises(ValueError, match="part: expected 0 <= first < last"):
+        block.part(1, 1)
+
+
+def test_json_and_digest(dump, tmp_path):
+    split = Split.of_dump(dump, 1)
+    assert Split.from_json(split.to_json()) == split
+    dumps.write(tmp_path / "other", made=dumps.sequences(count=9, seed=1))
+    other = Dump.open(tmp_path / "other")
+    with pytest.raises(
+        ValueError, match="split: made of another dump than .*other, so its held-out part is not known here"
+    ):
+        replay_dump(other, [OracleReplay(widths={"oracle": None})], split=split.part("heldout"))
+
+
+def test_errors(dump):
+    with pytest.raises(
+        ValueError, match="2 sequences to tune on leave none of task 'second' to report on: .* has 2 of it"
+    ):
+        Split.of_dump(dump, 2)
+    with pytest.raises(ValueError, match="expected at least 0 sequences to tune on, got -1"):
+        Split.of_dump(dump, -1)
+    with pytest.raises(ValueError, match="part: expected one of tune, heldout, all, got 'test'"):
+        Split.of_dump(dump).part("test")
+    with pytest.raises(ValueError, match="the part 'tune' is empty"):
+        replay_dump(dump, [OracleReplay(widths={"oracle": None})], split=Split.of_dump(dump, 0).part("tune"))
+    for tune in ({"first": 3}, {"first": 3, "second": 3}):
+        with pytest.raises(
+            ValueError, match="split: task 'second': expected 0 to 2 sequences to tune on, got (None|3)"
+        ):
+            Split.from_json({**Split.of_dump(dump).to_json(), "tune": tune}).check(dump)
+    good = Split.of_dump(dump).to_json()
+    for value, message in (
+        ([], "expected an object with the keys dump_sha256 and tune"),
+        ({**good, "more": 1}, "expected an object with the keys"),
+        ({**good, "dump_sha256": "AB"}, "dump_sha256: expected 64 hexadecimal digits"),
+        ({**good, "tune": {"first": True}}, "tune: expected a number of sequences"),
+        ({**good, "tune": {"first": -1}}, "tune: expected a number of sequences"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Split.from_json(value)

@@ -1,0 +1,128 @@
+"""The lattice browser's data, against the rows of the dump and the model asked token by token."""
+
+import numpy as np
+import pytest
+from support import cli
+
+from rescore.decode.report import browser as module
+from rescore.decode.report.browser import BrowserOptions, browser, lm_costs
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    sequences = cli.make_dump(folder / "dump")
+    model = cli.make_model(folder / "lm.ngram", sequences)
+    return sequences, Dump.open(folder / "dump"), Rescorer(model, alpha=0.5)
+
+
+def test_passes_replay_the_tree(made):
+    """Passes follow one another as their accepted lengths say, and end where the text does."""
+    sequences, dump, rescorer = made
+    shown = browser(dump, rescorer, BrowserOptions(sequences=3, nodes=4), tasks=dump.tasks)
+    assert [(one["task"], one["number"]) for one in shown["sequences"]] == [
+        ("first", 0),
+        ("first", 1),
+        ("first", 2),
+        ("second", 0),
+        ("second", 1),
+    ]
+    for one in shown["sequences"]:
+        (source,) = [s for s in by_task(sequences, one["task"])[one["number"] : one["number"] + 1]]
+        assert one["tokens"] == source["tokens"].tolist() and one["prompt"] == source["prompt"].tolist()
+        row = 0
+        for step in one["passes"]:
+            assert step["row"] == row
+            assert step["ids"] == source["topk_ids"][row, 1:].tolist()
+            for key, drafts in (
+                ("base", [step["base"]]),
+                ("best", [step["best"]]),
+                ("tree", tree_paths(step["tree"])),
+                ("open", tree_paths(step["open"])),
+            ):
+                truth = one["tokens"][row + 1 :]
+                assert step["accepted"][key] == max((common(draft, truth) for draft in drafts), default=0)
+            row += step["accepted"]["tree"] + 1
+        assert row >= len(one["tokens"]) - 1
+
+
+def test_costs_are_the_models_own(made):
+    """What a candidate costs after the rescored draft's first tokens, by scoring the whole text anew."""
+    _, dump, rescorer = made
+    (model,) = rescorer.models
+    block = next(dump.blocks("first"))
+    sausage, history = block.sausages([2])[0], block.history(2, 2)
+    draft = rescorer.paths(sausage, history, 1).tokens[0]
+    added = lm_costs(sausage.ids, history, draft, rescorer)
+    for slot in range(sausage.slots):
+        for rank in range(sausage.width):
+            text = [*draft[:slot].tolist(), int(sausage.ids[slot, rank])]
+            assert added[slot, rank] == pytest.approx(0.5 * model.score(text, history=history)[-1], rel=1e-6)
+    heads = Rescorer()
+    assert not lm_costs(sausage.ids, history[:0], draft, heads).any()
+
+
+def test_words_are_those_shown(made):
+    _, dump, rescorer = made
+    words = [f" w{i}\n" for i in range(cli.dumps.V)]
+    shown = browser(dump, rescorer, BrowserOptions(sequences=1, nodes=4), tasks=["second"], words=words)
+    used = set(shown["sequences"][0]["tokens"]) | {
+        token for step in shown["sequences"][0]["passes"] for slot in step["ids"] for token in slot
+    }
+    assert used <= set(shown["words"])
+    assert set(shown["words"].values()) <= {f"·w{i}↵" for i in range(cli.dumps.V)}
+
+
+def test_what_does_not_fit_is_left_out(made, monkeypatch):
+    """Sequences come in turns, so that every task keeps its first."""
+    _, dump, rescorer = made
+    whole = browser(dump, rescorer, BrowserOptions(nodes=4), tasks=dump.tasks)
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
+    assert browser(dump, rescorer, BrowserOptions(nodes=4), tasks=dump.tasks)["left_out"] == len(whole["sequences"])
+
+
+def test_without_models_and_sequences(made):
+    _, dump, _ = made
+    shown = browser(dump, Rescorer(), BrowserOptions(sequences=1, nodes=4), tasks=["first"])
+    assert not shown["lm"] and all("lm" not in step for step in shown["sequences"][0]["passes"])
+    assert browser(dump, Rescorer(), BrowserOptions(sequences=0), tasks=["first"])["sequences"] == []
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"sequences": -1}, "sequences: expected 0..1000, got -1"),
+        ({"nodes": 0}, "nodes: expected 1..256, got 0"),
+        ({"top_k": 65}, "top_k: expected 1..64, got 65"),
+    ],
+)
+def test_options(changes, message):
+    with pytest.raises(ValueError, match=message):
+        BrowserOptions(**changes)
+
+
+def by_task(sequences, task):
+    return [one for one in sequences if one["task"] == task]
+
+
+def common(draft, truth) -> int:
+    n = 0
+    while n < min(len(draft), len(truth)) and draft[n] == truth[n] >= 0:
+        n += 1
+    return n
+
+
+def tree_paths(nodes):
+    """The string of tokens to every node."""
+    texts: list = []
+    for token, parent, _ in nodes:
+        texts.append([*(texts[int(parent)] if parent >= 0 else []), token])
+    return texts
+
+
+def test_percent_is_of_the_head(made):
+    sequences, dump, rescorer = made
+    step = browser(dump, rescorer, BrowserOptions(sequences=1, nodes=4), tasks=["first"])["sequences"][0]["passes"][0]
+    np.testing.assert_allclose(step["p"], 100 * np.exp(by_task(sequences, "first")[0]["topk_logp"][0, 1:]), rtol=1e-2)

@@ -1,0 +1,218 @@
+"""Neural rescoring in a report, against algorithm 2 with Hugging Face reading every text anew."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support import cli, dumps, slow_replay
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("plotly")
+
+from support import tiny_transformers
+from support.reports import rows
+from support.tiny_blockwise import CONFIG, untrained
+
+from rescore.decode.cost.cost_model import Roofline, Stopwatch
+from rescore.decode.cost.hardware import ACCELERATORS
+from rescore.decode.replay.drafters.remembered import RememberedReplay
+from rescore.decode.replay.split import Split
+from rescore.decode.report.measured import rows_to_come
+from rescore.decode.report.open_neural import open_neural
+from rescore.decode.report.report import small_shape
+from rescore.decode.report.sections.cost import CostOptions
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+
+torch.set_num_threads(1)
+ALPHA = 0.7
+PAIRS = "Neural rescoring less others, block efficiency on the same sequences"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A dump, an n-gram model, a small causal model; the page's tables as Markdown."""
+    folder = tmp_path_factory.mktemp("neural")
+    made = cli.make_dump(folder / "dump")
+    cli.make_model(folder / "lm.ngram", made)
+    tiny_transformers.build("llama", vocab_size=dumps.V).save_pretrained(folder / "small")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(world):
+    words = (
+        "--lm",
+        world / "lm.ngram",
+        "--alpha",
+        "0.5",
+        "--neural",
+        world / "small",
+        "--neural-alpha",
+        ALPHA,
+        "--neural-paths",
+        "2",
+        "--threads",
+        "1",
+    )
+    status = cli.main(
+        [
+            str(word)
+            for word in (
+                "report",
+                world / "dump",
+                *words,
+                "-o",
+                world / "report.html",
+                "--markdown",
+                world / "tables.md",
+            )
+        ]
+    )
+    assert status == 0
+    return (world / "tables.md").read_text()
+
+
+def greedy(model, sausage, history: list[int]) -> list[int]:
+    """Algorithm 2 of Kim et al.: the whole text read anew for each slot."""
+    draft: list[int] = []
+    for ids, cost in zip(sausage.ids, sausage.cost):
+        with torch.no_grad():
+            logp = model(torch.tensor([[*history, *draft]])).logits[0, -1].double().log_softmax(-1)
+        draft.append(min(zip(cost.tolist(), ids.tolist()), key=lambda one: one[0] - ALPHA * float(logp[one[1]]))[1])
+    return draft
+
+
+def test_greedy_draft_is_that_of_algorithm_2(world, tables):
+    import transformers
+
+    dump, model = Dump.open(world / "dump"), transformers.AutoModelForCausalLM.from_pretrained(world / "small").eval()
+
+    def accepted(block, row: int, truth: list[int]) -> int:
+        return slow_replay.matched(
+            greedy(model, block.sausages(np.array([row]))[0], block.history(row, 1000).tolist()), truth
+        )
+
+    part = Split.of_dump(dump).part("heldout")
+    slow = [slow_replay.block_efficiency(part.blocks(dump, task), accepted) for task in dump.tasks]
+    table = rows(tables, "Block efficiency per task")
+    assert [float(cell.split()[0]) for cell in table["neural"][1:3]] == pytest.approx(slow, abs=0.0051)
+    assert float(table["neural"][3].split()[0]) == pytest.approx(np.mean(slow), abs=0.00051)
+    assert all("(" in table[name][1] for name in ("neural", "neural beam"))  # intervals
+
+
+def test_the_same_row_beside_the_orders(tables):
+    """Table 9: orders and neural rescoring side by side, the differences those of the means."""
+    table, orders = rows(tables, "Block efficiency per task"), rows(tables, "Orders of the first language model")
+    assert list(orders) == [
+        "base",
+        "2-gram",
+        "2-gram p=16",
+        "3-gram",
+        "3-gram p=16",
+        "neural",
+        "neural beam",
+        "oracle k=2",
+        f"oracle k={dumps.K}",
+    ]
+    assert orders["neural"] == table["neural"][1:4] and orders["neural beam"] == table["neural beam"][1:4]
+    lines = tables.split(f"**{PAIRS}**\n\n")[1].split("\n\n")[0].split("\n")[2:]
+    found = {
+        tuple(cells[:2]): cells[2:]
+        for line in lines
+        if (cells := [cell.strip() for cell in line.strip("|").split("|")])
+    }
+    assert list(found) == [("neural", name) for name in ("base", "2-gram", "3-gram")] + [
+        ("neural beam", name) for name in ("neural", "2-gram p=16", "3-gram p=16")
+    ]
+    mean = {name: float(cells[2].split()[0]) for name, cells in orders.items()}
+    assert float(found["neural", "2-gram"][2].split()[0]) == pytest.approx(mean["neural"] - mean["2-gram"], abs=0.0011)
+
+
+def test_page_tells_model_time_and_command(world, tables):
+    page = (world / "report.html").read_text()
+    assert len(page) < 10 << 20 and 'id="neural"' in page and "--series-neural" in page
+    assert (
+        f"slot by slot with {world / 'small'} at weight 0.7, which is not tuned" in page
+        and "The beam holds 2 strings" in page
+    )
+    assert f"--neural {world / 'small'} --neural-alpha 0.7 --neural-paths 2" in page
+    time = rows(tables, "Time of neural rescoring")
+    assert list(time) == ["neural", "neural beam"] and all(float(cells[1]) > 0 for cells in time.values())
+    cost = rows(tables, "Moved and computed for each decoded token, one text at a time")
+    assert (
+        float(cost["neural"][2])
+        > float(cost["rescored"][2]) * float(cost["rescored"][0]) / float(cost["neural"][0]) - 0.001
+    )  # T passes of the small model
+    assert "neural beam" not in cost
+
+
+def test_asked_once_for_a_block_and_progress(world):
+    dump, done, asked = Dump.open(world / "dump"), [], []
+    neural = open_neural(world / "small", dump, paths=2, advance=done.append)
+
+    class Counted:
+        names = ("one",)
+
+        def worth(self, block):
+            asked.append((block.task, block.first_row))
+            return {}
+
+    drafter, blocks = RememberedReplay(drafter=Counted()), list(dump.blocks())
+    halves = [half for block in blocks for half in (block, block.part(0, 1), block.part(1, block.sequences))]
+    for block in [*halves, *halves]:
+        drafter.worth(block)
+    assert len(asked) == len(halves)
+    for block in blocks:
+        for one in neural.drafters:
+            one.worth(block)
+    split = Split.of_dump(dump).part("all")
+    wanted = [rows_to_come(dump, Rescorer(), split, dump.tasks, slow) for slow in (0, 2)]
+    assert sum(done) == pytest.approx(wanted[1] - wanted[0], rel=0.2)  # a sequence's last token needs no draft
+
+
+def test_refusals(capsys, world, tmp_path):
+    def refusal(*words, status=1):
+        return cli.refusal(capsys, "report", world / "dump", *words, "-o", tmp_path / "r.html", status=status)
+
+    assert "are for a neural model: give --neural as well" in refusal("--neural-paths", 4, status=2)
+    assert "a finite number of at least 0" in refusal("--neural", world / "small", "--neural-alpha", "nan", status=2)
+    assert "got nothing of that name" in refusal("--neural", tmp_path / "none")
+    tiny_transformers.build("t5", vocab_size=dumps.V).save_pretrained(tmp_path / "t5")
+    assert "expected a causal language model to rescore with, got an encoder-decoder" in refusal(
+        "--neural", tmp_path / "t5"
+    )
+    tiny_transformers.build("llama", vocab_size=dumps.V).save_pretrained(tmp_path / "small")
+    cli.make_tokenizer(tmp_path / "small" / "tokenizer.json")
+    assert "expected the tokenizer of the dump" in refusal("--neural", tmp_path / "small")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_one_of_our_models_without_an_n_gram_model(capsys, world, tmp_path):
+    made = untrained(config=dataclasses.replace(CONFIG, heads=2, vocab_size=dumps.V))
+    made.save(tmp_path / "model.safetensors", dtype=torch.float32)
+    result = cli.call(
+        capsys,
+        "report",
+        world / "dump",
+        "--neural",
+        tmp_path / "model.safetensors",
+        "-o",
+        tmp_path / "r.html",
+        "--markdown",
+        tmp_path / "t.md",
+    )
+    assert result == (0, "", "")
+    found = (tmp_path / "t.md").read_text()
+    assert "neural" in rows(found, "Block efficiency per task") and set(rows(found, PAIRS)) == {"neural"}
+
+
+@pytest.mark.parametrize(
+    "clock, wanted", [(Roofline(accelerator=ACCELERATORS["h100"]), True), (Stopwatch(passes={}), False)]
+)
+def test_measured_passes_are_the_target_s_alone(world, clock, wanted):
+    neural = open_neural(world / "small", Dump.open(world / "dump"))
+    assert neural.shape is not None
+    options = CostOptions(name="x", shape=neural.shape, machine="y", clock=clock)
+    assert (small_shape(options, neural) is not None) == wanted and small_shape(options, None) is None

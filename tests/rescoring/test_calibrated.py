@@ -1,0 +1,132 @@
+"""Calibrated rescorers: the API against the whole text counted anew, the replay against the rows that
+decoding visits.
+"""
+
+import numpy as np
+import pytest
+from support import dumps
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lm import example
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+FORMS = {
+    "closed": Calibration(open=False, text=None),
+    "open": Calibration(head=(0.4,), alpha=(0.9,), prior=(0.2,), floor=(-2.0,), text=None),
+    "closed, text": Calibration(open=False, text=(3.0, 1.0)),
+    "open, text": Calibration(text=(5.0, 2.0, 1.0)),
+}
+
+
+@pytest.fixture(scope="module")
+def lm() -> NGram:
+    return example.model()
+
+
+@pytest.fixture(scope="module", params=["forced", "sampled"])
+def dump(request, tmp_path_factory) -> Dump:
+    path = tmp_path_factory.mktemp("calibrated") / "dump"
+    dumps.write(path, kind=request.param, made=dumps.sequences(request.param, 8))
+    return Dump.open(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_replay_equals_drafting_row_by_row(dump, form):
+    model = build([block.tokens.astype(np.int32) for block in dump.blocks()], order=3, vocab_size=dumps.V, eot=0)
+    rescorer = CalibratedRescorer(model, FORMS[form], threads=2)
+    replay = CalibratedReplay(rescorer=rescorer, budgets={"small": 3, "large": 9})
+    assert replay.names == ("small", "large")
+    for block in dump.blocks():
+        worth = replay.worth(block)
+        sausages, truth = block.sausages(), block.truth()
+        for name, n in replay.budgets.items():
+            for row in visited_rows(worth[name].accepted, block.offsets).tolist():
+                tree = rescorer.tree(sausages[row], block.history(row, 10_000), n)
+                assert worth[name].accepted[row] == tree.accepted(truth[row]) and worth[name].verified[row] == tree.size
+
+
+def test_without_candidates_an_open_lattice_is_the_model_alone(lm):
+    nothing = Sausage(ids=np.full((3, 1), -1, np.int32), cost=np.full((3, 1), np.inf, np.float32))
+    tree = CalibratedRescorer(lm, Calibration(text=None)).tree(nothing, [0], 30)
+    top = tree.depths == 1
+    first = np.exp(-lm.distribution(lm.start([0])).astype(np.float64))
+    assert tree.tokens[top].tolist() == np.argsort(-first, kind="stable")[: top.sum()].tolist()
+    assert np.exp(tree.logq[top]) == pytest.approx(np.sort(first)[::-1][: top.sum()], abs=1e-6)
+
+
+def test_no_lattices(lm):
+    none = Sausage(ids=np.zeros((0, 2, 1), np.int32), cost=np.ones((0, 2, 1), np.float32))
+    assert CalibratedRescorer(lm).trees(none, np.zeros((0, 2), np.int32), 5).tokens.shape == (0, 5)
+
+
+def test_misuse(lm):
+    sausage = Sausage(ids=np.zeros((1, 2, 1), np.int32), cost=np.ones((1, 2, 1), np.float32))
+    history = np.zeros((1, 2), np.int32)
+    with pytest.raises(ValueError, match="texts: expected those of 1 lattices, got 0"):
+        CalibratedRescorer(lm).trees(sausage, history)
+    without = CalibratedRescorer(lm, Calibration(text=None))
+    with pytest.raises(ValueError, match="text: this calibration does not use the running text"):
+        without.text([1, 2])
+    with pytest.raises(ValueError, match="texts: expected none: the calibration does not use the running text"):
+        without.trees(sausage, history, texts=[CalibratedRescorer(lm).text()])
+    of_three = Calibration(head=(0.5, 0.5, 0.5), text=None)
+    with pytest.raises(
+        ValueError, match="calibration: expected lattices of 3 slots, got 2: tune on a dump of this model"
+    ):
+        CalibratedRescorer(lm, of_three).trees(sausage, history)
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"head": (-0.1,)}, ValueError, "head: expected numbers from 0 to 10000, got -0.1"),
+        ({"alpha": (float("nan"),)}, ValueError, "alpha: expected numbers from 0 to 10000, got nan"),
+        ({"floor": (1e5,)}, ValueError, "floor: expected numbers from -10000 to 10000"),
+        ({"prior": (True,)}, TypeError, "prior: expected numbers, got True"),
+        ({"head": 0.5}, TypeError, "head: expected a tuple of weights"),
+        ({"head": ()}, TypeError, "head: expected a tuple of weights"),
+        (
+            {"head": (1.0, 1.0), "alpha": (1.0, 1.0, 1.0)},
+            ValueError,
+            r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
+        ),
+        ({"text": ()}, ValueError, "text: expected strengths of 1 to 8 orders"),
+        ({"text": (1.0, 0.0)}, ValueError, "text: expected numbers from 1e-06"),
+        ({"text": (1.0,) * 9}, ValueError, "text: expected strengths of 1 to 8 orders"),
+    ],
+)
+def test_calibrations_that_are_refused(changes, error, message):
+    with pytest.raises(error, match=message):
+        Calibration(**changes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_calibrations_as_json(form):
+    assert Calibration.from_json(FORMS[form].to_json()) == FORMS[form]
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        (
+            lambda value: value.pop("head"),
+            ValueError,
+            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
+        ),
+        (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
+        (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),
+        (lambda value: value.update(head="x"), TypeError, "head: expected a tuple of weights"),
+        (lambda value: value.update(head=["x"]), TypeError, "head: expected numbers, got 'x'"),
+    ],
+)
+def test_json_that_is_refused(change, error, message):
+    value = Calibration().to_json()
+    change(value)
+    with pytest.raises(error, match=message):
+        Calibration.from_json(value)

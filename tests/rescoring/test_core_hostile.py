@@ -1,0 +1,193 @@
+"""Damaged arrays through every native function: an error or an answer, never a read outside.
+
+The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see
+what a crash hides.
+"""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+from support.oracle import Backoff
+
+from rescore import _core
+from rescore.lm.compact import Compact
+
+MUTATIONS = int(os.environ.get("RESCORE_FUZZ", 300))
+VOCAB = 9
+ARRAYS = Compact._fields[:-1]
+WIDE = 16_000  # a vocabulary whose tokens all have arcs in all contexts of one token
+FORMS = [(VOCAB, False), (VOCAB, True), (70_000, False), (WIDE, False), (WIDE, True)]
+
+
+def compact(vocab_size: int = VOCAB, quantise: bool = False) -> Compact:
+    """A trigram model in which 9 tokens have n-grams, or all of WIDE."""
+    arcs = {(): {t: 1.0 + t % 16 for t in range(vocab_size)}}
+    for t in range(0, VOCAB, 2):
+        arcs[(t,)] = {u: 0.5 + u % 8 for u in (range(WIDE) if vocab_size == WIDE else range(t % 3, VOCAB, 3))}
+    for t in (0, 2, 4):
+        for u in arcs[(t,)]:
+            if (u,) in arcs:
+                arcs[(t, u)] = {v: 0.25 for v in list(arcs[(u,)])[::2]}
+    lm = Backoff(vocab_size, 3, arcs, {c: 0.125 * len(c) for c in arcs})
+    return Compact.from_arrays(lm.arrays(), order=3, vocab_size=vocab_size, quantise=quantise)
+
+
+def automaton(made: Compact, vocab_size: int = VOCAB) -> _core.Automaton:
+    return _core.Automaton(**made.sections, order=3, vocab_size=vocab_size, next_bits=made.next_bits)
+
+
+def mutate(draw: np.random.Generator, good: Compact) -> Compact:
+    """One to four entries with bits flipped, or replaced by an extreme value."""
+    bad = {name: array.copy() for name, array in good.sections.items()}
+    for _ in range(draw.integers(1, 5)):
+        name = [name for name in ARRAYS if bad[name].size][draw.integers(sum(bad[name].size > 0 for name in ARRAYS))]
+        raw = bad[name].reshape(-1).view(np.uint8).reshape(bad[name].size, -1)
+        entry = draw.integers(len(raw))
+        if draw.random() < 0.5:
+            raw[entry, draw.integers(raw.shape[1])] ^= np.uint8(1 << draw.integers(8))
+        else:
+            raw[entry] = draw.choice([0, 255, 127, 128])
+    return good._replace(**bad)
+
+
+def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> None:
+    """q is a distribution, or nothing where a damaged model allows nothing."""
+    tokens, q, logq, lengths = lattice.sample(draw.random((2, 3, 4)))
+    assert np.allclose(q.sum(axis=-1), np.arange(4) < lengths[..., None])
+    lattice.rows(draw.integers(0, VOCAB, (2, 3, 4)).astype(np.int32))
+
+
+def running_text() -> _core.ContextModel:
+    text = _core.ContextModel(order=3)
+    text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32) % VOCAB)
+    return text
+
+
+def use(lm: _core.Automaton, draw: np.random.Generator) -> None:
+    """Every function once."""
+    lattices = 2
+    ids = np.argsort(draw.random((lattices, 4, VOCAB)), axis=-1)[:, :, :5].astype(np.int32)
+    cost = np.sort(draw.exponential(1, ids.shape), axis=-1).astype(np.float32)
+    states = draw.integers(0, lm.num_states, lattices).astype(np.uint32)
+    histories = draw.integers(0, VOCAB, (lattices, 2)).astype(np.int32)
+    calls = [
+        lambda: lm.start(np.array([0, 3, 2], np.int32)),
+        lambda: lm.start_batch(histories),
+        lambda: lm.score(draw.integers(0, VOCAB, 6).astype(np.int32), np.array([0, 2, 6], np.int64), states),
+        lambda: lm.walk(draw.integers(0, VOCAB, 6).astype(np.int32), int(states[0])),
+        lambda: lm.distribution(int(states[0])),
+        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, threads=2),
+        lambda: _core.best_paths([lm], histories, ids, cost, np.ones((1, 4)), paths=9, epsilon=True),
+        lambda: _core.best_tree([lm], histories, ids, cost, np.ones((1, 4)), nodes=40),
+        lambda: _core.open_tree(
+            lm,
+            histories,
+            ids,
+            cost,
+            np.ones((1, 4)),
+            np.zeros((3, 4)),
+            open=True,
+            texts=[running_text()] * 2,
+            strength=np.ones(3),
+            nodes=40,
+        ),
+        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), threads=2), draw),
+        lambda: walk_normalised(_core.Normalised([lm], histories, ids, cost, np.ones((1, 4)), local=True), draw),
+    ]
+    for call in calls:
+        try:
+            call()
+        except RuntimeError as error:
+            assert "damaged" in str(error)
+
+
+@pytest.mark.parametrize("vocab_size, quantise", FORMS)
+def test_damaged_models(vocab_size, quantise):
+    good = compact(vocab_size, quantise)
+    healthy = automaton(good, vocab_size)
+    healthy.check()
+    draw = np.random.default_rng(7)
+    use(healthy, draw)
+    refused = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for _ in range(MUTATIONS if vocab_size == VOCAB else MUTATIONS // 10):
+            bad = mutate(draw, good)
+            try:
+                lm = automaton(bad, vocab_size)
+            except ValueError:
+                refused += 1
+                continue
+            same = all(np.array_equal(getattr(bad, name), getattr(good, name)) for name in ARRAYS)
+            try:
+                lm.check()
+            except ValueError as error:
+                assert "expected" in str(error) or "damaged" in str(error)
+                assert not same
+            use(lm, draw)
+    assert refused < MUTATIONS
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ARRAYS if name != "wide"]
+)  # read by numbers that are compared with its length
+def test_short_and_long_arrays_are_refused(name):
+    good = compact()
+    array = getattr(good, name)
+    for other in (array[:-1].copy(), np.concatenate([array, np.zeros_like(array, shape=(1, *array.shape[1:]))])):
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            automaton(good._replace(**{name: other}))
+
+
+def test_wrong_dtypes_are_refused():
+    good = compact()
+    for name in ARRAYS:
+        with pytest.raises(TypeError):
+            automaton(good._replace(**{name: getattr(good, name).astype(np.int64)}))
+
+
+def test_sizes_that_fit_no_model_are_refused():
+    for row, column, value, message in [
+        (0, 0, 8, "order 1: expected an arc for each of the 9 tokens and one state"),
+        (1, 0, 2**32, "order 2: expected fewer than 2.32 - 1 arcs, got 4294967296"),
+        (1, 3, 10, "order 2: expected at most as many states as arcs that may lead to them, got 10"),
+        (1, 3, 0, "order 2: expected no arcs where there are no states"),
+        (1, 1, 3, "order 2: expected costs of 4 bytes, or of 1 or 2 and a book of them"),
+        (1, 1, 1, "order 2: expected costs of 4 bytes, or of 1 or 2 and a book of them"),
+        (2, 4, 8, "order 3: expected backoff costs of 4 bytes, or of 1 or 2 and a book of them"),
+    ]:
+        bad = compact()
+        sizes = bad.sizes.copy()
+        sizes[row, column] = value
+        with pytest.raises(ValueError, match=message):
+            automaton(bad._replace(sizes=sizes))
+    with pytest.raises(ValueError, match="next_bits: expected 1 to 15, got 16"):
+        automaton(compact()._replace(next_bits=16))
+
+
+def test_check_names_the_entry():
+    for name, index, value, message in [
+        ("arc_token", 1, 0, r"arc_token\[10\]: expected tokens that ascend in state 1 below 9, got 0"),
+        ("root_cost", 4, np.nan, r"root_cost\[4\]: expected a finite cost"),
+        ("first_state", 0, 1, r"first_state\[0\]: expected 0 to 5 for the states of length 1"),
+        ("first_state", 2, 5, r"first_state\[1\]: expected numbers that ascend, for length 1 by one at most"),
+        (
+            "contexts",
+            0,
+            1,
+            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other, "
+            r"those of this one from 0 on, got 1",
+        ),
+        ("contexts", 4 + 4, 16, r"contexts\[5\] points outside the model|contexts\[4\] points outside"),
+        ("contexts", 4 + 4, 14, r"contexts\[1\]: expected the states of length 1 to have 15 arcs together, got 14"),
+        ("backoff_state", 1, 0, r"backoff_state\[6\]: expected ascending states of length 2 less one"),
+        ("arcs", 5, 0, r"contexts\[\d+\]: expected an arc that leads to this state"),  # the code behind the first cost
+        ("arcs", 4, 99, r"arcs\[9\] points outside the model"),
+    ]:
+        good = compact()
+        bad = getattr(good, name).copy()
+        bad[index] = value
+        with pytest.raises(ValueError, match=message):
+            automaton(good._replace(**{name: bad})).check()

@@ -1,0 +1,262 @@
+"""Trees under a calibrated q, of open and closed lattices, against the enumeration of all prefixes."""
+
+import itertools
+import math
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.core_trees import prefixes
+from support.oracle import FIXED_ONE, model_prefixes, models, padded, padded_histories, sausages, unigrams
+from support.running_text import Text
+
+from rescore import _core
+
+VOCAB = 5
+LEAST_MASS, RAREST = 1e-6, 32.0
+numbers = st.floats(0, 2)
+
+
+@st.composite
+def problems(draw):
+    sausage = draw(sausages(VOCAB, most_slots=3))
+    slots = max(1, len(sausage))
+    of_slots = st.lists(numbers, min_size=slots, max_size=slots)
+    history = draw(st.lists(st.integers(0, VOCAB - 1), max_size=12))
+    strength = draw(st.one_of(st.none(), st.lists(st.floats(0.1, 20), min_size=1, max_size=4)))
+    weights = [draw(of_slots) for _ in range(3)] + [draw(st.lists(st.floats(-5, 5), min_size=slots, max_size=slots))]
+    return draw(models(VOCAB)), sausage, weights, history, strength, draw(st.booleans())
+
+
+def steps(problem, prefix):
+    """-ln q of every token that may follow the prefix, at least 0."""
+    lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
+    t = len(prefix)
+    slot = dict(sausage[t]) if t < len(sausage) else {}
+    context = lm.context((*history, *prefix))
+    p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
+    if strength:
+        p = Text(history, strength).distribution(tuple(prefix), p)
+    rest = math.log(
+        max(VOCAB - len(slot), 1) / max(1 - sum(math.exp(-np.float32(c)) for c in slot.values()), LEAST_MASS)
+    )
+    others = -head[t] * rest - floor[t]
+    weight = {
+        w: -head[t] * np.float32(c) + prior[t] * min(lm.arcs[()][w], RAREST) + alpha[t] * math.log(p[w])
+        for w, c in slot.items()
+    }
+    left = others + math.log(max(1 - sum(p[w] for w in slot), LEAST_MASS))
+    total = np.logaddexp.reduce([*weight.values(), left])
+    if opened:
+        weight |= {w: others + math.log(p[w]) for w in range(VOCAB) if w not in slot}
+    return {w: max(total - value, 0.0) for w, value in weight.items()}
+
+
+def enumerated(problem):
+    """{prefix: logq} of all prefixes."""
+    lm, sausage, weights, *_, opened = problem
+    out, frontier = {}, {(): 0.0}
+    for _ in range(max(1, len(sausage)) if opened else len(sausage)):
+        frontier = {
+            (*prefix, w): cost + step for prefix, cost in frontier.items() for w, step in steps(problem, prefix).items()
+        }
+        out |= {prefix: -cost for prefix, cost in frontier.items()}
+    return out
+
+
+def search(problem, nodes, threads=1, copies=1):
+    lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
+    ids, cost = padded([sausage] * copies)
+    automaton = lm.automaton()
+    histories = padded_histories([history] * copies)
+    text = _core.ContextModel(order=len(strength or [1]))
+    text.extend(np.array(history, np.int32))
+    return _core.open_tree(
+        automaton,
+        histories,
+        ids,
+        cost,
+        np.array([alpha]),
+        np.array([head, prior, floor]),
+        open=opened,
+        texts=[text] * copies if strength else [],
+        strength=np.array(strength or [1.0]),
+        nodes=nodes,
+        threads=threads,
+    )
+
+
+@settings(max_examples=600, deadline=None)
+@given(problems(), st.integers(1, 40))
+def test_equals_enumeration(problem, nodes):
+    columns = search(problem, nodes)
+    found = prefixes(*(column[0] for column in columns))
+    wanted = enumerated(problem)
+    assert len(found) == min(nodes, len(wanted))
+    assert len({tokens for *_, tokens in found}) == len(found)
+    for logq, _, tokens in found:
+        assert logq == pytest.approx(wanted[tokens], abs=1e-4)
+    best = sorted(wanted.values(), reverse=True)[: len(found)]
+    assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), st.integers(1, 20))
+def test_trees_are_nested_and_batches_alike(problem, nodes):
+    small, large = search(problem, nodes), search(problem, nodes + 1, threads=2, copies=3)
+    n = int(small[4][0])
+    for mine, other in zip(small[:4], large[:4]):
+        assert (
+            np.array_equal(mine[0, :n], other[0, :n])
+            and np.array_equal(other[0], other[1])
+            and np.array_equal(other[0], other[2])
+        )
+
+
+def test_q_sums_to_one_over_the_vocabulary():
+    lm = unigrams([-math.log(p) for p in (0.4, 0.3, 0.15, 0.1, 0.05)])
+    problem = (lm, [[(2, 0.5), (0, 2.0)]], ([0.7], [0.8], [0.3], [-1.0]), [1, 2, 1], [2.0, 1.0], True)
+    logq = search(problem, VOCAB)[3][0]
+    assert np.exp(logq.astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
+    closed = search((*problem[:-1], False), VOCAB)
+    assert closed[4] == 2 and set(closed[3][0, :2]) <= set(logq)  # the same q, among the candidates alone
+
+
+@pytest.mark.parametrize("unseen_cost", [40.0, 1000.0])
+def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
+    """The text has token 4, a candidate too: its cost in the model, which stands for no count, must not make its q."""
+    seen = [-math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
+    problem = (
+        unigrams([*seen, unseen_cost]),
+        [[(2, 0.5), (4, 3.0)]],
+        ([0.5], [0.75], [0.2], [-3.5]),
+        [1, 4, 2],
+        [28.0, 9.0],
+        False,
+    )
+    tokens, *_, logq, _ = search(problem, 2)
+    assert {
+        (token,): pytest.approx(q, abs=1e-5) for token, q in zip(tokens[0].tolist(), logq[0].tolist())
+    } == enumerated(problem)
+    assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)
+
+
+def test_a_text_does_not_grow_while_it_is_searched():
+    text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
+    rows = {
+        "histories": np.zeros((64, 0), np.int32),
+        "ids": np.zeros((64, 8, 1), np.int32),
+        "cost": np.ones((64, 8, 1), np.float32),
+    }
+    search = threading.Thread(
+        target=lambda: [
+            call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)
+        ]
+    )
+    search.start()
+    refused = ""
+    while search.is_alive() and not refused:
+        try:
+            text.extend(np.zeros(0, np.int32))
+        except RuntimeError as error:
+            refused = str(error)
+    search.join()
+    assert (
+        refused
+        == "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees"
+    )
+    text.extend(np.zeros(1, np.int32))
+    assert text.size == VOCAB + 1
+
+
+@settings(max_examples=200)
+@given(models(4), st.lists(st.integers(0, 3), max_size=4), st.integers(1, 3), st.integers(1, 100))
+def test_model_alone_equals_enumeration(lm, history, slots, nodes):
+    automaton = lm.automaton()
+    ids, cost = np.full((2, slots, 1), -1, np.int32), np.full((2, slots, 1), np.inf, np.float32)
+    none = np.zeros((3, slots))
+    out = _core.open_tree(
+        automaton,
+        padded_histories([history] * 2),
+        ids,
+        cost,
+        none[:1],
+        none,
+        open=True,
+        texts=[],
+        strength=none[0, :0],
+        nodes=nodes,
+        threads=2,
+    )
+    wanted = model_prefixes(lm, tuple(history), slots, nodes)
+    for b in range(2):
+        found = prefixes(*(column[b] for column in out))
+        assert found == [(np.float32(-cost / FIXED_ONE), depth, tokens) for cost, depth, tokens in wanted]
+
+
+def call(**changes):
+    lm = unigrams([1.0] * VOCAB)
+    values = {
+        "model": lm.automaton(),
+        "histories": np.zeros((1, 0), np.int32),
+        "ids": np.zeros((1, 2, 1), np.int32),
+        "cost": np.ones((1, 2, 1), np.float32),
+        "alpha": np.ones((1, 2)),
+        "weights": np.ones((3, 2)),
+        "open": True,
+        "texts": [],
+        "strength": np.ones(2),
+        "nodes": 4,
+    } | changes
+    first = [values.pop(name) for name in ("model", "histories", "ids", "cost", "alpha", "weights")]
+    return _core.open_tree(*first, **values)
+
+
+def text_of(*tokens):
+    text = _core.ContextModel(order=2)
+    text.extend(np.array(tokens, np.int32))
+    return text
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
+        (
+            {"histories": np.zeros((2, 0), np.int32)},
+            ValueError,
+            "histories, one of every lattice: expected 1 entries, got 2",
+        ),
+        (
+            {"ids": np.full((1, 2, 1), VOCAB, np.int32)},
+            IndexError,
+            "expected a token id below the model's vocabulary size 5, got 5",
+        ),
+        ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
+        ({"weights": np.ones((3, 3))}, ValueError, "weights, of every slot: expected 2 entries, got 3"),
+        ({"texts": [text_of(1)] * 2}, ValueError, "texts: expected 1 entries, got 2"),
+        ({"texts": [None]}, TypeError, None),
+        (
+            {"texts": [text_of(1, VOCAB)]},
+            IndexError,
+            "texts: expected token ids below the model's vocabulary size 5, got 5",
+        ),
+        (
+            {"texts": [text_of(1)], "strength": np.ones(3)},
+            ValueError,
+            "strength, of every order: expected 2 entries, got 3",
+        ),
+    ],
+)
+def test_misuse(changes, error, message):
+    with pytest.raises(error, match=message):
+        call(**changes)
+
+
+@pytest.mark.parametrize("weights", list(itertools.product([0.0, 1e4, math.inf, math.nan], repeat=2)))
+def test_absurd_weights_end(weights):
+    """No crash, no endless search: `Calibration` refuses them before."""
+    head, floor = weights
+    call(weights=np.array([[head] * 2, [0.0] * 2, [floor] * 2]), texts=[text_of(1, 2, 1)])

@@ -1,0 +1,132 @@
+"""The command line as the tests call it, and small dumps, models and tokenizers for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from support import dumps
+
+from rescore.decode.cli import main
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+PROGRAM = (sys.executable, "-c", "import sys; from rescore.decode.cli import main; sys.exit(main(sys.argv[1:]))")
+WORDS = ("<|endoftext|>", *(f" w{i}" for i in range(1, dumps.V)))
+
+
+class Result(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+def call(capsys, *argv: Any) -> Result:
+    """The command line in this process."""
+    capsys.readouterr()
+    try:
+        status = main([str(word) for word in argv])
+    except SystemExit as stop:  # argparse's own way out
+        status = stop.code
+    return Result(status, *capsys.readouterr())
+
+
+def figures(capsys, *argv: Any) -> dict:
+    """What --json - prints, which must be all."""
+    result = call(capsys, *argv, "--json", "-")
+    assert (result.status, result.err) == (0, ""), result
+    return json.loads(result.out)
+
+
+def refusal(capsys, *argv: Any, status: int = 1) -> str:
+    """The one line on standard error of a call that fails."""
+    result = call(capsys, *argv)
+    assert (result.status, result.out) == (status, ""), result
+    assert result.err.count("\n") == 1 and result.err.startswith("rescore") and "Traceback" not in result.err
+    return result.err
+
+
+def interruptible() -> None:
+    """In the child: SIGINT as in a terminal.
+
+    Where the tests themselves run in the background it is ignored, and that is inherited.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start(*argv: Any, **options: Any) -> subprocess.Popen:
+    """The command line as a process of its own, its output piped."""
+    return subprocess.Popen(
+        [*PROGRAM, *map(str, argv)],
+        **{
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "env": {**os.environ, "COLUMNS": "100"},
+            "preexec_fn": interruptible,
+            **options,
+        },
+    )
+
+
+def on_terminal(width: int, *words: Any, **environment: str) -> tuple[int, str]:
+    """Status and output of the command line on a terminal of that width."""
+    import fcntl
+    import pty
+    import termios
+
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    process = start(*words, stdin=side, stdout=side, stderr=side, env={**env, "TERM": "xterm", **environment})
+    os.close(side)
+    text = b""
+    try:
+        while piece := os.read(main, 1 << 16):
+            text += piece
+    except OSError:  # how a terminal ends on Linux
+        pass
+    os.close(main)
+    return process.wait(timeout=120), text.decode()
+
+
+def make_dump(path: Path, kind: str = "forced", count: int = 10, **changes: Any) -> list[dict]:
+    """A random dump whose candidates hold the true token more often than chance, in different ranks."""
+    made = dumps.sequences(kind, count)
+    for number, sequence in enumerate(made if kind == "forced" else ()):
+        tokens, ids = sequence["tokens"], sequence["topk_ids"]
+        for row in range(len(tokens)):
+            for head in range(1, min(dumps.H, len(tokens) - row)):
+                rank = (row + head + number) % (dumps.K + 2)
+                if rank < dumps.K and tokens[row + head] not in ids[row, head]:
+                    ids[row, head, rank] = tokens[row + head]
+    dumps.write(path, kind, made)
+    return made
+
+
+def make_model(
+    path: Path, made: list[dict], order: int = 3, words: tuple[str, ...] | None = WORDS, **metadata: Any
+) -> NGram:
+    """A model of the dump's own tokens."""
+    texts = [np.append(sequence["tokens"], 0) for sequence in made]
+    model = build(texts, order=order, vocab_size=dumps.V, eot=0, words=words, metadata=metadata)
+    model.save(path)
+    return model
+
+
+def make_tokenizer(path: Path, size: int = dumps.V) -> Path:
+    """A tokenizer of the words w1, w2, .. (id = number, 0 the end of text)."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocab = {"<|endoftext|>": 0, **{f"w{i}": i for i in range(1, size)}}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="w1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(path))
+    return path

@@ -1,0 +1,30 @@
+"""Trees as the native core returns them, spelled out."""
+
+import numpy as np
+from support.oracle import padded, padded_histories
+
+from rescore import _core
+
+
+def prefixes(tokens, parents, depths, logq, count):
+    """Rows of a tree as (logq, depth, tokens of the prefix), parents checked on the way."""
+    strings = []
+    for i in range(count):
+        parent = parents[i]
+        assert -1 <= parent < i
+        before = strings[parent] if parent >= 0 else ()
+        strings.append((*before, int(tokens[i])))
+        assert depths[i] == len(strings[-1])
+        assert parent < 0 or logq[i] <= logq[parent]
+    assert (tokens[count:] == -1).all() and (parents[count:] == -1).all() and (depths[count:] == 0).all()
+    assert np.isneginf(logq[count:]).all()
+    return [(logq[i], len(s), s) for i, s in enumerate(strings)]
+
+
+def local_trees(lms, batch, alphas, histories, nodes, **options):
+    """The prefixes of the core's tree of each lattice, q normalised slot by slot."""
+    ids, cost = padded(batch)
+    automata = [lm.automaton() for lm in lms]
+    alpha = np.array(alphas, np.float64).reshape(len(lms), ids.shape[1])
+    out = _core.best_tree(automata, padded_histories(histories), ids, cost, alpha, nodes=nodes, **options)
+    return [prefixes(*(column[b] for column in out)) for b in range(len(batch))]

@@ -1,0 +1,50 @@
+"""What models have in common, asserted; a model that may be damaged, read."""
+
+import random
+
+import numpy as np
+import pytest
+from support.oracle_lm import from_tables
+
+from rescore.lm.backoff import sums
+from rescore.lm.ngram import NGram
+
+
+def assert_same_model(mine: NGram, theirs: NGram):
+    for name, a, b in zip(mine.arrays._fields, mine.arrays, theirs.arrays):
+        assert a.dtype == b.dtype and np.array_equal(a, b), name
+    assert (mine.order, mine.vocab_size) == (theirs.order, theirs.vocab_size)
+
+
+def assert_same_tables(mine, theirs):
+    assert mine.ngrams == theirs.ngrams
+    for n, (a, b) in enumerate(zip(mine.levels, theirs.levels)):
+        for name in ("context_token", "context_parent", "begin", "token"):
+            assert np.array_equal(getattr(a, name), getattr(b, name)), name
+        assert np.array_equal(mine.cost[n].astype(np.float32), theirs.cost[n].astype(np.float32))
+    for a, b in zip(mine.backoff, theirs.backoff, strict=True):
+        assert np.array_equal(a.astype(np.float32), b.astype(np.float32))
+
+
+def assert_same_costs(tables, model, tolerance):
+    mine = from_tables(tables)
+    assert mine.cost.keys() == model.cost.keys()
+    for gram, cost in model.cost.items():
+        assert mine.cost[gram] == pytest.approx(cost, abs=tolerance), gram
+    for context, cost in model.backoff.items():
+        assert mine.backoff[context] == pytest.approx(cost, abs=tolerance), context
+
+
+def assert_sums_to_one(tables):
+    for order, total in enumerate(sums(tables)):
+        np.testing.assert_allclose(total, 1.0, atol=1e-9, err_msg=f"contexts of length {order}")
+
+
+def use(model: NGram) -> None:
+    """Read what can be read of a model that may be damaged."""
+    draw = random.Random(1)
+    tokens = [draw.randrange(min(model.vocab_size, 9)) for _ in range(50)]
+    model.score(tokens)
+    model.info()
+    for state in range(min(model.core.num_states, 20)):
+        model.distribution(state)

@@ -1,0 +1,99 @@
+"""Counting, Katz estimation and entropy pruning, slowly, from their definitions."""
+
+import math
+from collections import Counter, defaultdict
+
+from support.oracle_lm import Backoff
+
+
+def count(documents, order, eot):
+    """{n-gram: count}; documents are lists of tokens without end-of-text."""
+    stream = [eot]
+    for document in documents:
+        stream += [*document, eot]
+    counts = Counter(stream[1:])
+    counts = Counter({(token,): c for token, c in counts.items()})
+    for n in range(2, order + 1):
+        for at in range(len(stream) - n + 1):
+            gram = tuple(stream[at : at + n])
+            if eot not in gram[1:-1]:
+                counts[gram] += 1
+    return counts
+
+
+def discounts(counts, order, k=5, textbook=False):
+    """{r: d_r} of counts 1..k."""
+    n = Counter(c for gram, c in counts.items() if len(gram) == order)
+    last = 1.0 if textbook else 0.999
+    g = (k + 1) * n[k + 1] / (n[1] or 1)
+    found = {}
+    for r in range(1, k + 1):
+        starred = (r + 1) * (n[r + 1] or 1) / (n[r] or 1)
+        d = (starred / r - g) / (1 - g) if g != 1 else math.inf
+        found[r] = d if 0 < d < 1 else last
+    return found
+
+
+def katz(counts, order, vocab_size, k=5, textbook=False, min_counts=()) -> Backoff:
+    """The model; contexts without mass left are not provided for."""
+    last = 1.0 if textbook else 0.999
+    events = sum(c for gram, c in counts.items() if len(gram) == 1)
+    once = sum(c == 1 for gram, c in counts.items() if len(gram) == 1)
+    unseen = [token for token in range(vocab_size) if (token,) not in counts]
+    reserved = min(max(once, 1), len(unseen))
+    cost = {}
+    for token in range(vocab_size):
+        seen = counts.get((token,), 0) or reserved / len(unseen)
+        cost[(token,)] = -math.log(seen / (events + reserved))
+    followers = defaultdict(list)
+    for gram, c in counts.items():
+        if len(gram) > 1:
+            followers[gram[:-1]].append((gram, c))
+    model = Backoff(cost=cost, backoff={}, order=order, vocab_size=vocab_size)
+    for context in sorted(followers, key=len):
+        d = discounts(counts, len(context) + 1, k, textbook)
+        least = min_counts[len(context)] if len(context) < len(min_counts) else 1
+        total = sum(c for _, c in followers[context])
+        for gram, c in followers[context]:
+            if c >= least and gram[:-1] in cost and gram[1:] in cost:
+                cost[gram] = -math.log(d.get(c, last) * c / total)
+    renew_backoff(model)
+    return model
+
+
+def renew_backoff(model):
+    kept = defaultdict(list)
+    for gram in model.cost:
+        kept[gram[:-1]].append(gram)
+    model.backoff.clear()
+    for context, grams in kept.items():
+        if context:
+            own = 1 - sum(math.exp(-model.cost[gram]) for gram in grams)
+            lower = 1 - sum(math.exp(-model.cost[gram[1:]]) for gram in grams)
+            model.backoff[context] = math.log(lower) - math.log(own)
+
+
+def loss(model, gram):
+    """The relative entropy that dropping `gram` alone costs, as the sum over the vocabulary that it is."""
+    context = gram[:-1]
+    p_context = math.exp(-sum(model.of(context[:i], context[i]) for i in range(len(context))))
+    changed = Backoff(dict(model.cost), dict(model.backoff), model.order, model.vocab_size)
+    del changed.cost[gram]
+    grams = [other for other in changed.cost if other[:-1] == context]
+    own = 1 - sum(math.exp(-changed.cost[other]) for other in grams)
+    lower = 1 - sum(math.exp(-changed.cost[other[1:]]) for other in grams)
+    changed.backoff[context] = math.log(lower) - math.log(own)
+    old = [model.of(context, token) for token in range(model.vocab_size)]
+    new = [changed.of(context, token) for token in range(model.vocab_size)]
+    return p_context * sum(math.exp(-a) * (b - a) for a, b in zip(old, new))
+
+
+def prune(model, theta) -> Backoff:
+    """The model without the n-grams of little loss that nothing kept needs."""
+    keep = {gram for gram in model.cost if len(gram) == 1 or loss(model, gram) >= math.log1p(theta)}
+    for n in range(model.order, 1, -1):
+        for gram in [gram for gram in keep if len(gram) == n]:
+            keep |= {gram[:-1], gram[1:]}
+    left = Backoff({gram: model.cost[gram] for gram in keep}, {}, model.order, model.vocab_size)
+    renew_backoff(left)
+    return left

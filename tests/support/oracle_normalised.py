@@ -1,0 +1,94 @@
+"""q of a lattice by enumeration: the weight of every string, and sums over those that begin alike."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from support.oracle import FIXED_ONE, Backoff, padded, padded_histories, path_weight, step_weight
+
+from rescore import _core
+
+
+def normalise(lms, batch, alphas, histories, **options) -> _core.Normalised:
+    ids, cost = padded(batch)
+    automata = [lm.automaton() for lm in lms]
+    return _core.Normalised(
+        automata,
+        padded_histories(histories),
+        ids,
+        cost,
+        np.array(alphas, np.float64).reshape(len(lms), ids.shape[1]),
+        **options,
+    )
+
+
+def strings(batch) -> tuple[list[list[tuple[int, ...]]], np.ndarray]:
+    """All strings of every lattice as ranks, and as drafts [B, p, T] that are padded to the most strings."""
+    ranks = [list(itertools.product(*(range(len(slot)) for slot in sausage))) for sausage in batch]
+    drafts = np.full((len(batch), max(map(len, ranks)), max(1, *map(len, batch))), -1, np.int32)
+    for b, (sausage, every) in enumerate(zip(batch, ranks)):
+        for i, string in enumerate(every):
+            drafts[b, i, : len(string)] = [sausage[t][rank][0] for t, rank in enumerate(string)]
+    return ranks, drafts
+
+
+def log_sum(scores) -> float:
+    most = max(scores)
+    return most + math.log(math.fsum(math.exp(score - most) for score in scores))
+
+
+def step_costs(sausage, ranks, lms: list[Backoff], alphas, history, *, local: bool) -> list[float]:
+    """Rescored cost of every token of a string, in nats; alphas [J][T].
+
+    The weights that trees are searched by, or else paths.
+    """
+    contexts = [lm.context(tuple(history)) for lm in lms]
+    costs = []
+    for t, rank in enumerate(ranks):
+        token, cost = sausage[t][rank]
+        weigh = step_weight if local else path_weight
+        costs.append(weigh(cost, lms, [alpha[t] for alpha in alphas], contexts, token) / FIXED_ONE)
+        contexts = [lm.context((*context, token)) for lm, context in zip(lms, contexts)]
+    return costs
+
+
+class Enumerated:
+    """ln q of every string, by its ranks."""
+
+    def __init__(self, sausage, lms: list[Backoff], alphas, history, temperature: float, *, local: bool):
+        self.widths = [len(slot) for slot in sausage]
+        every = itertools.product(*map(range, self.widths))
+        steps = {
+            ranks: [-cost / temperature for cost in step_costs(sausage, ranks, lms, alphas, history, local=local)]
+            for ranks in every
+        }
+        if local:  # a step's weight is divided by those of its slot
+            steps = {
+                ranks: [s - self._of_slot(steps, ranks, t) for t, s in enumerate(own)] for ranks, own in steps.items()
+            }
+        score = {ranks: math.fsum(own) for ranks, own in steps.items()}
+        self.largest = max(map(abs, score.values()))
+        self.log_mass = log_sum(score.values())
+        self.logq = {ranks: s - self.log_mass for ranks, s in score.items()}
+
+    def _of_slot(self, steps, ranks, t: int) -> float:
+        """The candidates of slot t together, after the same ranks."""
+        rest = (0,) * (len(ranks) - t - 1)
+        return log_sum([steps[(*ranks[:t], rank, *rest)][t] for rank in range(self.widths[t])])
+
+    def log_mass_of(self, prefix) -> float:
+        return log_sum([logq for ranks, logq in self.logq.items() if ranks[: len(prefix)] == tuple(prefix)])
+
+    def row(self, prefix) -> np.ndarray:
+        """q(. | prefix) by rank."""
+        before = self.log_mass_of(prefix)
+        return np.array(
+            [math.exp(self.log_mass_of((*prefix, rank)) - before) for rank in range(self.widths[len(prefix)])]
+        )
+
+    @property
+    def rounding(self) -> float:
+        """How far ln q in float64 may be off: 1e-12, or some roundings of the largest sum."""
+        return max(1e-12, 32 * np.finfo(np.float64).eps * self.largest)

@@ -1,0 +1,137 @@
+"""Small builds in stages, for the tests of them: text in pieces, and models of it with and without stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from support.oracle_lm import random_text
+
+from rescore.lm.counting import Content, Windows
+from rescore.lm.counts import CountOptions
+from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.ngram import NGram
+from rescore.lm.prune import PruneOptions, prune
+from rescore.lm.runs import Run, count, counted
+from rescore.lm.staged import Resources, StagedBuild
+from rescore.lm.tables import Tables
+from rescore.lm.work import Work
+
+EOT = 0
+
+
+class ListSource:
+    """Pieces, each a list of contents."""
+
+    tokens = None
+
+    def __init__(self, pieces: Sequence[Sequence[Content]], key: str = "text", bad: Sequence[int] = ()) -> None:
+        self.pieces, self.key, self.bad, self.reads = pieces, key, bad or [0] * len(pieces), 0
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def identity(self, piece: int) -> int:
+        return piece
+
+    def size(self, piece: int) -> int:
+        return len(self.pieces[piece])
+
+    def read(self, piece: int) -> Iterator[Content]:
+        for content in self.pieces[piece]:
+            self.reads += 1
+            yield content
+
+    def skipped(self, piece: int) -> dict:
+        return {"documents": self.bad[piece], "reasons": {"not JSON": self.bad[piece]}, "examples": [f"piece {piece}"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tight(Resources):
+    """Resources whose runs have a few tokens."""
+
+    tokens: int
+
+    def run_tokens(self, options: CountOptions) -> int:
+        return self.tokens
+
+
+def tight(run_tokens: int, threads: int = 1) -> Resources:
+    return Tight(memory_bytes=64 << 30, threads=threads, tokens=run_tokens)
+
+
+def text_pieces(seed: int, vocab_size: int, tokens: int, pieces: int = 3, spread: int = 1) -> list[list[np.ndarray]]:
+    """Random text cut at ends of text into contents, and those into pieces. spread: what ids are multiplied by, so that
+    they are large.
+    """
+    text = np.array([*random_text(seed, vocab_size, tokens)[1:], EOT], np.uint32) * spread
+    ends = np.flatnonzero(text == EOT) + 1
+    contents = [part for part in np.split(text, ends) if len(part) > 1]  # empty documents are none
+    dtype = np.uint16 if vocab_size * spread <= 1 << 16 else np.uint32
+    return [[part.astype(dtype) for part in contents[first::pieces]] for first in range(pieces)]
+
+
+def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows:
+    """The windows of text, as another machine would count them."""
+    run = Run.of_tokens([(content, 0, len(content)) for content in contents], options, [])
+    parts = list(counted([run], 0, options))
+    base = np.cumsum([0, *(len(tokens) for _, tokens, _ in parts)])
+    offsets = [own[:-1] + start for (own, _, _), start in zip(parts, base)]
+    return Windows(
+        np.concatenate([*offsets, base[-1:]]),
+        np.concatenate([tokens for _, tokens, _ in parts]),
+        np.concatenate([counts for _, _, counts in parts]),
+    )
+
+
+def in_memory(
+    pieces: Sequence[Sequence[np.ndarray]], options: CountOptions, shorten: PruneOptions | None = None
+) -> tuple[Tables, NGram]:
+    """The model without stages."""
+    counts = count(
+        [content for piece in pieces for content in piece],
+        order=options.order,
+        vocab_size=options.vocab_size,
+        eot=options.eot,
+        min_counts=options.min_counts,
+    )
+    tables = katz(counts)
+    tables = prune(tables, shorten) if shorten else tables
+    return tables, NGram.from_tables(tables, metadata={"eot": options.eot})
+
+
+def build(
+    path: Path,
+    source: ListSource,
+    options: CountOptions,
+    shorten: PruneOptions | None = None,
+    resources: Resources | None = None,
+    disk_bytes: int | None = None,
+    out: Path | None = None,
+) -> tuple[Tables, NGram]:
+    """The model in stages; the folder is left for the next."""
+    work = Work(path, disk_bytes)
+    try:
+        stages = StagedBuild(work, options, resources or tight(50))
+        tables = stages.prune(stages.estimate(stages.count(source), KatzOptions()), shorten)
+        model = stages.compile(tables, words=None, metadata={})
+        if out is not None:
+            model.save(out)
+        return tables, model
+    finally:
+        work.close()
+
+
+def assert_equal(mine: tuple[Tables, NGram], other: tuple[Tables, NGram]) -> None:
+    """Bit for bit."""
+    for a, b in zip(mine[0].levels, other[0].levels, strict=True):
+        for name in ("context_token", "context_parent", "begin", "token"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for a, b in zip((*mine[0].cost, *mine[0].backoff), (*other[0].cost, *other[0].backoff), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(mine[1].arrays, other[1].arrays, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert mine[1].metadata == other[1].metadata

@@ -1,0 +1,86 @@
+"""tools/bench/device.py: that it checks what it times, and the model that it makes."""
+
+import argparse
+
+import numpy as np
+import pytest
+from support.tools import load_tool
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+from support.device_rescorer import DEVICE, device_rescorer
+
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
+from rescore.lm.ngram import NGram
+
+bench_device = load_tool("bench/device")
+
+
+class Replayed:
+    """In place of a captured graph."""
+
+    def replay(self):
+        pass
+
+
+@pytest.fixture
+def small(worked, monkeypatch):
+    monkeypatch.setattr(
+        "rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer",
+        lambda rescorer, device: device_rescorer(rescorer),
+    )
+    monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
+    monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)
+    model, sausage = worked
+    return (
+        Rescorer(model, alpha=0.3),
+        Sausage.batch([sausage]),
+        np.array([[5]], np.int32),
+        argparse.Namespace(batch=[1, 2], capacity=[1, 8], repeats=1),
+    )
+
+
+def test_every_call_is_timed_and_checked(small):
+    rows = list(bench_device.measure(*small, DEVICE))
+    assert [(row["batch"], row["what"]) for row in rows] == [
+        (size, what)
+        for size in (1, 2)
+        for what in ("tree 16", "tree 64", "paths 16, 1", "sample, 1", "paths 16, 8", "sample, 8")
+    ]
+    assert [row["exact"] for row in rows[:6]] == [1, 1, 0, 1, 1, 1]
+    assert all(row["graph_us"] == 2 and row["cpu_us"] > 0 for row in rows)
+    bench_device.show(rows, "title")
+
+
+def test_a_difference_is_an_error(small, monkeypatch):
+    trees = Rescorer.trees
+
+    def wrong(self, *given, **named):
+        found = trees(self, *given, **named)
+        if isinstance(found, Trees):
+            found.tokens[:] += 1
+        return found
+
+    monkeypatch.setattr(Rescorer, "trees", wrong)
+    with pytest.raises(SystemExit, match="tree 16, batch 1: tokens on the device are not those of the CPU"):
+        next(bench_device.measure(*small, DEVICE))
+
+
+def test_a_model_of_a_size(demo):
+    model = NGram.open(demo / "demo.ngram")
+    grown = bench_device.sampled_model(model, 40_000, rows=8)
+    assert grown.core.num_arcs >= 40_000 and (grown.order, grown.vocab_size) == (model.order, model.vocab_size)
+
+
+def test_a_model_that_text_cannot_reach(worked, monkeypatch):
+    monkeypatch.setattr(bench_device, "MOST_ROWS", 8)
+    with pytest.raises(SystemExit, match="the text sampled from the model has only .* n-grams, not 100000"):
+        bench_device.sampled_model(worked[0], 100_000, rows=2)
+
+
+def test_without_a_gpu_it_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["bench_device.py"])
+    assert bench_device.main() == 1 and "no CUDA device" in capsys.readouterr().err

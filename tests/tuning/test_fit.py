@@ -1,0 +1,229 @@
+"""Fitted weights against scipy, finite differences, slow loops and planted calibrations."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import dumps
+
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
+from rescore.decode.tuning.fit import fit_calibration, fit_weights
+from rescore.decode.tuning.logit import RIDGE, Choices, fit_logit, likelihood
+from rescore.lattice.dump import Dump
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+TEXT = (3.0, 2.0, 1.5)
+
+
+def random_choices(seed: int, rows: int = 40, things: int = 5, features: int = 3) -> Choices:
+    rng = np.random.default_rng(seed)
+    offset = np.where(rng.random((rows, things)) < 0.2, -np.inf, rng.normal(size=(rows, things)))
+    offset[:, 0] = 0
+    made = Choices(features=rng.normal(size=(rows, things, features)), offset=offset, chosen=np.zeros(rows, np.int64))
+    possible = np.isfinite(offset) * rng.random((rows, things))
+    return Choices(features=made.features, offset=offset, chosen=possible.argmax(axis=1))
+
+
+def slow_value(choices: Choices, weights, centre) -> float:
+    total = 0.0
+    for features, offset, chosen in zip(choices.features, choices.offset, choices.chosen):
+        scores = [sum(f * w for f, w in zip(one, weights)) + o for one, o in zip(features, offset)]
+        total += scores[chosen] - math.log(sum(math.exp(score) for score in scores))
+    return total / len(choices) - RIDGE / 2 * sum((w - c) ** 2 for w, c in zip(weights, centre))
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6))
+def test_likelihood_and_its_slopes(seed):
+    choices, rng = random_choices(seed), np.random.default_rng(seed + 1)
+    at, centre, small = rng.normal(size=3), rng.normal(size=3), 1e-5
+    value, gradient, hessian = likelihood(choices, at, centre)
+    assert value == pytest.approx(slow_value(choices, at, centre), rel=1e-12)
+    moved = [
+        (likelihood(choices, at + step, centre), likelihood(choices, at - step, centre)) for step in small * np.eye(3)
+    ]
+    np.testing.assert_allclose(gradient, [(up[0] - down[0]) / (2 * small) for up, down in moved], atol=1e-7)
+    np.testing.assert_allclose(hessian, [-(up[1] - down[1]) / (2 * small) for up, down in moved], atol=1e-7)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6))
+def test_optimum_is_scipys(seed):
+    optimize = pytest.importorskip("scipy.optimize")
+    choices, start = random_choices(seed), np.array([0.5, 0.7, 0.0])
+    least = np.array([0.0, 0.0, -np.inf])
+    mine = fit_logit(choices, start, least=least)
+    theirs = optimize.minimize(
+        lambda w: -likelihood(choices, w, start)[0],
+        start,
+        jac=lambda w: -likelihood(choices, w, start)[1],
+        bounds=[(0, None), (0, None), (None, None)],
+        method="L-BFGS-B",
+        options={"ftol": 1e-14, "gtol": 1e-9},
+    )
+    np.testing.assert_allclose(mine, theirs.x, atol=1e-4)
+    assert likelihood(choices, mine, start)[0] >= -theirs.fun - 1e-9
+
+
+def test_weights_that_are_not_free_stay():
+    choices, start = random_choices(3), np.array([0.5, 0.7, 0.1])
+    found = fit_logit(choices, start, least=np.full(3, -np.inf), free=np.array([True, False, True]))
+    assert found[1] == 0.7 and found[0] != 0.5
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 12), max_size=12), st.integers(1, 10))
+def test_thinned_rows_are_evenly_spaced(sizes, most):
+    thinned, at = Thinned(most), 0
+    for n in sizes:
+        numbers = np.arange(at, at + n, dtype=np.int64)
+        thinned.add(Choices(features=np.zeros((n, 2, 1)), offset=np.zeros((n, 2)), chosen=numbers))
+        at += n
+    if sizes:
+        kept = thinned.joined().chosen.tolist()
+        assert kept == list(range(0, at, thinned.stride)) and len(kept) <= most
+        assert thinned.stride == 1 or at > most * thinned.stride / 2
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A dump whose heads often list the truth, and a model of its text."""
+    path = tmp_path_factory.mktemp("fit") / "dump"
+    made = dumps.likely_sequences()
+    dumps.write(path, made=made)
+    return Dump.open(path), build([one["tokens"] for one in made], order=3, vocab_size=dumps.V, eot=0)
+
+
+@pytest.mark.parametrize("text", [None, TEXT])
+def test_choices_are_those_of_a_slow_loop(world, text):
+    dump, model = world
+    for block in dump.blocks("first"):
+        slots, at = calibration_choices(block, model, text, 4), [0] * block.slots
+        for row in range(block.rows):
+            s = int(block.sequence_of[row])
+            prompt = block.prompt_tokens[block.prompt_offsets[s] : block.prompt_offsets[s + 1]].tolist()
+            tokens = block.tokens[block.offsets[s] : block.offsets[s + 1]].tolist()
+            i = row - int(block.offsets[s])
+            for t in range(block.slots):
+                if i + t + 1 >= len(tokens):
+                    continue
+                before, truth = prompt + tokens[: i + t + 1], tokens[i + t + 1]
+                # What the text counts is what was read when the lattice was made; the draft's own
+                # tokens are context alone.
+                read, draft = prompt + tokens[: i + 1], tokens[i + 1 : i + t + 1]
+                p = np.exp(-model.distribution(model.start(before)).astype(float))
+                ids, cost = block.topk_ids[row, t + 1, :4].tolist(), -block.topk_logp[row, t + 1, :4].astype(float)
+                mine = {name: getattr(slots[t], name)[at[t]] for name in ("features", "offset", "chosen")}
+                at[t] += 1
+                assert mine["chosen"] == (ids.index(truth) if truth in ids else 4)
+                q = [p[w] if text is None else slow_mixture(read, draft, w, p[w]) for w in ids]
+                unigram = model.distribution(0)
+                np.testing.assert_allclose(
+                    mine["features"][:4],
+                    [[-c, math.log(v), unigram[w], 0] for c, v, w in zip(cost, q, ids)],
+                    rtol=1e-4,
+                    atol=1e-5,
+                )
+                rest = max(1 - sum(np.exp(-cost)), 1e-6)
+                np.testing.assert_allclose(mine["features"][4], [math.log(rest / (dumps.V - 4)), 0, 0, -1], rtol=1e-4)
+                np.testing.assert_allclose(
+                    mine["offset"], [0, 0, 0, 0, math.log(max(1 - sum(q), 1e-6))], rtol=1e-3, atol=1e-5
+                )
+        assert at == [len(one) for one in slots]
+
+
+def slow_mixture(read: list[int], draft: list[int], word: int, p: float) -> float:
+    whole = read + draft
+    for n, strength in enumerate(TEXT):
+        if n > len(whole):
+            break
+        context = whole[len(whole) - n :]
+        follow = [read[i + n] for i in range(len(read) - n) if read[i : i + n] == context]
+        if not follow:
+            break
+        extra = strength * len(set(follow))
+        p = (follow.count(word) + extra * p) / (len(follow) + extra)
+    return p
+
+
+def test_path_choices(world):
+    dump, model = world
+    block = next(dump.blocks("first"))
+    truth, costs = block.truth(), block.sausages().cost
+    for t, slot in enumerate(path_choices(block, [model, model.of_order(1)])):
+        rows = [row for row in range(block.rows) if truth[row, t] in block.topk_ids[row, t + 1]]
+        assert len(slot) == len(rows)
+        for i, row in enumerate(rows):
+            ids = block.topk_ids[row, t + 1]
+            assert ids[slot.chosen[i]] == truth[row, t]
+            np.testing.assert_allclose(slot.features[i, :, 0], -costs[row, t])
+            np.testing.assert_allclose(slot.features[i, :, 2], -model.distribution(0)[ids], rtol=1e-5)
+
+
+def planted_dump(path, weights, model: NGram, sequences: int = 60, length: int = 60) -> Dump:
+    """Text drawn token by token from the q of slot 1, with random heads."""
+    rng = np.random.default_rng(5)
+    head, alpha, prior, floor = weights
+    unigram = model.distribution(0).astype(float)
+    made = []
+    for _ in range(sequences):
+        logits = rng.normal(size=(length, 2, dumps.V)) * 1.5
+        logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        ids = np.argsort(-logp, axis=-1)[..., : dumps.K]
+        top = np.take_along_axis(logp, ids, -1).astype(np.float16).astype(float)
+        tokens = [int(rng.integers(dumps.V))]
+        for i in range(length - 1):  # row i predicts token i + 1
+            logp_lm = -model.distribution(model.start(tokens)).astype(float)
+            rest = max(1 - np.exp(top[i, 1]).sum(), 1e-6)
+            score = head * math.log(rest / (dumps.V - dumps.K)) - floor + logp_lm
+            w = ids[i, 1]
+            score[w] = head * top[i, 1] + prior * unigram[w] + alpha * logp_lm[w]
+            q = np.exp(score - score.max())
+            tokens.append(int(rng.choice(dumps.V, p=q / q.sum())))
+        facts = {
+            "prompt": np.zeros(0, int),
+            "tokens": np.array(tokens),
+            "topk_ids": ids,
+            "topk_logp": top,
+            "entropy": -(np.exp(logp) * logp).sum(-1),
+        }
+        made.append({"task": "planted", **facts})
+    with dumps.DumpWriter(path, dumps.header(heads=2)) as writer:
+        for one in made:
+            writer.add(**one)
+    return Dump.open(path)
+
+
+def test_a_planted_calibration_is_found(tmp_path):
+    rng = np.random.default_rng(1)
+    model = build([rng.zipf(1.5, 400) % dumps.V for _ in range(5)], order=2, vocab_size=dumps.V, eot=0)
+    weights = (0.9, 0.6, 0.2, -0.7)
+    dump = planted_dump(tmp_path / "dump", weights, model)
+    found = fit_calibration(dump.blocks(), model, text=None, open=False)
+    assert found.open is False and found.text is None
+    got = [found.head[0], found.alpha[0], found.prior[0], found.floor[0]]
+    np.testing.assert_allclose(got, weights, atol=0.12)  # about three standard errors of 3,540 draws
+    # Among the candidates alone the same choice has the same head, and the prior beside the alpha.
+    head, alpha = fit_weights(dump.blocks(), [model, model.of_order(1)])
+    assert head.shape == (1,) and alpha.shape == (2, 1)
+    np.testing.assert_allclose([head[0], alpha[0, 0], alpha[1, 0]], [0.9, 0.6, 0.0], atol=0.15)
+
+
+def test_slots_without_observations_keep_the_start(world):
+    dump, model = world
+    short = next(dump.blocks("first")).part(4, 5)  # a single token: nothing to predict
+    assert fit_calibration([short], model, text=None) == Calibration(
+        head=(0.5,) * 3, alpha=(0.7,) * 3, prior=(0.0,) * 3, floor=(-3.0,) * 3, text=None
+    )
+    head, alpha = fit_weights([short], [model])
+    assert head.tolist() == [1] * 3 and alpha.tolist() == [[0.5] * 3]
+
+
+def test_no_text_is_refused(world):
+    for fit in (lambda: fit_calibration([], world[1], text=None), lambda: fit_weights([], [world[1]])):
+        with pytest.raises(ValueError, match="fit: expected at least one sequence to fit weights to, got none"):
+            fit()

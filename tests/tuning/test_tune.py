@@ -1,0 +1,362 @@
+"""Tuning: nothing of the held-out part is read, what is chosen is the best of what was tried, settings are kept as they
+are.
+"""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from support import cli
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.tuning.fit import fit_calibration
+from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune import tune
+from rescore.decode.tuning.tune_paths import GRID, scalar_weights
+from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
+from rescore.decode.tuning.tune_trees import SCALES, STRENGTHS
+from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune")
+    made = cli.make_dump(folder / "dump")
+    without_checksums(folder / "dump")
+    cli.make_model(folder / "a.ngram", made)
+    cli.make_model(folder / "b.ngram", made[:4], order=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(world):
+    trials = []
+    found = tune(
+        Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, advance=trials.append
+    )
+    assert trials and all(isinstance(one, str) for one in trials)
+    return found
+
+
+def settings_of(world, found, **changes) -> Settings:
+    files = (ModelFile.of(world / "a.ngram"),)
+    return Settings.of(found, Dump.open(world / "dump"), files, values={"base": 1.0}, p=4, **changes)
+
+
+def without_checksums(dump) -> None:
+    """So that shards may be changed and the dump remains the same by its header."""
+    header = json.loads((dump / "dump.json").read_text())
+    for shard in header["shards"]:
+        shard["crc32"] = None
+    del header["crc32"]
+    (dump / "dump.json").write_text(json.dumps(header))
+
+
+def change_sequence(dump, task: str, sequence: int, array: str) -> None:
+    """Other values of an array in the rows of one sequence, in place."""
+    (path,) = dump.glob(f"{task}-*.safetensors")
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+
+    def view(name: str) -> np.ndarray:
+        facts = header[name]
+        dtype = {"U16": np.uint16, "I32": np.int32, "I64": np.int64, "F16": np.float16, "F32": np.float32}[
+            facts["dtype"]
+        ]
+        begin, end = facts["data_offsets"]
+        return np.frombuffer(data, dtype, (end - begin) // np.dtype(dtype).itemsize, 8 + size + begin).reshape(
+            facts["shape"]
+        )
+
+    offsets = view("offsets")
+    rows = slice(int(offsets[sequence]), int(offsets[sequence + 1]))
+    values = view(array)
+    values[rows] = values[rows] // 2 if array == "tokens" else values[rows][..., ::-1]
+    path.write_bytes(data)
+
+
+def written(world, dump, name: str) -> bytes:
+    """The settings file of tuning on this dump."""
+    found = tune(Dump.open(dump), NGram.open(world / "a.ngram"), paths=4)
+    settings = Settings.of(
+        found,
+        Dump.open(dump),
+        (ModelFile.of(world / "a.ngram"),),
+        p=4,
+        values=tuned_values(
+            evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)
+        ),
+    )
+    settings.save(world / name)
+    return (world / name).read_bytes()
+
+
+def test_nothing_of_the_held_out_part_is_read(world, tmp_path):
+    cli.make_dump(tmp_path / "dump")
+    without_checksums(tmp_path / "dump")
+    before = written(world, tmp_path / "dump", "before.json")
+    assert written(world, tmp_path / "dump", "again.json") == before
+    split = Split.of_dump(Dump.open(tmp_path / "dump"))
+    sequences = {task.name: task.sequences for task in Dump.open(tmp_path / "dump").header.tasks}
+    heldout = [(task, s) for task, n in split.tune.items() for s in range(n, sequences[task])]
+    assert heldout
+    for task, s in heldout:
+        change_sequence(tmp_path / "dump", task, s, "tokens")
+        change_sequence(tmp_path / "dump", task, s, "topk_ids")
+    assert written(world, tmp_path / "dump", "after.json") == before
+    change_sequence(tmp_path / "dump", "first", 0, "topk_ids")
+    assert written(world, tmp_path / "dump", "changed.json") != before
+
+
+def test_the_best_of_what_was_tried(world, tuned):
+    scalar = tuned.paths.scalar
+    assert set(GRID) <= set(scalar.efficiency) and scalar.best in scalar.efficiency
+    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
+
+    def log_efficiency(drafter, names) -> float:
+        return float(
+            np.mean(
+                [
+                    math.log(task.tallies[name].block_efficiency)
+                    for task in replay_dump(dump, [drafter], split=part).tasks
+                    for name in names
+                ]
+            )
+        )
+
+    from rescore.decode.replay.drafters.paths import PathReplay
+
+    chosen = log_efficiency(PathReplay(rescorer=tuned.paths.weights.rescorer([model]), budgets={"p": 4}), ["p"])
+    for alpha in scalar.efficiency:
+        assert (
+            chosen
+            >= log_efficiency(PathReplay(rescorer=scalar_weights(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"])
+            - 1e-12
+        )
+    assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
+    for kind in ("closed", "open", "alone"):
+        values, calibration = tuned.trees.scales[kind], getattr(tuned.trees, kind).overall
+        drafter = CalibratedReplay(rescorer=CalibratedRescorer(model, calibration), budgets={"16": 16, "64": 64})
+        assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(max(values.values()), abs=1e-12)
+        assert 0.0 in values and set(values) - {0.0} <= set(SCALES)
+        scale = calibration.text[0] / STRENGTHS[0] if calibration.text else 0.0
+        assert values[scale] == max(values.values())
+
+
+def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
+    dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
+    text = tuned.trees.open.overall.text
+    assert tuned.trees.open.overall == fit_calibration(
+        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text
+    )
+    assert set(tuned.trees.closed.by_task) == set(dump.tasks) and set(tuned.trees.alone.by_task) == set(dump.tasks)
+    for task, own in tuned.trees.closed.by_task.items():
+        assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, open=False)
+
+
+def test_several_models(world):
+    dump, models = Dump.open(world / "dump"), [NGram.open(world / name) for name in ("a.ngram", "b.ngram")]
+    found = tune(dump, models, paths=4)
+    assert found.trees is None and len(found.paths.weights.alpha) == 2
+    files = tuple(ModelFile.of(world / name) for name in ("a.ngram", "b.ngram"))
+    settings = Settings.of(found, dump, files, values={})
+    assert settings.trees is None
+    settings.save(world / "two.json")
+    loaded = Settings.load(world / "two.json")
+    assert [drafter.names for drafter in tuned_drafters(loaded, dump)] == [("parallel_tuned",)]
+    with pytest.raises(
+        ValueError, match="a calibration weighs one model, these have 2: make one of them with rescore lm merge"
+    ):
+        loaded.calibrated("open")
+
+
+def test_settings_are_kept(world, tuned, tmp_path):
+    settings = settings_of(world, tuned, seed=7)
+    settings.save(world / "sub" / "s.json")
+    loaded = Settings.load(world / "sub" / "s.json")
+    assert json.loads((world / "sub" / "s.json").read_text())["models"][0]["path"] == "../a.ngram"
+    assert loaded.to_json(tmp_path) == settings.to_json(tmp_path)
+    assert (loaded.paths, loaded.trees, loaded.split, loaded.seed) == (
+        settings.paths,
+        settings.trees,
+        settings.split,
+        7,
+    )
+    assert is_tuned_on(loaded, Dump.open(world / "dump"))
+    dump = Dump.open(world / "dump")
+    block = next(dump.blocks("first"))
+    mine = CalibratedRescorer(NGram.open(world / "a.ngram"), tuned.trees.open.overall).tree(
+        block.sausages()[0], block.history(0, 50), 8
+    )
+    theirs = loaded.calibrated("open").tree(block.sausages()[0], block.history(0, 50), 8)
+    assert mine.tokens.tolist() == theirs.tokens.tolist() and mine.logq.tolist() == theirs.logq.tolist()
+    assert loaded.calibration("closed", "first") == tuned.trees.closed.by_task["first"]
+    assert loaded.calibration("closed", "another") == tuned.trees.closed.overall
+    with pytest.raises(ValueError, match="expected trees of a kind among closed, open, alone, got 'ajar'"):
+        loaded.calibration("ajar")
+
+
+def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
+    dump, settings = Dump.open(world / "dump"), settings_of(world, tuned)
+    model, part = NGram.open(world / "a.ngram"), tuned.split.part("heldout")
+    result = evaluate(dump, settings, [model], "heldout", alpha=0.3)
+    for task in result.tasks:
+        own = CalibratedReplay(
+            rescorer=CalibratedRescorer(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16}
+        )
+        (alone,) = replay_dump(dump, [own], tasks=[task.task], split=part).tasks
+        assert task.passes["open_task_16"].tolist() == alone.passes["x"].tolist()
+    report = heldout_json(result, 3)
+    assert report["drafters"]["open_task_16"]["difference"]["against"] == "open_16"
+    assert (
+        report["drafters"]["tuned_64"]["difference"]["against"] == "tree_64"
+        and "difference" not in report["drafters"]["tree_64"]
+    )
+    assert report["bootstrap"]["seed"] == 3
+
+
+def test_refusals(world, tmp_path):
+    dump, model = Dump.open(world / "dump"), NGram.open(world / "a.ngram")
+    with pytest.raises(ValueError, match="tune: expected at least one language model, got none"):
+        tune(dump, [])
+    with pytest.raises(
+        ValueError,
+        match=(
+            "tune: expected at least one sequence to tune on, got none .*: a task needs two, "
+            "one of which is reported on"
+        ),
+    ):
+        tune(dump, model, split=Split.of_dump(dump, 0))
+    cli.make_dump(tmp_path / "other")
+    with pytest.raises(ValueError, match="split: made of another dump than"):
+        tune(Dump.open(tmp_path / "other"), model, split=Split.of_dump(dump))
+    with pytest.raises(
+        ValueError,
+        match="x.arpa: expected an .ngram file, whose checksum settings can keep: make one with rescore lm convert",
+    ):
+        ModelFile.of("x.arpa")
+
+
+def test_another_model_is_refused(world, tuned, tmp_path):
+    (tmp_path / "a.ngram").write_bytes((world / "a.ngram").read_bytes())
+    file = ModelFile.of(tmp_path / "a.ngram")
+    assert (file.bytes, file.crc32) == (ModelFile.of(world / "a.ngram").bytes, ModelFile.of(world / "a.ngram").crc32)
+    (tmp_path / "a.ngram").write_bytes((world / "b.ngram").read_bytes())
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"a.ngram: expected the model that the settings were tuned with \(\d+ bytes, checksum [0-9a-f]{8}\), "
+            r"got another .*: tune again"
+        ),
+    ):
+        file.open()
+    (tmp_path / "a.ngram").write_bytes(b"junk" * 100)
+    with pytest.raises(ValueError, match="a.ngram: expected an .ngram file, which begins with"):
+        file.open()
+
+
+def test_settings_of_another_model_are_refused(world, tuned):
+    settings = settings_of(world, tuned)
+    for facts, message in (
+        ({"vocab_size": 51, "slots": 3}, "tuned for a vocabulary: 50, got 51: tune on a dump of this model"),
+        ({"vocab_size": 50, "slots": 4}, "tuned for lattices of slots: 3, got 4"),
+        ({"vocab_size": 50, "slots": 3, "tokenizer_sha256": "f" * 64}, "expected tokenizer e3b0c442.*, got f{64}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            settings.check(**facts)
+    settings.check(vocab_size=50, slots=3)
+
+
+@pytest.fixture(scope="module")
+def good(world, tuned) -> str:
+    settings_of(world, tuned).save(world / "good.json")
+    return (world / "good.json").read_text()
+
+
+def changed(text: str, path: str, value) -> str:
+    whole = json.loads(text)
+    *folders, name = path.split(".")
+    at = whole
+    for one in folders:
+        at = at[int(one) if isinstance(at, list) else one]
+    at[int(name) if isinstance(at, list) else name] = value
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    "path, value, message",
+    [
+        ("format", "other", "format: expected 'rescore settings', got 'other'"),
+        ("version", 2, "expected version 1, got 2; another rescore may read it"),
+        ("more", 1, "file: unknown key 'more'; a newer rescore may have written it"),
+        ("models", [], "models: expected a list of 1 to 64"),
+        ("models", {}, "models: expected a list of 1 to 64"),
+        ("models.0", 3, "models: expected an object, got 3"),
+        ("models.0.path", "", "models: path: expected text"),
+        ("models.0.path", "a\0b", "models: path: expected text"),
+        ("models.0.bytes", -1, "models: bytes: expected a whole number"),
+        ("models.0.crc32", 1.5, "models: crc32: expected a whole number"),
+        ("vocab_size", True, "vocab_size: expected a whole number"),
+        ("slots", 0, "slots: expected a whole number from 1 to 1024, got 0"),
+        ("slots", 4, "expected (one weight, or one for each of 4 slots|lattices of 3 slots, got 4)"),
+        ("top_k", 65, "top_k: expected a whole number from 1 to 64"),
+        ("p", 0, "p: expected a whole number from 1 to 1024"),
+        ("paths.way", "guessed", "paths: way: expected 'scalar' or 'fitted'"),
+        ("paths.alpha", [], "paths: alpha: expected a list for each of 1 models"),
+        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one for each of 3 slots"),
+        ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 10000, got nan"),
+        ("paths.head", [-1], "paths: head: expected numbers from 0 to 10000, got -1"),
+        ("paths.head", [10**400], "paths: head: expected numbers from 0 to 10000, got 1000"),
+        ("trees.open.overall.head", [10**400], "head: expected numbers from 0 to 10000, got 1000"),
+        ("paths.head", "1", "paths: head: expected a list of 1 to 1024 numbers"),
+        ("scalar_alpha.trees", math.inf, "scalar_alpha: expected numbers"),
+        ("trees", None, "trees: expected calibrations of one model, null of several"),
+        ("trees.open", [], "trees: open: expected an object"),
+        ("trees.open.by_task", [], "trees: open: by_task: expected an object"),
+        ("trees.open.overall.alpha", [True], "alpha: expected numbers, got True"),
+        ("trees.open.overall.head", [0.1, 0.2], "calibration: expected .* slots"),
+        ("trees.open.overall", {}, "calibration: expected an object with the keys"),
+        ("split", {}, "split: expected an object with the keys"),
+        ("tokenizer_sha256", "xyz", "tokenizer_sha256: expected 64 hexadecimal digits"),
+        ("objective", 3, "objective: expected text"),
+        ("seed", -1, "seed: expected a whole number"),
+        ("values", [], "values: expected an object"),
+        ("values.base", "1", "values: expected numbers"),
+        ("program", "x" * 101, "program: expected text of 1 to 100 characters"),
+    ],
+)
+def test_hostile_settings(good, world, path, value, message):
+    (world / "bad.json").write_text(changed(good, path, value))
+    with pytest.raises((ValueError, TypeError), match=f"bad.json: .*{message}"):
+        Settings.load(world / "bad.json")
+
+
+def test_files_that_are_no_settings(good, world, tmp_path):
+    for text, message in (
+        ("", "expected a settings file of rescore tune, got text that does not read as JSON: Expecting value"),
+        ("[" * 100_000, "does not read as JSON: .*recursion"),
+        ("[]", "format: expected 'rescore settings', got \\[\\]"),
+        (good[:-20], "Expecting"),
+    ):
+        (tmp_path / "s.json").write_text(text)
+        with pytest.raises(ValueError, match=f"s.json: .*{message}"):
+            Settings.load(tmp_path / "s.json")
+    (tmp_path / "s.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ValueError, match="s.json"):
+        Settings.load(tmp_path / "s.json")
+    with open(tmp_path / "s.json", "wb") as file:
+        file.truncate(5 << 20)
+    with pytest.raises(ValueError, match="s.json: expected a settings file of at most 4194304 bytes, got 5242880"):
+        Settings.load(tmp_path / "s.json")
+    with pytest.raises(ValueError, match="the key 'seed' is missing"):
+        whole = json.loads(good)
+        del whole["seed"]
+        Settings.from_json(whole, tmp_path)

@@ -1,0 +1,444 @@
+"""Verification rules: results on numpy and torch, walks by hand, edge cases, and messages."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.drafts import DRAFTS, longest, padded, strings
+
+from rescore.decode.verify import block, greedy, greedy_block, matching, recursive, token
+from rescore.decode.verify.modification import Modification, Modified, step
+from rescore.decode.verify.residual import residual
+from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import Sampling, uniform
+from rescore.decode.verify.verdict import Verdict
+from rescore.lattice.tree import TokenTree
+
+CHAIN_RULES = [token, block, greedy_block]
+SEEDS = st.integers(0, 2**32 - 1)
+FORK = TokenTree.from_drafts(np.array([[0, 1], [0, 2], [1, -1]]))  # nodes: 0, 0 1, 0 2, 1
+
+torch.set_num_threads(1)
+
+
+def probs(rng, *shape: int) -> np.ndarray:
+    return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
+
+
+def chain(seed: int, vocab: int = 6, size: int = 4):
+    rng = np.random.default_rng(seed)
+    q = probs(rng, size, vocab)
+    return probs(rng, size + 1, vocab), q, [int(rng.choice(vocab, p=row)) for row in q], rng.random(size + 1)
+
+
+def test_import_needs_no_torch():
+    modules = "greedy, matching, token, block, greedy_block, modification, recursive"
+    code = f"import sys; from rescore.decode.verify import {modules}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("rule", [*CHAIN_RULES, greedy, matching, recursive])
+def test_guarantees_are_said(rule):
+    assert "target's" in rule.GUARANTEE
+
+
+# Greedy match and sample matching: walks over sets of texts.
+
+
+@given(DRAFTS, SEEDS)
+def test_greedy_follows_the_longest_true_path(drafts, seed):
+    tree, truth = TokenTree.from_drafts(padded(drafts)), np.random.default_rng(seed).integers(0, 4, 6).tolist()
+    texts = strings(tree)
+    after = [truth[0]] + [truth[len(text)] if list(text) == truth[: len(text)] else 3 for text in texts]
+    verdict = greedy.verify(np.array(after), tree)
+    n = longest(texts, truth)
+    assert verdict.length == n and verdict.token == truth[n]
+    assert [texts[node] for node in verdict.accepted] == [tuple(truth[: i + 1]) for i in range(n)]
+
+
+@given(DRAFTS, SEEDS)
+def test_greedy_over_drafts_as_a_batch(drafts, seed):
+    rows, text = padded(drafts), np.random.default_rng(seed).integers(0, 4, 6)
+    truth = np.full((len(rows), rows.shape[1] + 1), 3)
+    for r, draft in enumerate(rows.tolist()):
+        for t in range(rows.shape[1] + 1):
+            if draft[:t] == text[:t].tolist():
+                truth[r, t] = text[t]
+    verdict = greedy.verify_drafts(torch.from_numpy(truth), rows)
+    n = longest([tuple(d[: i + 1]) for d in drafts for i in range(len(d))], text.tolist())
+    assert verdict.length == n and verdict.token == text[n]
+    assert rows.ravel()[list(verdict.accepted)].tolist() == text[:n].tolist()
+
+
+def test_the_first_draft_wins_ties():
+    assert greedy.verify_drafts([[5, 9, 0], [5, 8, 0]], [[5, 7], [5, 7]]) == Verdict(accepted=(0,), token=9)
+    assert greedy.verify_drafts([[5, 9, 0], [5, 7, 6]], [[5, 8], [5, 7]]) == Verdict(accepted=(2, 3), token=6)
+
+
+def test_greedy_without_a_draft():
+    empty = TokenTree.from_drafts(np.empty((0, 2), np.int32))
+    assert greedy.verify([4], empty) == Verdict(accepted=(), token=4)
+    assert greedy.verify_drafts([[4]], np.empty((1, 0), int)) == Verdict(accepted=(), token=4)
+    assert matching.verify(np.array([[0.25, 0.75]]), empty, [0.5]) == Verdict(accepted=(), token=1)
+    assert recursive.verify(np.array([[0.25, 0.75]]), empty, [0.5], siblings="fixed") == Verdict(accepted=(), token=1)
+
+
+@given(SEEDS)
+def test_matching_writes_what_sampling_without_drafts_writes(seed):
+    rng = np.random.default_rng(seed)
+    logits, seeds = rng.normal(size=(5, 4)), Sampling(seed=seed).seeds(0, 3)
+    sampling = Sampling(temperature=0.8, top_p=0.95)
+    verdict = matching.verify(sampling.distribution(logits), FORK, uniform(seeds))
+    node, text = -1, []
+    for position in range(verdict.length + 1):  # node 0 follows the certain token: rows are 1 + node
+        text.append(int(sampling.draw(logits[1 + node], seeds[position])))
+        node = verdict.accepted[position] if position < verdict.length else node
+    assert text == [*FORK.tokens[list(verdict.accepted)].tolist(), verdict.token]
+    assert (node, verdict.token) not in set(zip(FORK.parents.tolist(), FORK.tokens.tolist()))
+
+
+# Chains.
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(0, 4))
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_torch_equals_numpy(rule, seed, vocab, size):
+    p, q, draft, u = chain(seed, vocab, size)
+    tensors = torch.from_numpy(p), torch.from_numpy(q), torch.tensor(draft, dtype=torch.int32)
+    law, same = rule.law(p, q, draft), rule.law(*tensors)
+    np.testing.assert_allclose(same.acceptance, law.acceptance, atol=1e-12)
+    for n in range(size + 1):
+        assert torch.is_tensor(same.next_token(n))
+        np.testing.assert_allclose(same.next_token(n), law.next_token(n), atol=1e-9)  # small residuals are normalised
+    verdict = rule.verify(p, q, draft, u)
+    assert rule.verify(*tensors, torch.from_numpy(u)) == verdict
+    assert all(type(x) is int for x in (*verdict.accepted, verdict.token))
+
+
+@given(SEEDS)
+@pytest.mark.parametrize("siblings", ["independent", "distinct", "fixed"])
+def test_torch_equals_numpy_on_trees(siblings, seed):
+    rng = np.random.default_rng(seed)
+    p, q, u = probs(rng, 5, 4), None if siblings == "fixed" else probs(rng, 5, 4), rng.random(5)
+    verdict = recursive.verify(p, FORK, u, siblings=siblings, q=q)
+    other = recursive.verify(
+        torch.from_numpy(p), FORK, u, siblings=siblings, q=None if q is None else torch.from_numpy(q)
+    )
+    assert other == verdict
+    assert matching.verify(torch.from_numpy(p), FORK, u[:3]) == matching.verify(p, FORK, u[:3])
+
+
+@given(SEEDS)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_drawing_agrees_with_the_pieces(rule, seed):
+    p, q, draft, u = chain(seed)
+    law, verdict = rule.law(p, q, draft), rule.verify(p, q, draft, u)
+    passed = [bool(x < h) for x, h in zip(u, law.acceptance)]
+    if rule is token:
+        assert verdict.accepted == tuple(range([*passed, False].index(False)))
+    else:
+        assert verdict.length == max((i + 1 for i, ok in enumerate(passed) if ok), default=0)
+    borders = np.concatenate(([0], np.cumsum(law.next_token(verdict.length))))
+    assert borders[verdict.token] <= u[-1] + 1e-12 and u[-1] - 1e-12 <= borders[verdict.token + 1]
+
+
+@given(SEEDS)
+def test_greedy_block_tests_are_those_of_the_paper(seed):
+    p, q, draft, _ = chain(seed)
+    expected = []
+    for i in range(1, 5):
+        r = float(np.prod([p[j, x] / q[j, x] for j, x in enumerate(draft[:i])]))
+        surplus, lack = (np.maximum(d, 0).sum() for d in (r * p[i] - q[i % 4], q[i % 4] - r * p[i]))
+        expected.append(min(1.0, r) if i == 4 else 1.0 if lack == 0 else min(1.0, surplus / lack))
+    np.testing.assert_allclose(greedy_block.law(p, q, draft).acceptance, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_float32_is_cast_up_and_made_exact(rule):
+    """What a float32 softmax is off in its sum would otherwise be off in the law."""
+    rng = np.random.default_rng(3)
+    p, q = (torch.softmax(torch.from_numpy(rng.normal(size=(2 - i, 5))).float(), -1) for i in range(2))
+    p, q = p * 1.0000004, q * 0.9999996
+    emitted = torch.zeros(5, dtype=torch.float64)
+    for x in range(5):
+        law = rule.law(p, q, [x])
+        drawn, h = q.double()[0, x] / q.double()[0].sum(), float(law.acceptance[0])
+        emitted[x] += drawn * h
+        emitted += drawn * (1 - h) * law.next_token(0)
+        assert law.next_token(0).dtype == torch.float64
+    np.testing.assert_allclose(emitted, p.double()[0] / p.double()[0].sum(), atol=1e-15)
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_edges_of_chains(rule):
+    some = np.array([[0.25, 0.75]])
+    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(
+        accepted=(), token=1
+    )  # no draft: the target's own token
+    one = np.ones((3, 1))
+    assert rule.verify(one, one[:2], [0, 0], [0.9, 0.9, 0.9]) == Verdict(accepted=(0, 1), token=0)  # V = 1
+    same = np.array([[0.3, 0.7, 0.0]] * 3)
+    for u in (0.0, 1 - 2**-53):
+        assert rule.verify(same, same[:2], [1, 0], [u, u, u]).accepted == (0, 1)  # p = q is never rejected
+    # A drafted token that the target cannot write is rejected by every number, 0 included; nor is one drawn.
+    p, q = np.array([[0.0, 0.6, 0.4, 0.0]] * 2), np.array([[1.0, 0.0, 0.0, 0.0]])
+    for u, expected in ((0.0, 1), (0.59, 1), (0.61, 2), (1 - 2**-53, 2)):
+        assert rule.verify(p, q, [0], [0.0, u]) == Verdict(accepted=(), token=expected)
+
+
+def test_a_ratio_beyond_all_numbers_stays_finite():
+    tiny = 1e-200
+    p, q = np.array([[1.0, 0.0]] * 5), np.array([[tiny, 1.0]] * 4)
+    law = greedy_block.law(p, q, [0, 0, 0, 0])
+    assert np.isfinite(law.scale).all() and (law.acceptance == 1).all()
+    assert greedy_block.verify(p, q, [0, 0, 0, 0], [0.999] * 5) == Verdict(accepted=(0, 1, 2, 3), token=0)
+
+
+def test_a_residual_without_mass_is_the_target():
+    p = np.array([0.25, 0.75])
+    assert residual(p, p).tolist() == [0.25, 0.75]
+    assert residual(p, np.array([0.5, 0.5])).tolist() == [0.0, 1.0]
+
+
+def test_sample_skips_what_has_no_weight():
+    weights = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
+    assert [int(sample(weights, u)) for u in (0.0, 0.74, 0.75, 1 - 2**-53)] == [1, 1, 3, 3]
+    rows = sample(torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double(), torch.tensor([0.5, 0.0]).double())
+    assert rows.tolist() == [1, 1]
+
+
+@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=5))
+def test_the_largest_number_stays_below_every_sum(weights):
+    assert int(sample(np.array([*weights, 0.0]), 1 - 2**-53)) < len(weights)
+
+
+# Modified targets.
+
+
+def test_the_modified_target_of_the_worked_example():
+    """Draft aa, nothing accepted, b emitted: what follows in the old block is b, as the paper says."""
+    p, q = np.array([[1 / 3, 2 / 3]] * 3), np.array([[2 / 3, 1 / 3]] * 2)
+    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
+    assert [(m.ratio, m.left, m.prefix) for m in stack] == [(pytest.approx(2), 1, (1,))]
+    row, after = step(stack, p[0], 1)
+    np.testing.assert_allclose(row, [0, 1], atol=1e-15)
+    assert after == ()
+
+
+def test_modifications_end_where_the_drafter_cannot_have_come():
+    p, q = np.full((4, 3), 1 / 3), np.array([[0.5, 0.5, 0.0]] * 3)
+    modified = Modified.along((), p, [0, 0, 0])
+    assert modified.after(Verdict(accepted=(), token=2), q, lambda text: q[0]) == ()
+    assert modified.after(Verdict(accepted=(0, 1), token=2), q, lambda text: q[0]) == ()  # the block's last position
+    assert modified.after(Verdict(accepted=(0, 1, 2), token=2), q, lambda text: q[0]) == ()
+
+
+def test_modifications_nest_oldest_first():
+    rng = np.random.default_rng(4)
+    p, old, new = probs(rng, 1, 3)[0], probs(rng, 1, 3)[0], probs(rng, 1, 3)[0]
+    first = Modification(ratio=3.0, left=2, prefix=(1,), drafter=lambda text: old)
+    second = Modification(ratio=2.0, left=1, prefix=(2,), drafter=lambda text: new)
+    row, after = step((first, second), p, 0)
+    once = np.maximum(3 * p - old, 0)
+    once /= once.sum()
+    twice = np.maximum(2 * once - new, 0)
+    np.testing.assert_allclose(row, twice / twice.sum(), atol=1e-15)
+    assert [(m.ratio, m.left, m.prefix) for m in after] == [(pytest.approx(3 * p[0] / old[0]), 1, (1, 0))]
+    assert first.prefix == (1,)  # values do not change
+
+
+def test_modified_rows_are_torch_where_the_model_is():
+    p, q = torch.tensor([[1 / 3, 2 / 3]] * 3).double(), torch.tensor([[2 / 3, 1 / 3]] * 2).double()
+    stack = Modified.along((), p, [0, 0]).after(Verdict(accepted=(), token=1), q, lambda text: q[0])
+    modified = Modified.along(stack, p, torch.tensor([1, 0]))
+    np.testing.assert_allclose(modified.p, [[0, 1], [1 / 3, 2 / 3], [1 / 3, 2 / 3]], atol=1e-15)
+
+
+# Siblings.
+
+
+def test_a_repeated_draw_is_tested_again_and_fails():
+    p, q = np.array([0.2, 0.8]), np.array([0.5, 0.5])
+    assert [h for h, _ in recursive.rejections(p, q, [0, 0, 1], "independent")] == pytest.approx([0.4, 0.0, 1.0])
+
+
+def test_a_child_that_the_target_cannot_write_is_rejected_by_every_number():
+    p = np.array([[0.0, 0.0, 1.0]] * 5)
+    assert recursive.verify(p, FORK, [0.0] * 5, siblings="fixed") == Verdict(accepted=(), token=2)
+
+
+def test_siblings_without_replacement_lose_their_token():
+    p, q = np.array([0.1, 0.3, 0.6]), np.array([0.5, 0.25, 0.25])
+    (first, left), (second, last) = recursive.rejections(p, q, [0, 1], "distinct")
+    assert first == pytest.approx(0.2)
+    np.testing.assert_allclose(left, [0, 0.05 / 0.4, 0.35 / 0.4])
+    assert second == pytest.approx(0.125 / 0.5)  # q is now (0, 1/2, 1/2)
+    np.testing.assert_allclose(last, [0, 0, 1])
+
+
+def test_fixed_siblings_accept_as_often_as_matching():
+    p, seen, reached = np.array([0.1, 0.2, 0.3, 0.4]), [], 1.0
+    for h, _ in recursive.rejections(p, None, [3, 1, 0], "fixed"):
+        seen.append(reached * h)
+        reached *= 1 - h
+    assert seen == pytest.approx([0.4, 0.2, 0.1])
+
+
+def test_what_was_drawn_below_any_draw_of_a_node_is_the_nodes():
+    """Draws 0, 0, then 1 below the first and 2 below the second: both are tested below the accepted node 0."""
+    tree = TokenTree.from_drafts(np.array([[0, 1], [0, 2]]))
+    p = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    q = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])  # leaves are not read
+    verdict = recursive.verify(p, tree, [0.5] * 5, siblings="independent", q=q, draws=[0, 0, 1, 2])
+    assert verdict == Verdict(accepted=(0, 2), token=1)
+
+
+# Messages.
+
+P, Q = np.array([[0.5, 0.5]] * 3), np.array([[0.5, 0.5]] * 2)
+
+
+def bad(array: np.ndarray, place, value) -> np.ndarray:
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (([[0.5, 0.5]], Q, [0, 1], [0] * 3), TypeError, "p: expected a numpy array or a torch tensor, got list"),
+        ((P.astype(int), Q, [0, 1], [0] * 3), TypeError, "p: expected floating-point probabilities, got int64"),
+        ((P[:2], Q, [0, 1], [0] * 3), ValueError, "p: expected shape [3, V], got [2, 2]"),
+        ((P[:, :0], Q, [0, 1], [0] * 3), ValueError, "p: expected shape [3, V], got [3, 0]"),
+        ((P, Q[:, :1], [0, 1], [0] * 3), ValueError, "q: expected shape [2, 2], got [2, 1]"),
+        (
+            (P, torch.from_numpy(Q), [0, 1], [0] * 3),
+            TypeError,
+            "q: expected an array on numpy like the target's, got one on torch cpu",
+        ),
+        (
+            (bad(P, (1, 0), np.nan), Q, [0, 1], [0] * 3),
+            ValueError,
+            "p[1]: expected probabilities of sum 1 within 1e-06, got NaN; give the distribution after temperature",
+        ),
+        (
+            (P, bad(Q, (1, 0), 0.4), [0, 1], [0] * 3),
+            ValueError,
+            "q[1]: expected probabilities of sum 1 within 1e-06, got a sum of 0.9;",
+        ),
+        ((bad(P, 2, [-0.5, 1.5]), Q, [0, 1], [0] * 3), ValueError, "p[2, 0]: expected a probability, got -0.5;"),
+        (
+            (P, bad(Q, 1, [1.0, 0.0]), [0, 1], [0] * 3),
+            ValueError,
+            "q[1, 1] = 0 for draft[1] = 1: expected a token that the drafter could have drawn; give",
+        ),
+        ((P, Q, [0, 2], [0] * 3), ValueError, "draft[1]: expected a token id in [0, 2), got 2"),
+        ((P, Q, [0, -1], [0] * 3), ValueError, "draft[1]: expected a token id in [0, 2), got -1"),
+        ((P, Q, [0, 1.0], [0] * 3), TypeError, "draft[1]: expected a token id, an integer, got 1.0"),
+        (
+            (P, Q, [0, 1], [0] * 2),
+            ValueError,
+            "uniforms: expected 3 numbers, one per drafted token and one for the next token, got 2",
+        ),
+        ((P, Q, [0, 1], [0, 1.0, 0]), ValueError, "uniforms[1]: expected a number in [0, 1), got 1.0"),
+        ((P, Q, [0, 1], [0, np.nan, 0]), ValueError, "uniforms[1]: expected a number in [0, 1), got nan"),
+    ],
+)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_messages_of_chains(rule, arguments, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        rule.verify(*arguments)
+
+
+def test_a_softmax_in_16_bits_is_refused():
+    logits = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 1000)))
+    with pytest.raises(
+        ValueError, match=r"p\[0\]: expected probabilities of sum 1 .* its softmax taken in float32 or float64"
+    ):
+        token.verify(torch.softmax(logits.bfloat16(), -1), torch.empty(0, 1000), [], [0.5])
+
+
+TREE_P = np.full((5, 4), 0.25)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"siblings": "greedy"}, "siblings: expected 'independent', 'distinct' or 'fixed', got 'greedy'"),
+        ({"siblings": "distinct"}, "q: expected [1 + n, V] for distinct siblings, got none"),
+        ({"siblings": "fixed", "q": TREE_P}, "q: expected none for fixed siblings, got one"),
+        ({"siblings": "fixed", "draws": [0, 1, 3]}, "draws: expected every node at least once, got none of node 2"),
+        ({"siblings": "fixed", "draws": [0, 1, 2, 4]}, "draws[3]: expected a node in [0, 4), got 4"),
+        (
+            {"siblings": "independent", "q": bad(TREE_P, 0, [0, 0, 1, 0])},
+            "child 0 of node -1: expected a token that the drafter could have drawn there, got q = 0",
+        ),
+        (
+            {"siblings": "distinct", "q": bad(TREE_P, 0, [1, 0, 0, 0])},
+            "child 1 of node -1: expected a token that the drafter could have drawn there, "
+            "got q = 0 once its earlier siblings are taken out",
+        ),
+        (
+            {"siblings": "independent", "q": bad(TREE_P, 0, 0.5)},
+            "q[0]: expected probabilities of sum 1 within 1e-06, got a sum of 2;",
+        ),
+        ({"siblings": "independent", "q": TREE_P[:4]}, "q: expected shape [5, 4], got [4, 4]"),
+    ],
+)
+def test_messages_of_trees(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        recursive.verify(TREE_P, FORK, [0.999] * 5, **options)
+
+
+def test_messages_of_matches():
+    with pytest.raises(
+        ValueError, match=re.escape("truth: expected 1 + n = 5 ids, after the certain token and after each node, got 4")
+    ):
+        greedy.verify([0] * 4, FORK)
+    with pytest.raises(TypeError, match=re.escape("truth[0]: expected a token id, an integer, got 0.0")):
+        greedy.verify(np.zeros(5), FORK)
+    with pytest.raises(
+        ValueError, match=re.escape("expected drafts [p, T] with p >= 1 and truth [p, T + 1], got [1, 2] and [1, 2]")
+    ):
+        greedy.verify_drafts([[0, 1]], [[0, 1]])
+    with pytest.raises(
+        ValueError,
+        match=re.escape("truth: expected token ids, got -1; the target has one after padding too, whatever it is"),
+    ):
+        greedy.verify_drafts([[0, 1, -1]], [[0, 1]])
+    with pytest.raises(TypeError, match="drafts: expected integers, got float64"):
+        greedy.verify_drafts([[0, 1]], [[0.0]])
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "uniforms: expected 3 numbers, one per position, from the certain token to behind the deepest node, got 5"
+        ),
+    ):
+        matching.verify(TREE_P, FORK, [0.5] * 5)
+    with pytest.raises(
+        ValueError, match=re.escape("p[1]: expected probabilities of sum 1 within 1e-06, got a sum of 2;")
+    ):
+        matching.verify(bad(TREE_P, 1, 0.5), FORK, [0.1] * 3)
+
+
+def test_messages_of_modifications():
+    with pytest.raises(ValueError, match="ratio: expected a finite number above 0, got inf"):
+        Modification(ratio=np.inf, left=1, prefix=(), drafter=lambda text: P[0])
+    with pytest.raises(
+        ValueError, match="left: expected at least 1 position, got 0; a modification that has ended is dropped"
+    ):
+        Modification(ratio=1.0, left=0, prefix=(), drafter=lambda text: P[0])
+    asked = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))
+    with pytest.raises(
+        ValueError,
+        match=re.escape("drafter((7, 8))[0]: expected probabilities of sum 1 within 1e-06, got a sum of 0.75;"),
+    ):
+        step((asked,), P[0])
+    with pytest.raises(ValueError, match=re.escape("drafter((7, 8)): expected shape [1, 3], got [1, 2]")):
+        step((asked,), np.full(3, 1 / 3))

@@ -1,0 +1,251 @@
+"""Every rule emits the target's law: by enumeration, on grids of random numbers that are exact, and by G-tests."""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.oracle_rules import Model, distance, drawn_trees, emitted, emitted_by_tree, expected_length, lengths
+
+from rescore.decode.verify import block, greedy_block, matching, recursive, token
+from rescore.decode.verify.modification import Modified, step
+from rescore.decode.verify.sample import sample
+from rescore.lattice.tree import TokenTree
+
+CHAIN_RULES = [token, block, greedy_block]
+EXACT = 1e-12
+
+
+def models(seed: int, vocab: int, count: int = 2) -> list[Model]:
+    rng = np.random.default_rng(seed)
+    return [Model(rng, vocab) for _ in range(count)]
+
+
+def constant(*row: float) -> Model:
+    """A model that does not look at the text."""
+    model = Model(np.random.default_rng(0), len(row))
+    model.__class__ = type("Constant", (Model,), {"__missing__": lambda self, text: np.array(row)})
+    return model
+
+
+TARGET, DRAFTER = constant(1 / 3, 2 / 3), constant(2 / 3, 1 / 3)  # the worked example of docs/verification.md
+
+
+@pytest.mark.parametrize("vocab, size", [(1, 2), (2, 0), (2, 1), (2, 3), (3, 2), (3, 3), (5, 2)])
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_one_block_then_the_target(rule, vocab, size):
+    for seed in range(4):
+        target, drafter = models(seed, vocab)
+        assert distance(emitted(rule, target, [(drafter, size)], size + 1), target, size + 1) <= EXACT
+
+
+@pytest.mark.parametrize("vocab, sizes, length", [(2, [2, 2], 4), (2, [3, 1, 2], 4), (2, [3, 3], 5), (3, [2, 2], 4)])
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_blocks_upon_blocks(rule, vocab, sizes, length):
+    for seed in range(3):
+        target, *drafters = models(seed, vocab, 1 + len(sizes))
+        assert distance(emitted(rule, target, list(zip(drafters, sizes)), length), target, length) <= EXACT
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_modifications_within_modifications(rule):
+    """Without zeros and with three tokens, so that two old blocks claim the same position and neither leaves it one
+    token only.
+    """
+    rng = np.random.default_rng(2)
+    target, *drafters = (Model(rng, 3, zeros=0) for _ in range(3))
+    assert distance(emitted(rule, target, list(zip(drafters, [3, 2])), 3), target, 3) <= EXACT
+
+
+def test_without_the_modification_greedy_block_verification_is_wrong():
+    """The paper's appendix C: P(ba) = 4/9 for 2/9, if the second token is drawn from the target after a rejection."""
+    law = defaultdict(float)
+    for draft, weight in DRAFTER.texts(2):
+        found = greedy_block.law(TARGET.along((), draft, 3), DRAFTER.along((), draft, 2), draft)
+        for n, mass in enumerate(lengths(greedy_block, found.acceptance)):
+            for x, share in enumerate(found.next_token(n)):
+                for rest, more in TARGET.texts(1):
+                    law[(*draft[:n], x, *rest)[:2]] += weight * mass * share * more
+    assert distance(law, TARGET, 2) > 0.1
+    assert distance(emitted(greedy_block, TARGET, [(DRAFTER, 2)], 2), TARGET, 2) <= EXACT
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_equal_models_accept_everything(rule):
+    model = models(5, 4)[0]
+    assert expected_length(rule, model, model, 2) == pytest.approx(2, abs=EXACT)
+    assert distance(emitted(rule, model, [(model, 2)], 3), model, 3) <= EXACT
+
+
+@pytest.mark.parametrize("rule, accepted", [(token, 10 / 9), (block, 11 / 9), (greedy_block, 12 / 9)])
+def test_worked_example(rule, accepted):
+    assert expected_length(rule, TARGET, DRAFTER, 2) == pytest.approx(accepted, abs=EXACT)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), vocab=st.integers(1, 3), size=st.integers(0, 3))
+def test_block_keeps_no_fewer_than_token_and_greedy_block_the_most(seed, vocab, size):
+    target, drafter = models(seed, vocab)
+    by_token, by_block, by_greedy = (expected_length(rule, target, drafter, size) for rule in CHAIN_RULES)
+    assert by_token <= by_block + EXACT and by_block <= by_greedy + EXACT
+    # No coupling of the two laws has a longer common prefix (the paper's lemma 8).
+    ideal = sum(
+        min(weight, dict(drafter.texts(i)).get(text, 0.0))
+        for i in range(1, size + 1)
+        for text, weight in target.texts(i)
+    )
+    assert by_greedy == pytest.approx(ideal, abs=EXACT)
+
+
+TREES = [(2, [2]), (3, [3]), (4, [2]), (5, [2]), (3, [2, 1]), (2, [2, 2]), (2, [1, 2, 1])]
+
+
+@pytest.mark.parametrize(
+    "siblings, vocab, widths",
+    [(s, *tree) for s in ("independent", "distinct") for tree in TREES] + [("independent", 1, [2, 2])],
+)
+def test_trees_of_samples(siblings, vocab, widths):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        # A row with fewer tokens than siblings has no sample without replacement.
+        target, drafter = Model(rng, vocab), Model(rng, vocab, zeros=0 if siblings == "distinct" else 0.25)
+        law = defaultdict(float)
+        for weight, draws in drawn_trees(drafter, siblings, widths):
+            for text, mass in emitted_by_tree(target, drafter, draws, siblings, len(widths) + 1).items():
+                law[text] += weight * mass
+        assert distance(law, target, len(widths) + 1) <= EXACT
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    draws=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple), max_size=6),
+)
+def test_any_fixed_tree(seed, draws):
+    """Not only in the mean over trees: the law given the tree is the target's."""
+    prefixes = list(dict.fromkeys(text[: i + 1] for text in draws for i in range(len(text))))
+    target = models(seed, 3)[0]
+    assert distance(emitted_by_tree(target, None, prefixes, "fixed", 4), target, 4) <= EXACT
+
+
+def grid(points: int, dimensions: int):
+    """The middles of equal cells: averages are exact where every border is a multiple of 1 / points."""
+    middles = [(k + 0.5) / points for k in range(points)]
+    return itertools.product(middles, repeat=dimensions)
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_verify_has_the_law_of_its_pieces(rule):
+    """On the worked example, where all h and all borders are multiples of 1/12."""
+    for draft, _ in DRAFTER.texts(2):
+        p, q = TARGET.along((), draft, 3), DRAFTER.along((), draft, 2)
+        law = rule.law(p, q, draft)
+        counts = Counter()
+        for u in grid(12, 3):
+            verdict = rule.verify(p, q, draft, u)
+            counts[verdict.length, verdict.token] += 1 / 12**3
+        for n, mass in enumerate(lengths(rule, law.acceptance)):
+            np.testing.assert_allclose([counts[n, x] for x in range(2)], mass * law.next_token(n), atol=EXACT)
+
+
+QUARTERS = Model(np.random.default_rng(1), 3)
+for text in [t for n in range(4) for t in itertools.product(range(3), repeat=n)]:
+    QUARTERS[text] = np.roll([0.5, 0.25, 0.25], sum(text) % 3)
+DRAFTS = [[[0, 1], [1, 0]], [[2, -1], [0, 2]], [[1, 1], [1, 2]], [[0, -1], [1, -1]]]
+
+
+def texts_of(tree: TokenTree) -> list[tuple[int, ...]]:
+    """The text that each node ends, node by node."""
+    found: list[tuple[int, ...]] = []
+    for x, parent in zip(tree.tokens.tolist(), tree.parents.tolist()):
+        found.append((*(found[parent] if parent >= 0 else ()), x))
+    return found
+
+
+def rows_of(model: Model, tree: TokenTree) -> np.ndarray:
+    """[1+n, V]: the model after the certain token and after each node."""
+    return np.stack([model[text] for text in [(), *texts_of(tree)]])
+
+
+def law_on_grid(tree, points, numbers, verify, length):
+    law, texts = defaultdict(float), texts_of(tree)
+    for u in grid(points, numbers):
+        verdict = verify(u)
+        text = (*(texts[verdict.accepted[-1]] if verdict.accepted else ()), verdict.token)
+        for rest, mass in QUARTERS.texts(length - len(text), text):
+            law[text + rest] += mass / points**numbers
+    return law
+
+
+@pytest.mark.parametrize("drafts", DRAFTS)
+def test_matching_on_a_grid(drafts):
+    tree = TokenTree.from_drafts(np.array(drafts))
+    p, depth = rows_of(QUARTERS, tree), int(tree.depths.max())
+    law = law_on_grid(tree, 4, depth + 1, lambda u: matching.verify(p, tree, u), depth + 1)
+    assert distance(law, QUARTERS, depth + 1) <= EXACT
+
+
+@pytest.mark.parametrize("drafts", DRAFTS[1:])  # the first would take 12^5 points
+def test_fixed_siblings_on_a_grid(drafts):
+    tree = TokenTree.from_drafts(np.array(drafts))
+    p, depth = rows_of(QUARTERS, tree), int(tree.depths.max())
+    law = law_on_grid(tree, 12, tree.size + 1, lambda u: recursive.verify(p, tree, u, siblings="fixed"), depth + 1)
+    assert distance(law, QUARTERS, depth + 1) <= EXACT
+
+
+CRITICAL = {8: 26.12, 26: 54.05}  # the 0.999 quantile of chi squared, by degrees of freedom
+ROUNDS = 3000
+
+
+def g_statistic(counts: Counter, target: Model, length: int) -> float:
+    total = sum(counts.values())
+    assert set(counts) <= {text for text, _ in target.texts(length)}
+    return 2 * sum(n * math.log(n / (total * weight)) for text, weight in target.texts(length) if (n := counts[text]))
+
+
+def finish(text, stack, target, length, rng):
+    while len(text) < length:
+        x = int(sample(step(stack, target[text])[0], rng.random()))
+        _, stack = step(stack, target[text], x)
+        text = (*text, x)
+    return text[:length]
+
+
+@pytest.mark.parametrize("rule", CHAIN_RULES)
+def test_drawn_chains(rule):
+    rng = np.random.default_rng(11)
+    target, drafter = (Model(rng, 3, zeros=0) for _ in range(2))
+    counts = Counter()
+    for _ in range(ROUNDS):
+        draft = finish((), (), drafter, 2, rng)
+        p, q = target.along((), draft, 3), drafter.along((), draft, 2)
+        verdict = rule.verify(p, q, draft, rng.random(3))
+        stack = Modified.along((), p, draft).after(verdict, q, drafter.__getitem__) if rule is greedy_block else ()
+        counts[finish((*draft[: verdict.length], verdict.token), stack, target, 3, rng)] += 1
+    assert g_statistic(counts, target, 3) < CRITICAL[26]
+
+
+@pytest.mark.parametrize("siblings", ["independent", "distinct", "fixed", "matching"])
+def test_drawn_trees(siblings):
+    rng = np.random.default_rng(12)
+    target, drafter = (Model(rng, 3, zeros=0) for _ in range(2))
+    counts = Counter()
+    for _ in range(ROUNDS):
+        draws = [(int(x),) for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[()])]
+        draws += [
+            (*text, int(x)) for text in draws for x in rng.choice(3, 2, replace=siblings != "distinct", p=drafter[text])
+        ]
+        tree = TokenTree.from_drafts(np.array([text + (-1,) * (2 - len(text)) for text in draws]))
+        node = {text: i for i, text in enumerate(texts_of(tree))}
+        p = rows_of(target, tree)
+        if siblings == "matching":
+            verdict = matching.verify(p, tree, rng.random(3))
+        else:
+            q = None if siblings == "fixed" else rows_of(drafter, tree)
+            order = [node[text] for text in draws]
+            verdict = recursive.verify(p, tree, rng.random(len(order) + 1), siblings=siblings, q=q, draws=order)
+        text = (*(texts_of(tree)[verdict.accepted[-1]] if verdict.accepted else ()), verdict.token)
+        counts[finish(text, (), target, 2, rng)] += 1
+    assert g_statistic(counts, target, 2) < CRITICAL[8]

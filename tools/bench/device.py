@@ -1,0 +1,244 @@
+"""Microseconds of rescoring on a GPU, by batch: captured in a CUDA graph and called from Python, equal to the CPU's
+answer or nothing is printed.
+
+    python tools/bench/device.py [--lm FILE | --ngrams N] [--batch B ..] [--capacity C ..] [--json FILE]
+
+Lattices are the demo dump's, at equal distances, T x K as they are there. The model is that of --lm, or, since a model
+of the size that counts is not in the repository, one made here of text that is sampled from the demo's: --ngrams says
+how many n-grams it has to have. Rows:
+
+    tree n          Rescorer.trees
+    paths p, C      Rescorer.paths with room for C states in each slot; how many lattices were certain to be exact
+    sample, C       Rescorer.normalise and one draft drawn of each lattice
+
+`graph` is a replay of the captured call, `call` the same from Python, both by events of the device, the median of
+--repeats; `cpu` is the native core on one thread by the clock, the whole batch. The last line says what the model takes
+on the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from ngram_sampler import Sampler
+from rich.console import Console
+from rich.table import Table
+
+from rescore.decode.bench.machine import machine
+from rescore.decode.bench.replayed import lattices
+from rescore.decode.device.rescoring import DeviceRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tensors import TensorSausage
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
+BATCHES = (1, 8, 64, 256, 512)
+MOST_ROWS = 1 << 16
+ROW = 1024  # tokens of a sampled sequence
+LATTICES = 512
+NODES, PATHS = (16, 64), 16
+TREE, STRINGS = ("tokens", "parents", "depths", "logq", "count"), ("tokens", "cost", "count")
+SHORTEN = 0.3  # contexts forgotten, so that the sampled text holds more n-grams than its model
+
+
+class Way(NamedTuple):
+    """What both must have found alike, and how each is called."""
+
+    fields: tuple[str, ...]
+    on_device: Callable[[], Any]
+    on_cpu: Callable[..., Any]
+
+
+def sampled_model(model: NGram, ngrams: int, *, rows: int = 4096) -> NGram:
+    """A model of the same order and vocabulary of at least so many n-grams, of text sampled from this one."""
+    sampler, draw, texts, found = Sampler(model), np.random.default_rng(0), [], 0
+    while rows <= MOST_ROWS:
+        texts.append(sampler.sequences(0, (rows, ROW), draw, SHORTEN))
+        if sum(text.size for text in texts) * (model.order - 1) >= ngrams:  # fewer tokens cannot hold them
+            grown = build(
+                [row for text in texts for row in text],
+                order=model.order,
+                vocab_size=model.vocab_size,
+                eot=int(model.metadata.get("eot", 0)),
+            )
+            if (found := grown.core.num_arcs) >= ngrams:
+                return grown
+        rows *= 2
+    raise SystemExit(f"the text sampled from the model has only {found} n-grams, not {ngrams}")
+
+
+def batch_of(sausages: Sausage, histories: np.ndarray, size: int) -> tuple[Sausage, np.ndarray]:
+    """The lattices in turn, as often as it takes."""
+    at = np.arange(size) % len(histories)
+    return sausages[at], np.ascontiguousarray(histories[at])
+
+
+def microseconds(call: Callable[[], Any], repeats: int) -> float:
+    """The median between two events."""
+    times = []
+    for _ in range(repeats + 3):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        call()
+        last.record()
+        last.synchronize()
+        times.append(1e3 * first.elapsed_time(last))
+    return statistics.median(times[3:])
+
+
+def captured(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    return graph, found
+
+
+def calls(
+    rescorer: Rescorer, capacities: list[int], tensors: TensorSausage, history: torch.Tensor
+) -> Iterator[tuple[str, Way]]:
+    """What is timed, on the device and on the CPU, by name; the room for states is set on the way."""
+    device = rescorer.on(tensors.device)
+    assert isinstance(device, DeviceRescorer)
+    for n in NODES:
+        yield (
+            f"tree {n}",
+            Way(TREE, lambda n=n: rescorer.trees(tensors, history, n), lambda *batch, n=n: rescorer.trees(*batch, n)),
+        )
+    uniforms = torch.rand(len(history), 1, tensors.ids.shape[1], dtype=torch.float64, device=tensors.device)
+    for capacity in capacities:
+        device.capacity = capacity
+        yield (
+            f"paths {PATHS}, {capacity}",
+            Way(STRINGS, lambda: rescorer.paths(tensors, history, PATHS), lambda *batch: rescorer.paths(*batch, PATHS)),
+        )
+        yield (
+            f"sample, {capacity}",
+            Way(
+                (),
+                lambda: rescorer.normalise(tensors, history).sample(uniforms),
+                lambda *batch: rescorer.normalise(*batch).sample(uniforms.cpu().numpy()),
+            ),
+        )
+
+
+def measure(
+    rescorer: Rescorer, sausages: Sausage, histories: np.ndarray, args: argparse.Namespace, device: torch.device
+) -> Iterator[dict[str, Any]]:
+    for size in args.batch:
+        batch = batch_of(sausages, histories, size)
+        tensors, history = TensorSausage.of(batch[0], device), torch.from_numpy(batch[1]).to(device)
+        for name, way in calls(rescorer, args.capacity, tensors, history):
+            began = time.perf_counter()
+            wanted = way.on_cpu(*batch)
+            on_cpu = 1e6 * (time.perf_counter() - began)
+            graph, found = captured(way.on_device)
+            graph.replay()
+            exact = found.exact.cpu().numpy() if hasattr(found, "exact") else np.ones(size, bool)
+            for field in way.fields:
+                if not np.array_equal(getattr(found, field).cpu().numpy()[exact], getattr(wanted, field)[exact]):
+                    raise SystemExit(f"{name}, batch {size}: {field} on the device are not those of the CPU")
+            yield {
+                "what": name,
+                "batch": size,
+                "graph_us": microseconds(graph.replay, args.repeats),
+                "call_us": microseconds(way.on_device, args.repeats),
+                "cpu_us": on_cpu,
+                "exact": float(exact.mean()),
+            }
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    table = Table(title=title, box=None)
+    for column in ("batch", "what", "graph us", "a lattice", "call us", "cpu us", "exact"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for row in rows:
+        graph = row["graph_us"]
+        table.add_row(
+            str(row["batch"]),
+            row["what"],
+            f"{graph:.1f}",
+            f"{graph / row['batch']:.2f}",
+            f"{row['call_us']:.1f}",
+            f"{row['cpu_us']:.0f}",
+            f"{row['exact']:.0%}",
+        )
+    Console().print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dump", type=Path, default=DEMO / "sampled")
+    parser.add_argument(
+        "--lm", type=Path, help="an n-gram model of the dump's tokenizer (default: one that is made here)"
+    )
+    parser.add_argument(
+        "--ngrams",
+        type=int,
+        default=20_000_000,
+        help="the least number of n-grams of the model made here (default: 20000000)",
+    )
+    parser.add_argument("--batch", type=int, nargs="*", default=list(BATCHES))
+    parser.add_argument("--capacity", type=int, nargs="*", default=[256, 2048])
+    parser.add_argument("--alpha", type=float, default=0.3)
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no CUDA device; nothing was measured", file=sys.stderr)
+        return 1
+    model = NGram.open(args.lm) if args.lm else sampled_model(NGram.open(DEMO / "demo.ngram"), args.ngrams)
+    rescorer = Rescorer(model, alpha=args.alpha)
+    sausages, histories = lattices(Dump.open(args.dump), rescorer, LATTICES)
+    began = time.perf_counter()
+    device = rescorer.on(torch.device("cuda"))
+    torch.cuda.synchronize()
+    assert isinstance(device, DeviceRescorer)
+    moved_s, taken = time.perf_counter() - began, device.models.bytes
+    rows = list(measure(rescorer, sausages, histories, args, device.models.device))
+    show(
+        rows,
+        f"{torch.cuda.get_device_name()}, {model.info()['arcs']:,} n-grams, lattices of {sausages.slots} x "
+        f"{sausages.width}",
+    )
+    print(
+        f"the model on the device: {taken / 1e9:.2f} GB, {taken / model.core.num_arcs:.1f} bytes for each n-gram, "
+        f"moved in {moved_s:.1f} s"
+    )
+    if args.json:
+        facts = {**machine("rescore", "torch", "triton"), "device": torch.cuda.get_device_name()}
+        settings = {
+            "lm": str(args.lm),
+            "ngrams": model.info()["ngrams"],
+            "alpha": args.alpha,
+            "slots": sausages.slots,
+            "width": sausages.width,
+        }
+        args.json.write_text(
+            json.dumps(
+                {"machine": facts, "settings": settings, "model_bytes": taken, "moved_s": moved_s, "results": rows},
+                indent=2,
+            )
+            + "\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What a small neural rescorer is worth on dumps, beside the n-gram model: block efficiency per task.
+
+    python tools/bench/neural_replay.py DUMP [DUMP ..] --model MODEL [--lm LM] [--neural-alpha A ..] [--beam P ..]
+    [--json FILE]
+
+MODEL is a folder of a Hugging Face causal model, or a blockwise model, whose head 1 is used. Columns:
+
+    base, oracle         the heads' best draft, and the most that any choice of candidates allows
+    rescored, parallel   the best draft and the p best with the n-gram model, exact search (Kim et al., section 7.2)
+    neural A             slot by slot with the neural model at weight A, greedy (section 7.1); "x P": the tree of all
+                         prefixes that a beam of P holds
+
+Every weight and beam is a replay of its own, of the rows that decoding would visit; the last lines give its
+milliseconds for a lattice. Choose weights on valid splits, never on those that are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import Progress
+from rich.table import Table
+
+from rescore.decode.cli.actions.output import console, progress_bar
+from rescore.decode.cli.arguments import DEFAULT_ALPHA
+from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+SHOWN = {"base": "base", "rescored": "rescored", "parallel_rescored": "parallel", "oracle": "oracle"}
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    model = open_model(args.model, dtype=torch.float32, device=args.device).target
+    lm = NGram.open(args.lm) if args.lm else None
+    rescorer = Rescorer(lm or (), alpha=args.alpha, threads=args.threads)
+    report = []
+    for path in args.dumps:
+        dump = Dump.open(path)
+        with progress_bar() as bar:
+            measured = measure(dump, model, rescorer, args, bar)
+        report.append({"dump": str(path), "kind": dump.header.kind, **measured})
+        show(report[-1], with_lm=lm is not None)
+    if args.json:
+        settings = {name: getattr(args, name) for name in ("alpha", "neural_alpha", "beam", "paths", "top_k")}
+        args.json.write_text(
+            json.dumps({"model": str(args.model), "lm": str(args.lm), "settings": settings, "dumps": report}, indent=2)
+            + "\n"
+        )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dumps", nargs="+", type=Path)
+    parser.add_argument("--model", type=Path, required=True, help="the neural rescorer")
+    parser.add_argument("--neural-alpha", type=float, nargs="+", default=[1.0], help="its weights (default: 1)")
+    parser.add_argument("--beam", type=int, nargs="+", default=[1], help="the width of its beam (default: 1, greedy)")
+    parser.add_argument("--lm", type=Path, help="an n-gram model to compare with")
+    parser.add_argument("--alpha", type=float, default=DEFAULT_ALPHA, help=f"its weight (default: {DEFAULT_ALPHA})")
+    parser.add_argument("--paths", type=int, default=16, help="its drafts in `parallel` (default: 16)")
+    parser.add_argument("--top-k", type=int, help="candidates of a slot (default: all of the dump)")
+    parser.add_argument("--tasks", nargs="+", help="these alone")
+    parser.add_argument(
+        "--rows", type=int, default=256, help="rows of the neural model's cache at work together (default: 256)"
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser.parse_args()
+
+
+def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namespace, bar: Progress) -> dict[str, Any]:
+    """Figures of every task, those of the neural drafters beside those of `rescore run`; milliseconds for a lattice."""
+    drafters = standard_drafters(dump, rescorer, ReplayOptions(paths=args.paths, top_k=args.top_k))
+    names = []
+    for alpha, paths in itertools.product(args.neural_alpha, args.beam):
+        names.append(f"neural {alpha:g}" + (f" x {paths}" if paths > 1 else ""))
+        neural = NeuralRescorer(model, vocab_size=dump.header.vocab_size, alpha=alpha, paths=paths)
+        drafters.append(NeuralReplay(name=names[-1], rescorer=neural, top_k=args.top_k, rows=args.rows))
+    progress = bar.add_task(
+        dump.header.kind,
+        total=sum(task.rows for task in dump.header.tasks if not args.tasks or task.name in args.tasks),
+    )
+    result = replay_dump(dump, drafters, tasks=args.tasks, advance=partial(bar.advance, progress))
+    lattices = {name: sum(task.tallies[name].steps for task in result.tasks) for name in names}
+    milliseconds = {name: 1000 * result.seconds[name] / lattices[name] for name in names}
+    return {"tasks": [task.to_json() for task in result.tasks], "neural_ms_per_lattice": milliseconds}
+
+
+def show(report: dict[str, Any], *, with_lm: bool) -> None:
+    names = {name: title for name, title in SHOWN.items() if with_lm or name in ("base", "oracle")}
+    names |= {name: name for name in report["neural_ms_per_lattice"]}
+    table = Table(
+        "task",
+        *names.values(),
+        box=None,
+        title=f"{report['dump']} ({report['kind']}): block efficiency",
+        title_justify="left",
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    rows = [(task["task"], [task["block_efficiency"][name] for name in names]) for task in report["tasks"]]
+    for task, values in [*rows, ("mean", np.mean([values for _, values in rows], axis=0))]:
+        table.add_row(task, *(f"{value:.3f}" for value in values))
+    console().print(table)
+    for name, value in report["neural_ms_per_lattice"].items():
+        console().print(f"{name}: {value:.2f} ms for a lattice")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""A corpus of any size, sampled from an n-gram model: token shards to measure the building of models with.
+
+    python tools/bench/sample_corpus.py lm.ngram -o corpus --tokens 1G --shard-tokens 50M --backoff 0.05 --seed 1
+
+DIR receives shard-00000.npy, shard-00001.npy, ..: flat arrays of token ids, uint16 (uint32 if V > 65536), made of whole
+documents, each followed by the model's end-of-text; and corpus.json, which says how they were made. Tokens are drawn
+from the model's own distribution, so the text has the n-grams of real text in the shares of real text, and new ones as
+often as the model backs off. --backoff X makes new ones more frequent.
+
+Shard i depends on the model, the options and i alone. Shards that are there are kept: a run that was stopped goes on,
+and a corpus can be lengthened by a greater --tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ngram_sampler import Sampler
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rescore.decode.cli.lm_arguments import amount
+from rescore.lm.atomic import replacing
+from rescore.lm.ngram import NGram
+
+Writer = Callable[[tuple[int, int]], int]
+_inherited: Writer
+ROWS, LEAST = 16_384, 1_024  # sequences drawn at once, at most, and tokens of each, at least
+
+
+def sample(
+    sampler: Sampler, start: int, eot: int, tokens: int, draw: np.random.Generator, shorten: float
+) -> np.ndarray:
+    """About ROWS sequences one after another, `tokens` tokens in all; each is cut at its end by an end-of-text."""
+    rows = min(max(tokens // LEAST, 1), ROWS)
+    length = -(-tokens // rows)
+    drawn = sampler.sequences(start, (rows, length), draw, shorten)
+    drawn[:, -1] = eot
+    flat = drawn.reshape(-1)[:tokens]
+    flat[-1] = eot
+    return flat
+
+
+def write_shard(
+    sampler: Sampler, start: int, eot: int, settings: dict[str, Any], folder: Path, shard: tuple[int, int]
+) -> int:
+    """Write shard (number, tokens); its size."""
+    number, tokens = shard
+    draw = np.random.Generator(np.random.SFC64(np.random.SeedSequence([settings["seed"], number])))
+    drawn = sample(sampler, start, eot, tokens, draw, settings["backoff"])
+    with replacing(shard_path(folder, number)) as file:
+        np.save(file, drawn)
+    return tokens
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    return folder / f"shard-{number:05}.npy"
+
+
+def missing(folder: Path, tokens: int, shard_tokens: int, dtype: np.dtype) -> list[tuple[int, int]]:
+    """Number and size of the shards that are not there; SystemExit for one that is there and is not what it
+    should be.
+    """
+    sizes = [min(shard_tokens, tokens - begin) for begin in range(0, tokens, shard_tokens)]
+    wanted = []
+    for number, size in enumerate(sizes):
+        path = shard_path(folder, number)
+        if not path.exists():
+            wanted.append((number, size))
+            continue
+        try:
+            there = np.load(path, mmap_mode="r")
+        except (OSError, ValueError, EOFError) as error:
+            raise SystemExit(f"{path}: expected a shard, got a file that does not load: {error}; remove it") from None
+        if there.shape != (size,) or there.dtype != dtype:
+            raise SystemExit(f"{path}: expected {size} tokens of {dtype}, got {there.dtype} {there.shape}; remove it")
+    return wanted
+
+
+def agree(folder: Path, settings: dict[str, Any]) -> None:
+    """Write corpus.json; SystemExit if the one that is there says otherwise."""
+    path = folder / "corpus.json"
+    if path.exists():
+        there = json.loads(path.read_text())
+        if there != settings:
+            raise SystemExit(f"{path}: expected {settings}, got {there}; give another folder, or the same options")
+        return
+    with replacing(path) as file:
+        file.write(json.dumps(settings, indent=2).encode() + b"\n")
+
+
+def sizes_written(write: Writer, shards: list[tuple[int, int]], processes: int) -> Iterator[int]:
+    """The size of each shard as soon as it is written."""
+    if processes == 1:
+        yield from map(write, shards)
+        return
+    # Forked, so that all share the memory of one sampler: the initializer's argument is inherited, not copied.
+    with multiprocessing.get_context("fork").Pool(processes, initializer=_inherit, initargs=(write,)) as pool:
+        yield from pool.imap_unordered(_write, shards)
+
+
+def _inherit(write: Writer) -> None:
+    global _inherited
+    _inherited = write
+
+
+def _write(shard: tuple[int, int]) -> int:
+    return _inherited(shard)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="an .ngram file whose metadata name its end-of-text id")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--tokens", type=amount, required=True, help="of the whole corpus, e.g. 1G")
+    parser.add_argument("--shard-tokens", type=amount, default=50_000_000, help="of a shard (default: 50M)")
+    parser.add_argument(
+        "--backoff",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="probability of a shorter context, before each token (default: 0)",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    args = parser.parse_args()
+    if not 0 <= args.backoff < 1:
+        parser.error(f"--backoff {args.backoff}: expected a probability below 1")
+    if args.processes < 1 or args.seed < 0:
+        parser.error("expected --processes of at least 1 and a --seed of at least 0")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    model = NGram.open(args.model)
+    eot = model.metadata.get("eot")
+    if not isinstance(eot, int):
+        raise SystemExit(
+            f"{args.model}: expected the end-of-text id in its metadata, got none; build it with `rescore lm build`"
+        )
+    args.output.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "order": model.order,
+        "vocab_size": model.vocab_size,
+        "eot": eot,
+        "ngrams": model.info()["ngrams"],
+        "seed": args.seed,
+        "backoff": args.backoff,
+        "shard_tokens": args.shard_tokens,
+    }
+    agree(args.output, settings)
+    shards = missing(args.output, args.tokens, args.shard_tokens, model.arrays.arc_token.dtype)
+    write = functools.partial(write_shard, Sampler(model), model.start([eot]), eot, settings, args.output)
+    began, written = time.monotonic(), 0
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("sampling", total=sum(size for _, size in shards))
+        for size in sizes_written(write, shards, args.processes):
+            written += size
+            bar.update(task, advance=size, description=f"{written / (time.monotonic() - began):,.0f} tokens/s")
+    seconds = time.monotonic() - began
+    print(
+        f"{len(shards)} shards, {written:,} tokens in {seconds:.0f} s ({written / max(seconds, 1e-9):,.0f} tokens/s): "
+        f"{args.output}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Whether a build of an n-gram model survives being killed: `rescore lm build` is killed at random moments and resumed.
+
+    python tools/check/kill_build.py --kills 20 --seed 1 -- train.npy --vocab-size 50257 --eot 50256 --order 4
+
+What follows -- is given to `rescore lm build`, with -o and --work added. First the model is built undisturbed. Then it
+is built again, and SIGKILL ends the build and all its processes after a random part of the time that the first one
+took; the same command goes on in the same work folder, and is killed again, until it ends by itself. Its model must be
+that of the first build, byte for byte, and a model that is there after a kill must be whole. So it goes on, with an
+empty work folder, until the kills are used up. The exit status is 1 if a model differs or a build fails.
+
+columns  build    number of the build from an empty work folder, attempt: of its starts
+         after    seconds from the start to the kill, or to the end
+         end      killed; equal or DIFFERS for a build that ended, the model against the first; FAILED for one that
+                  failed
+         writing  the file in the work folder that was written last: what the build was at
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROW = "{:>5}  {:>7}  {:>8}  {:8}  {}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A build in a folder of its own: the command, its model and its work folder."""
+
+    command: tuple[str, ...]
+    folder: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "lm.ngram"
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    def run(self, seconds: float | None = None) -> tuple[int | None, float]:
+        """Exit status, or None if killed after `seconds` with all processes of its group; and how long it ran."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen(
+                [*self.command, "-o", str(self.out), "--work", str(self.work)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        status: int | None = None
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            _kill_group(process)
+        return status, time.monotonic() - began
+
+    def written_last(self) -> str:
+        """The file of the work folder that was changed last, and how many there are."""
+        files = [(path.stat().st_mtime_ns, path) for path in self.work.rglob("*") if path.is_file()]
+        return f"{max(files)[1].relative_to(self.work)} (of {len(files)})" if files else "-"
+
+    def log_tail(self) -> str:
+        return (self.folder / "log").read_bytes()[-2000:].decode(errors="replace")
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of the process and those it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def disturb(command: tuple[str, ...], folder: Path, kills: int, draw: random.Random) -> bool:
+    """Kill and resume builds until the kills are used up; whether all went well. Prints a row for each start."""
+    undisturbed = Build(command=command, folder=folder / "undisturbed")
+    status, seconds = undisturbed.run()
+    if status:
+        raise SystemExit(f"the undisturbed build failed with exit status {status}:\n{undisturbed.log_tail()}")
+    print(f"undisturbed: {seconds:.1f} s, {undisturbed.out.stat().st_size:,} bytes")
+    print(ROW.format("build", "attempt", "after", "end", "writing"), flush=True)
+    number, used = 0, 0
+    while used < kills:
+        number += 1
+        build = Build(command=command, folder=folder / f"build-{number}")
+        status, attempt = None, 0
+        while status is None:
+            attempt += 1
+            moment = draw.uniform(0, seconds) if used < kills else None
+            status, took = build.run(moment)
+            used += status is None
+            end = verdict(status, build.out, undisturbed.out)
+            print(ROW.format(number, attempt, f"{took:.2f} s", end, build.written_last()), flush=True)
+            if end in ("FAILED", "DIFFERS"):
+                print(build.log_tail())
+                return False
+        shutil.rmtree(build.folder)
+    return True
+
+
+def verdict(status: int | None, out: Path, expected: Path) -> str:
+    """How a start ended; status None: it was killed."""
+    if status:
+        return "FAILED"
+    if status is None and not out.exists():
+        return "killed"
+    if not out.exists() or not filecmp.cmp(out, expected, shallow=False):
+        return "DIFFERS"
+    return "equal" if status == 0 else "killed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "build", nargs="+", metavar="-- ARGUMENT", help="what `rescore lm build` is given besides -o and --work"
+    )
+    parser.add_argument("--kills", type=int, default=20, help="default: 20")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
+    parser.add_argument("--folder", type=Path, help="where builds are put (default: that of temporary files)")
+    parser.add_argument(
+        "--rescore",
+        default=f"{shlex.quote(sys.executable)} -m rescore.decode.cli",
+        metavar="COMMAND",
+        help="default: that of this Python",
+    )
+    args = parser.parse_args()
+    if args.kills < 1:
+        parser.error(f"--kills {args.kills}: expected at least 1")
+    command = (*shlex.split(args.rescore), "lm", "build", *args.build)
+    folder = Path(tempfile.mkdtemp(prefix="kill-build-", dir=args.folder))
+    if not disturb(command, folder, args.kills, random.Random(args.seed)):
+        raise SystemExit(f"the models and work folders are left in {folder}")
+    shutil.rmtree(folder)
+    print(f"{args.kills} kills: all models equal")
+
+
+if __name__ == "__main__":
+    main()

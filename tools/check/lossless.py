@@ -1,0 +1,188 @@
+"""Greedy text with drafts against Hugging Face `generate`, token for token: families x weights x drafters x batches.
+
+    python tools/check/lossless.py data/demo --prompts 200 --tokens 24
+
+Small models of every family, with random weights and trained for seconds on the demo's text, continue real prompts with
+every drafter, alone and in ragged batches; every difference is counted. With `--dtype bfloat16`, where a wide pass and
+a narrow one may disagree about near ties, it counts the tokens that are not the argmax of one pass over the whole text,
+and how far below it they are. Exits 1 if a float32 text differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from small_models import FAMILIES, Small, small
+
+from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+PATHS, NODES, BATCH = 8, 24, 5
+
+
+def prompts_of(dump: Dump, count: int) -> list[np.ndarray]:
+    """Prompts of all tasks in turn, of 5 to 48 tokens, so that batches are ragged."""
+    tasks = []
+    for task in dump.tasks:
+        block = next(dump.blocks(task))
+        tasks.append([block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])] for s in range(block.sequences)])
+    rows = [prompt for group in zip(*tasks) for prompt in group][:count]
+    return [row[-(5 + 7 * i % 44) :].astype(np.int64) for i, row in enumerate(rows)]
+
+
+def text_of(dump: Dump) -> np.ndarray:
+    """All text of a dump in a row, for training small models."""
+    return np.concatenate([part for block in dump.blocks() for part in (block.prompt_tokens, block.tokens)])
+
+
+def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
+    """What `generate` writes; of our own model, what the whole text, read anew for every token, says."""
+    ids = torch.from_numpy(prompt)[None]
+    if hasattr(model.model, "generate"):
+        out = model.model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            pad_token_id=0,
+        )
+        return out[0, -tokens:].tolist()
+    for _ in range(tokens):
+        ids = torch.cat((ids, model.model.logits(model.model(ids)[:, -1:], 1).argmax(-1)), dim=1)
+    return ids[0, -tokens:].tolist()
+
+
+def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Drafter | None, TreeLayout | BatchLayout]]:
+    """Every drafter; where the target reads no trees, their paths as rows."""
+    slots, rescorer = Slots(heads=model.heads, top_k=8), Rescorer(lm, alpha=0.3)
+    vocab_size = model.target.vocab_size
+    wide = TreeLayout() if model.target.trees else BatchLayout(NODES)
+    neural = NeuralRescorer(other.target, vocab_size=vocab_size, alpha=0.5, paths=2)
+    yield "none", None, TreeLayout()
+    yield "base", PathDrafter(slots), TreeLayout()
+    yield "rescored", PathDrafter(slots, rescorer), TreeLayout()
+    yield "parallel", PathDrafter(slots, rescorer, paths=PATHS), BatchLayout(PATHS)
+    yield "tree", TreeDrafter(slots, rescorer, nodes=NODES), wide
+    yield "open", TreeDrafter(slots, CalibratedRescorer(lm), nodes=NODES), wide
+    yield "neural", NeuralDrafter(slots, neural), wide
+    yield "draft model", DraftModelDrafter(other.target, gamma=4, vocab_size=vocab_size, drawn=False), TreeLayout()
+
+
+@torch.inference_mode()
+def margins(model: Small, prompt: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """How far below the greatest each token's logit is, float64 [n], in one pass over the whole text."""
+    ids = torch.from_numpy(np.concatenate((prompt, tokens)))[None]
+    if hasattr(model.model, "generate"):
+        logits = model.model(input_ids=ids).logits if not model.model.config.is_encoder_decoder else None
+        if logits is None:
+            decoder = torch.from_numpy(np.concatenate(([0], tokens)))[None]
+            logits = model.model(input_ids=ids[:, : len(prompt)], decoder_input_ids=decoder).logits
+    else:
+        logits = model.model.logits(model.model(ids), 1)
+    rows = logits[0, -len(tokens) - 1 : -1].double()
+    return (rows.amax(-1) - rows.gather(1, torch.from_numpy(tokens.astype(np.int64))[:, None])[:, 0]).numpy()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("demo", type=Path, help="the folder with demo.ngram and the dump `forced`")
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=120, help="training steps of the trained models")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    dump, lm = Dump.open(args.demo / "forced"), NGram.open(args.demo / "demo.ngram")
+    prompts, text, dtype = prompts_of(dump, args.prompts), text_of(dump), getattr(torch, args.dtype)
+    results = []
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=len(args.families) * 2 * 7 * 2)
+        for family in args.families:
+            for weights, steps in (("random", 0), ("trained", args.steps)):
+                model = small(family, text, lm.vocab_size, steps=steps, seed=1, dtype=dtype)
+                other = small(family, text, lm.vocab_size, steps=steps // 2, seed=2, dtype=dtype)
+                expected = (
+                    [reference(model, prompt, args.tokens) for prompt in prompts] if dtype == torch.float32 else None
+                )
+                for name, drafter, layout in drafters(model, lm, other):
+                    for batch in (1, BATCH):
+                        progress.update(bar, description=f"{family}, {weights}, {name}, batch {batch}", advance=1)
+                        began, out = time.perf_counter(), []
+                        for i in range(0, len(prompts), batch):
+                            out += generate(
+                                model.target,
+                                prompts[i : i + batch],
+                                drafter,
+                                Options(max_tokens=args.tokens, layout=layout),
+                            )
+                        row = {
+                            "family": family,
+                            "weights": weights,
+                            "drafter": name,
+                            "batch": batch,
+                            "prompts": len(prompts),
+                            "seconds": time.perf_counter() - began,
+                        }
+                        row["tokens_per_pass"] = sum(len(one.tokens) for one in out) / sum(
+                            one.statistics.passes for one in out
+                        )
+                        if expected is not None:
+                            row["differing"] = sum(one.tokens.tolist() != truth for one, truth in zip(out, expected))
+                        else:
+                            below = np.concatenate(
+                                [margins(model, prompt, one.tokens) for prompt, one in zip(prompts, out)]
+                            )
+                            row |= {
+                                "tokens": len(below),
+                                "not_argmax": int((below > 0).sum()),
+                                "largest_margin": float(below.max()),
+                            }
+                        results.append(row)
+    report(results)
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1))
+    return int(any(row.get("differing") for row in results))
+
+
+def report(results: list[dict]) -> None:
+    measured = [name for name in ("differing", "tokens", "not_argmax", "largest_margin") if name in results[0]]
+    table = Table(*("family", "weights", "drafter", "batch", "prompts", *measured, "tokens_per_pass", "seconds"))
+    for row in results:
+        table.add_row(
+            *(
+                f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name])
+                for name in (column.header for column in table.columns)
+            )
+        )
+    console = Console()
+    console.print(table)
+    if "differing" in measured:
+        console.print(
+            f"{sum(row['differing'] for row in results)} of {sum(row['prompts'] for row in results)} texts differ"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

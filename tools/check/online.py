@@ -1,0 +1,178 @@
+"""Decoding a dump's prompts again for real: the same texts, and for every drafter the passes that the replay counts.
+
+    python tools/check/online.py data/demo/model.safetensors data/demo/greedy --lm data/demo/demo.ngram --sequences 20
+
+Prints, per task and drafter, block efficiency replayed and online over the first sequences; exits 1 if a pass differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.request import Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.blockwise import BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
+from rescore.decode.replay.worth import visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.block import Block
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+PATHS = 16
+NODES = 32  # of calibrated trees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Accepted lengths of every verifying pass of some sequences, replayed and online; how many tokens their texts
+    have.
+    """
+
+    task: str
+    drafter: str
+    tokens: int
+    replayed: list[list[int]]
+    online: list[list[int]]
+
+    def block_efficiency(self, accepted: list[list[int]]) -> float:
+        return self.tokens / sum(len(lengths) + 1 for lengths in accepted)
+
+
+def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
+    """Those of a replay, by its names. What dumps hold is rounded to float16, so these see the same."""
+    slots = Slots(heads=BlockwiseHeads(model), top_k=top_k, logp_dtype="float16")
+    return {
+        "base": PathDrafter(slots),
+        "parallel_base": PathDrafter(slots, paths=PATHS),
+        "rescored": PathDrafter(slots, rescorer),
+        "parallel_rescored": PathDrafter(slots, rescorer, paths=PATHS),
+        "tree_base_16": TreeDrafter(slots, nodes=16),
+        "tree_16": TreeDrafter(slots, rescorer, nodes=16),
+        "tree_64": TreeDrafter(slots, rescorer, nodes=64),
+        "lm_alone_16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
+        "lm_alone_64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
+        **{
+            name: TreeDrafter(slots, calibrated, nodes=NODES)
+            for name, calibrated in calibrated_rescorers(rescorer).items()
+        },
+    }
+
+
+def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
+    """Closed and open lattices, without and with the running text."""
+    forms = {"closed": Calibration(open=False, text=None), "open": Calibration(text=None), "open_text": Calibration()}
+    return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
+
+
+def decode_again(
+    model: BlockwiseTransformer, dump: Dump, block: Block, sequences: int, drafter: Drafter, batch: int = 10
+) -> list[list[int]]:
+    """Accepted lengths of decoding the first sequences of a block; ValueError if a text is not that of the dump."""
+    header, target, requests, texts = dump.header, BlockwiseTarget(model), [], []
+    for s in range(min(sequences, block.sequences)):
+        part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
+        texts.append(block.tokens[part].tolist())
+        requests.append(
+            Request(
+                prompt=prompt, max_tokens=len(texts[-1]), seeds=None if header.kind == "greedy" else block.seeds[part]
+            )
+        )
+    sampling = (
+        None
+        if header.kind == "greedy"
+        else Sampling(temperature=header.temperature, top_p=header.top_p, seed=header.seed)
+    )
+    options = Options(shaping=Shaping(sampling=sampling), stopping=Stopping(tokens=frozenset({header.end_of_text})))
+    out = [
+        one
+        for start in range(0, len(requests), batch)
+        for one in generate(target, requests[start : start + batch], drafter, options)
+    ]
+    for s, (one, text) in enumerate(zip(out, texts)):
+        if one.tokens.tolist() != text:
+            raise ValueError(f"sequence {s}: expected the dump's text {text}, got {one.tokens.tolist()}")
+    return [one.statistics.accepted for one in out]
+
+
+def compare(
+    model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()
+) -> Iterator[Compared]:
+    """The first sequences of every task, for every drafter, or those named."""
+    for task in dump.tasks:
+        block = next(dump.blocks(task))
+        ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
+        ways += [
+            CalibratedReplay(rescorer=one, budgets={name: NODES})
+            for name, one in calibrated_rescorers(rescorer).items()
+        ]
+        worth = {name: one for way in ways for name, one in way.worth(block).items()}
+        count = min(sequences, block.sequences)
+        for name, drafter in drafters(model, dump.header.top_k, rescorer).items():
+            if names and name not in names:
+                continue
+            rows = visited_rows(worth[name].accepted, block.offsets)
+            edges = np.searchsorted(rows, block.offsets[: count + 1])
+            replayed = [worth[name].accepted[rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
+            yield Compared(
+                task=task,
+                drafter=name,
+                tokens=int(block.offsets[count]),
+                replayed=replayed,
+                online=decode_again(model, dump, block, sequences, drafter),
+            )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("dump", type=Path, help="a greedy or sampled dump of the model")
+    parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--alpha", type=float, default=0.3)
+    parser.add_argument("--sequences", type=int, default=20, help="of each task")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rescorer = Rescorer(NGram.open(args.lm), alpha=args.alpha)
+    found = list(
+        track(
+            compare(BlockwiseTransformer.load(args.model), Dump.open(args.dump), rescorer, args.sequences),
+            "decoding",
+            console=Console(stderr=True),
+        )
+    )
+    table = Table("task", "drafter", "texts", "replayed", "online", "passes that differ")
+    for one in found:
+        differing = sum(a != b for a, b in zip(one.replayed, one.online))
+        table.add_row(
+            one.task,
+            one.drafter,
+            str(len(one.online)),
+            *(f"{one.block_efficiency(side):.4f}" for side in (one.replayed, one.online)),
+            str(differing),
+        )
+    Console().print(table)
+    return int(any(one.replayed != one.online for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

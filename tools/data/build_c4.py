@@ -1,0 +1,328 @@
+"""The recipe for C4: 2- to 4-gram models of its English part with GPT-2 tokens, on one machine or with a Spark cluster.
+
+    python tools/data/build_c4.py C4 --tokenizer tokenizer.json -o OUT [--counts-on spark --master URL]
+
+C4   the folder of c4-train.*-of-01024.json.gz and c4-validation.*-of-00008.json.gz (huggingface.co/datasets/allenai/c4,
+     folder en); with Spark any folder that it reads
+OUT  gets {2,3,4}gram.ngram and .arpa.gz, and the work folders; what is there already is not made again. With Spark,
+     the counts must lie where cluster and this machine both see them.
+
+Prints the plan and what it will cost, asks, and then counts once, by `rescore lm count` or, with --counts-on spark, by
+`spark-submit count_spark.py`, and makes each model of the counts by `rescore lm build`. Costs follow from figures that
+were published or measured (the plan names the sources) and that options replace; --sample SHARD measures tokens per
+document and the speed of the tokenizer here.
+
+examples:
+  python tools/data/build_c4.py c4/en --tokenizer gpt2.json -o models --dry-run
+  python tools/data/build_c4.py c4/en --tokenizer gpt2.json -o models \\
+      --sample c4/en/c4-train.00000-of-01024.json.gz --threads 16 --memory 64G
+  python tools/data/build_c4.py s3a://bucket/c4/en --tokenizer gpt2.json -o models \\
+      --counts-on spark --counts /shared/c4-counts --cores 256 \\
+      --master spark://host:7077
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import gzip
+import json
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+from c4_cost import Costs, Facts, amount, estimate, gigabytes
+from rich.console import Console
+from rich.table import Table
+
+TRAIN, VALID = "c4-train.*-of-01024.json.gz", "c4-validation.*-of-00008.json.gz"
+SHARDS = 1024
+SAMPLE = 2000
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = arguments(argv)
+    console = Console(soft_wrap=True)
+    shards = check_inputs(args)
+    facts = given_facts(args)
+    if args.sample:
+        facts = sampled(facts, args, console)
+    costs = estimate(
+        facts,
+        share=shards / SHARDS,
+        orders=args.orders,
+        cores=args.cores if args.counts_on == "spark" else args.threads,
+        memory=args.memory,
+    )
+    stages = plan(args, costs)
+    show(facts, costs, stages, args, console)
+    if args.dry_run:
+        return
+    check_programs(args)
+    check_disk(args, costs, console)
+    if not args.yes and not agreed():
+        raise SystemExit("nothing was done")
+    for name, made, command in stages:
+        run(name, made, command, console)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("c4", metavar="C4")
+    parser.add_argument(
+        "--tokenizer", type=Path, required=True, metavar="FILE", help="GPT-2's tokenizer.json, or another"
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT")
+    parser.add_argument(
+        "--orders", type=orders, default=(2, 3, 4), metavar="N,..", help="of the models (default: 2,3,4)"
+    )
+    parser.add_argument(
+        "--min-count",
+        default="1,1,2,4",
+        metavar="C1,C2,..",
+        help="smallest count kept of each order (default: 1,1,2,4)",
+    )
+    parser.add_argument("--max-ngrams", default="100M", metavar="N", help="of each model (default: 100M)")
+    parser.add_argument(
+        "--memory", type=amount, default="4G", metavar="BYTES", help="of rescore lm build (default: 4G)"
+    )
+    parser.add_argument("--disk", type=amount, metavar="BYTES", help="for its work (default: what the estimate says)")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, metavar="N", help="of rescore lm build (default: all cores)"
+    )
+    parser.add_argument(
+        "--counts-on",
+        choices=("machine", "spark"),
+        default="machine",
+        help="where windows are counted (default: machine)",
+    )
+    parser.add_argument("--counts", metavar="DIR", help="the folder of counts (default: OUT/counts)")
+    parser.add_argument("--master", metavar="URL", help="with spark: of the cluster (default: that of spark-submit)")
+    parser.add_argument(
+        "--cores", type=int, default=64, metavar="N", help="with spark: of all executors together (default: 64)"
+    )
+    parser.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="with spark: passed on to spark-submit; may be repeated",
+    )
+    parser.add_argument(
+        "--sample", type=Path, metavar="SHARD", help=f"measure the first {SAMPLE:,} documents of this shard"
+    )
+    group = parser.add_argument_group("figures of the estimate")
+    for field, text in Facts.HELP.items():
+        group.add_argument(f"--{field.replace('_', '-')}", type=amount, metavar="X", help=text)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan only")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser.parse_args(argv)
+
+
+def orders(text: str) -> tuple[int, ...]:
+    try:
+        values = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        values = ()
+    if not values or values[0] < 2 or values[-1] > 4:
+        raise argparse.ArgumentTypeError(
+            f"expected some of 2,3,4 (the growth of longer n-grams was not measured), got {text!r}"
+        )
+    return values
+
+
+def remote(path: str) -> bool:
+    return "://" in path
+
+
+def check_inputs(args: argparse.Namespace) -> int:
+    """How many training shards there are: all, where they cannot be seen from here."""
+    if args.counts and remote(args.counts):
+        raise SystemExit(
+            f"--counts {args.counts}: expected a folder that this machine sees too; "
+            "or run count_spark.py and rescore lm build one by one, and copy the counts"
+        )
+    if remote(args.c4):
+        if args.counts_on == "machine":
+            raise SystemExit(f"{args.c4}: expected a folder of this machine to count here; or --counts-on spark")
+        return SHARDS
+    found = len(glob.glob(f"{glob.escape(args.c4)}/{TRAIN}"))
+    if not found and not args.dry_run:
+        raise SystemExit(
+            f"{args.c4}: expected the shards {TRAIN}, got none; they are folder en of "
+            "huggingface.co/datasets/allenai/c4"
+        )
+    return found or SHARDS
+
+
+def given_facts(args: argparse.Namespace) -> Facts:
+    given = {field: float(value) for field in Facts.HELP if (value := getattr(args, field)) is not None}
+    return Facts.of(given)
+
+
+def sampled(facts: Facts, args: argparse.Namespace, console: Console) -> Facts:
+    """Tokens per document and tokens/s of one core, of the first documents of a shard."""
+    from rescore.lm.tokenizer import TextTokenizer
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    tokenizer = TextTokenizer.open(args.tokenizer)
+    with gzip.open(args.sample, "rb") as lines:
+        texts = [json.loads(line)["text"] for line in islice(lines, SAMPLE)]
+    if len(texts) < 2:
+        raise SystemExit(f"{args.sample}: expected documents to sample, got {len(texts)}")
+    began = time.process_time()
+    lengths = [len(ids) for ids in tokenizer.encode(texts)]
+    seconds = time.process_time() - began
+    mean, error = statistics.mean(lengths), statistics.stdev(lengths) / len(lengths) ** 0.5
+    text_bytes = sum(len(text.encode()) for text in texts)
+    console.print(
+        f"sample of {len(texts):,} documents: {mean:.0f} +- {error:.0f} tokens each, "
+        f"{text_bytes / sum(lengths):.2f} bytes per token, {sum(lengths) / seconds:,.0f} tokens/s of a core"
+    )
+    source = f"measured on {args.sample.name}"
+    return facts.measured(
+        source,
+        bytes_per_token=text_bytes / sum(lengths),
+        text_bytes=text_bytes / len(texts) * facts.documents.value,
+        tokenize_rate=sum(lengths) / seconds,
+    )
+
+
+def plan(args: argparse.Namespace, costs: Costs) -> list[tuple[str, str, list[str]]]:
+    """What is run: name, what it makes, command."""
+    counts = args.counts or str(args.out / "counts")
+    resources = [
+        "--memory",
+        gigabytes(args.memory),
+        "--disk",
+        gigabytes(args.disk or costs.disk_bytes),
+        "--threads",
+        str(args.threads),
+    ]
+    stages = []
+    if args.counts_on == "machine":  # once for all models
+        count = [
+            "rescore",
+            "lm",
+            "count",
+            f"{args.c4}/{TRAIN}",
+            "-o",
+            counts,
+            "--tokenizer",
+            str(args.tokenizer),
+            "--order",
+            str(args.orders[-1]),
+        ]
+        stages.append(
+            ("counts", f"{counts}/counts.json", [*count, *resources, "--work", str(args.out / "counts.work")])
+        )
+    else:
+        top = str(args.orders[-1])
+        submit = [
+            "spark-submit",
+            *(["--master", args.master] if args.master else []),
+            *(word for conf in args.spark_conf for word in ("--conf", conf)),
+        ]
+        script = str(Path(__file__).resolve().with_name("count_spark.py"))
+        count = [
+            "--tokenizer",
+            str(args.tokenizer),
+            "--order",
+            top,
+            "--partitions",
+            str(costs.partitions),
+            "-o",
+            counts,
+        ]
+        stages.append(("counts", f"{counts}/counts.json", [*submit, script, f"{args.c4}/{TRAIN}", *count]))
+    for order in args.orders:
+        model = args.out / f"{order}gram.ngram"
+        build = [
+            "rescore",
+            "lm",
+            "build",
+            counts,
+            "-o",
+            str(model),
+            "--tokenizer",
+            str(args.tokenizer),
+            "--order",
+            str(order),
+            "--min-count",
+            ",".join(args.min_count.split(",")[:order]),
+            "--max-ngrams",
+            args.max_ngrams,
+            *resources,
+            "--work",
+            str(args.out / f"{order}gram.work"),
+            "--arpa",
+            str(args.out / f"{order}gram.arpa.gz"),
+        ]
+        if glob.glob(f"{glob.escape(args.c4)}/{VALID}"):
+            build += ["--heldout", f"{args.c4}/{VALID}"]
+        stages.append((f"{order}-gram model", str(model), build))
+    return stages
+
+
+def show(
+    facts: Facts, costs: Costs, stages: list[tuple[str, str, list[str]]], args: argparse.Namespace, console: Console
+) -> None:
+    table = Table(title="figures")
+    for name in ("figure", "value", "source"):
+        table.add_column(name)
+    for name, fact in facts.items():
+        table.add_row(name.replace("_", " "), fact.text, fact.source)
+    console.print(table)
+    machine = f"Spark, {args.cores} cores" if args.counts_on == "spark" else f"one machine, {args.threads} threads"
+    table = Table(title=f"cost, {machine}")
+    for name in ("", "low", "high"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, low, high in costs.rows(args.counts_on == "spark"):
+        table.add_row(name, low, high)
+    console.print(table)
+    for name, made, command in stages:
+        done = " (there already)" if Path(made).exists() else ""
+        console.print(f"{name}{done}:\n  {shlex.join(command)}")
+
+
+def check_programs(args: argparse.Namespace) -> None:
+    for program in ("rescore", *(["spark-submit"] if args.counts_on == "spark" else [])):
+        if not shutil.which(program):
+            raise SystemExit(
+                f"{program}: expected it in the path; install the "
+                f"package{' with its extra spark' if program != 'rescore' else ''}"
+            )
+
+
+def check_disk(args: argparse.Namespace, costs: Costs, console: Console) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(args.out).free, args.disk or costs.disk_bytes
+    if free < needed:
+        console.print(f"[yellow]{args.out} has {free / 1e9:,.0f} GB free; the work may need {needed / 1e9:,.0f} GB[/]")
+
+
+def agreed() -> bool:
+    try:
+        return input("go on? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def run(name: str, made: str, command: list[str], console: Console) -> None:
+    if Path(made).exists():
+        console.print(f"{name}: {made} is there already")
+        return
+    began = time.monotonic()
+    if status := subprocess.run(command).returncode:
+        raise SystemExit(f"{name}: ended with status {status}; run this script again to go on from there")
+    console.print(f"{name}: {(time.monotonic() - began) / 3600:.1f} h")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

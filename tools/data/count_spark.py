@@ -1,0 +1,146 @@
+"""Counts the windows of a text on an Apache Spark cluster, for `rescore lm build`.
+
+    spark-submit tools/data/count_spark.py INPUT... -o OUT --tokenizer tokenizer.json [--order N]
+
+INPUT   paths or globs, on any file system that Spark reads, of
+        .json .jsonl   JSON lines with the text under "text" (also .gz, .bz2)
+        .parquet       a column of text, or of lists of token ids, each row
+                       made of whole documents
+        Quote globs, so that Spark expands them and not the shell.
+OUT     a folder that is not there yet, on a file system that driver and
+        executors share: Parquet files of n-grams and counts, and counts.json,
+        written last.
+
+Executors need this package with its extra "spark". docs/ngram-building.md has the
+recipe, section "On a cluster".
+
+examples:
+  spark-submit --master spark://host:7077 tools/data/count_spark.py \\
+      's3a://bucket/c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
+      --order 4 --partitions 8192 -o s3a://bucket/c4-counts
+  spark-submit tools/data/count_spark.py tokens.parquet --field tokens \\
+      --vocab-size 50257 --eot 50256 -o counts
+  python tools/data/count_spark.py --master 'local[2]' a.jsonl b.jsonl \\
+      --tokenizer tokenizer.json -o counts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.cli.actions.inputs import remarks
+from rescore.lm.spark_worker import BATCH
+
+SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(
+        BATCH
+    ),  # documents may be long; they are tokenized in batches of as many
+    "spark.sql.adaptive.enabled": "true",
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = arguments(argv)
+    tokenizer = None
+    if args.tokenizer:
+        try:
+            tokenizer = args.tokenizer.read_bytes()
+        except OSError as error:
+            raise SystemExit(f"--tokenizer {args.tokenizer}: {error.strerror}") from None
+    try:
+        from rescore.lm.spark import SparkOptions, count_windows
+    except ImportError as error:
+        raise SystemExit(str(error)) from None
+    began = time.monotonic()
+    try:
+        options = SparkOptions(
+            order=args.order,
+            form=args.format,
+            field=args.field,
+            partitions=args.partitions,
+            strict=args.strict,
+            overwrite=args.overwrite,
+        )
+        found = count_windows(
+            session(args.master),
+            args.inputs,
+            args.out,
+            tokenizer_json=tokenizer,
+            end_of_text=args.end_of_text,
+            vocab_size=args.vocab_size,
+            eot=args.eot,
+            options=options,
+        )
+    except ValueError as error:
+        raise SystemExit(f"count_spark: {error}") from None
+    report(found, time.monotonic() - began, args)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+    parser.add_argument("-o", "--out", required=True, metavar="OUT", help="the folder to write")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json on the driver, for text"
+    )
+    parser.add_argument(
+        "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
+    )
+    parser.add_argument("--vocab-size", type=int, metavar="V", help="for token ids")
+    parser.add_argument("--eot", type=int, metavar="ID", help="their end-of-text id")
+    parser.add_argument("--order", type=int, default=4, metavar="N", help="length of the longest n-grams (default: 4)")
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="JSON key or Parquet column of the documents (default: text)"
+    )
+    parser.add_argument("--format", choices=("json", "parquet"), help="of the inputs (default: as their names say)")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="P",
+        help="of the shuffle (default: the session's spark.sql.shuffle.partitions)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="stop at the first malformed document instead of counting such documents"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at OUT")
+    parser.add_argument(
+        "--master", metavar="URL", help="e.g. local[2] or spark://host:7077 (default: that of spark-submit)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    return parser.parse_args(argv)
+
+
+def session(master: str | None) -> Any:
+    """The Spark session; where all runs on this machine, its workers run this Python."""
+    from pyspark.sql import SparkSession
+
+    if master and master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("count n-grams")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return (builder.master(master) if master else builder).getOrCreate()
+
+
+def report(found: Any, seconds: float, args: argparse.Namespace) -> None:
+    tokens = found.header.tokens
+    print(
+        f"{args.out}: {tokens:,} tokens of {found.documents:,} documents, {found.windows:,} distinct windows of up to "
+        f"{found.header.order} tokens"
+    )
+    print(f"{seconds:,.0f} s, {tokens / seconds:,.0f} tokens/s")
+    for line in remarks(found.skipped):
+        print(line, file=sys.stderr)
+    if args.json:
+        args.json.write_text(json.dumps({"output": args.out, **asdict(found), "seconds": seconds}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

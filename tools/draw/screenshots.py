@@ -1,0 +1,105 @@
+"""Screenshots of a report's page for the README and docs: its top, the headline plot, the lattice browser, on a desktop
+and a phone.
+
+    python tools/draw/screenshots.py report.html -o docs/pictures
+
+Needs pillow, playwright and a Chromium (its own, one that is installed, or the one that CHROMIUM names).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rescore.lm.atomic import replacing
+
+DESKTOP, PHONE = {"width": 1200, "height": 840}, {"width": 360, "height": 740}
+SHOWN = (
+    "report-desktop-light.png",
+    "report-phone-dark.png",
+    "report-curves-desktop-light.png",
+    "report-lattice-desktop-light.png",
+    "report-lattice-phone-dark.png",
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def shots(browser: Any, path: Path) -> dict[str, bytes]:
+    """PNG files by name: desktop and phone, light and dark."""
+    found = {}
+    for scheme in ("light", "dark"):
+        for device, size in (("desktop", DESKTOP), ("phone", PHONE)):
+            page = browser.new_page(
+                viewport=size, color_scheme=scheme, device_scale_factor=1 if device == "desktop" else 2
+            )
+            page.goto(path.resolve().as_uri())
+            page.wait_for_function("document.documentElement.dataset.plots === 'drawn'")
+            found[f"report-{device}-{scheme}.png"] = page.screenshot()
+            found[f"report-curves-{device}-{scheme}.png"] = page.locator(".plot").first.screenshot()
+            show_lattice(page)
+            found[f"report-lattice-{device}-{scheme}.png"] = page.screenshot()
+            page.close()
+    return found
+
+
+def show_lattice(page: Any) -> None:
+    """The browser at the pass of the first sequences on screen that gets the most tokens accepted."""
+    best = page.evaluate("""() => {
+        const shown = JSON.parse(document.getElementById('data').textContent).browser.sequences;
+        let best = [0, 0, -1];
+        shown.forEach((one, sequence) => one.passes.forEach((pass, step) => {
+            const gain = pass.accepted.tree - pass.accepted.base;
+            if (gain > best[2]) best = [sequence, step, gain];
+        }));
+        return { sequence: best[0], step: best[1], task: shown[best[0]].task };
+    }""")
+    page.get_by_label("Task", exact=True).select_option(best["task"])
+    page.get_by_label("Sequence", exact=True).select_option(str(best["sequence"]))
+    page.get_by_label("Pass", exact=True).fill(str(best["step"]))
+    page.evaluate("document.activeElement.blur(); document.getElementById('browser').scrollIntoView()")
+
+
+def reduced(png: bytes) -> bytes:
+    """The same picture in fewer bytes."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, metavar="REPORT.html")
+    parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures"), metavar="DIR")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="write the picture of this name; may be given several times (default: those that README and docs show)",
+    )
+    args = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox"]
+        )  # a container's root has no sandbox
+        pictures = shots(browser, args.report)
+        browser.close()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, png in pictures.items():
+        if name in (args.only or SHOWN):
+            small = reduced(png)
+            with replacing(args.out / name) as file:
+                file.write(small)
+            print(f"{args.out / name}: {len(small):,} bytes")
+
+
+if __name__ == "__main__":
+    main()
