@@ -104,6 +104,19 @@ class TokenTree:
             raise ValueError(f"head: expected n >= 0, got {n}")
         return TokenTree(tokens=self.tokens[:n], parents=self.parents[:n], depths=self.depths[:n], logq=self.logq[:n])
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node follows the one before it."""
+        return bool((self.parents == np.arange(-1, self.size - 1)).all())
+
+    def path_to(self, node: int) -> list[int]:
+        """The nodes from the first below the certain token to `node`; none for -1."""
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = int(self.parents[node])
+        return path[::-1]
+
     def ancestor_mask(self) -> NDArray[np.bool_]:
         """bool [n, n]: node i attends to node j if j is i or an ancestor of it (and to the whole text before)."""
         mask = np.eye(self.size, dtype=bool)

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.models.heads import Step
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sample import sample
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -27,7 +27,7 @@ class DraftModelDrafter:
     """A chain of at most `gamma` tokens of a small model.
 
     drawn       each token is drawn from the small model's distribution, shaped as the target's is, with one uniform
-                number of the request's own; that distribution is the draft's law. Else each is its most probable token.
+                number of the request's own; that distribution is the draft's. Else each is its most probable token.
     vocab_size  V of the target, from which the model's own may differ by padding (`Reader`)
 
     A text that outgrows the model's context is read from a later token on (`Reader`); drafts go on.
@@ -62,16 +62,16 @@ class DraftModelSession:
         lengths = [min(self.gamma, room) for room in step.room]
         uniforms = self._uniforms(step, lengths)
         tokens: list[Tensor] = []
-        laws: list[Tensor] = []
+        rows: list[Tensor] = []
         for i in range(max(lengths)):
             logits = self.reader.extend(tokens[-1]) if tokens else self.reader.sync(step.histories)
             scores = self._scores(logits, step.histories, tokens)
             if self.drawn:
-                laws.append(self.shaping.probabilities(scores))
-                tokens.append(sample(laws[-1], uniforms[:, i]))
+                rows.append(self.shaping.probabilities(scores))
+                tokens.append(sample(rows[-1], uniforms[:, i]))
             else:
                 tokens.append(scores.argmax(dim=-1))
-        return self._drafts(step, _columns(tokens, len(lengths)), laws, lengths)
+        return self._drafts(step, _columns(tokens, len(lengths)), rows, lengths)
 
     def select(self, rows: Sequence[int]) -> None:
         self.reader.select(rows)
@@ -103,7 +103,7 @@ class DraftModelSession:
         drafted = _columns(tokens, len(histories))
         return self.shaping.scores(logits, [np.append(history, row) for history, row in zip(histories, drafted)])
 
-    def _drafts(self, step: Step, tokens: NDArray[np.int64], laws: list[Tensor], lengths: Sequence[int]) -> list[Draft]:
+    def _drafts(self, step: Step, tokens: NDArray[np.int64], rows: list[Tensor], lengths: Sequence[int]) -> list[Draft]:
         drafts = []
         for row, (length, history) in enumerate(zip(lengths, step.histories)):
             tree = TokenTree.from_drafts(tokens[row, :length])
@@ -111,18 +111,18 @@ class DraftModelSession:
                 drafts.append(Draft(tree=tree))
                 continue
             q = (
-                torch.stack([law[row] for law in laws[:length]])
+                torch.stack([one[row] for one in rows[:length]])
                 if length
                 else torch.zeros(0, self.reader.vocab_size, dtype=torch.float64)
             )
-            law = ChainLaw(
+            distribution = ChainDistribution(
                 q=q,
                 drafted=tuple(tokens[row, :length].tolist()),
                 history=history,
                 request=self._requests[row],
                 session=self,
             )
-            drafts.append(Draft(tree=tree, law=law, draws=tuple(range(length))))
+            drafts.append(Draft(tree=tree, distribution=distribution, draws=tuple(range(length))))
         return drafts
 
 
@@ -132,8 +132,8 @@ def _columns(tokens: list[Tensor], rows: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainLaw:
-    """The small model's distribution behind one history, as a `Law`.
+class ChainDistribution:
+    """The small model's distribution behind one history, as a `DraftDistribution`.
 
     q        float64 [g, V], row i after the first i drafted tokens
     drafted  the g tokens

@@ -9,18 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import Slots
 from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.heads import HeadsSession, Step
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.tensor_rescorer import TensorNormalised
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.tree import TokenTree
 
 
-class LatticeLaw:
+class LatticeDistribution:
     """q of one request's lattice: rows along its p drawn drafts, and after anything else."""
 
     def __init__(self, drafts: SampledDrafts, row: int, tree: TokenTree, path: NDArray[np.int32], again: _Again):
@@ -117,7 +117,7 @@ def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:
     tokens = drawn.tokens[row, :, :room]
     tree = TokenTree.from_drafts(tokens)
     draws, path = _draws(tree, tokens)
-    return Draft(tree=tree, law=LatticeLaw(drawn, row, tree, path, again), draws=draws)
+    return Draft(tree=tree, distribution=LatticeDistribution(drawn, row, tree, path, again), draws=draws)
 
 
 def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...], NDArray[np.int32]]:

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Draft, DrafterSession
+from rescore.decode.drafters.drafter import EMPTY, DrafterSession
 from rescore.decode.drafters.tree_search import TreeSearch, moved, open_search
 from rescore.decode.drafters.width import AutoWidth, WidthSession
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless, Step
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.tensor_rescorer import has_kernels
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage

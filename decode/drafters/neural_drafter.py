@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import Slots, no_deeper
 from rescore.decode.models.heads import HeadsSession, Step
 from rescore.decode.models.reader import Reader
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import no_deeper
 from rescore.decode.drafters.tree_search import padded
 from rescore.decode.models.heads import Step
 from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.ngram import NGram
 

@@ -17,23 +17,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Draft, Drafter, DrafterSession
+from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Step
 from rescore.decode.models.target import Target
-from rescore.decode.verify.rules import (
-    BlockVerification,
-    Greedy,
-    Matching,
-    RecursiveRejection,
-    Rule,
-    Verifier,
-    View,
-    best_tokens,
-)
+from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
+from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.decode.verify.verdict import Verdict
 
@@ -216,7 +209,7 @@ class _Call:
         best = best_tokens(looked_up).cpu().numpy()
         return [
             self.verifiers[one.index].verify(
-                View(
+                ScoredDraft(
                     draft=draft,
                     history=one.history,
                     logits=logits[row],
@@ -316,7 +309,7 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
                 f"request {one.index}: expected a draft no deeper than the room of {one.room} tokens, "
                 f"got depth {tree.depths.max()}"
             )
-        if drawn and tree.size and draft.law is None:
+        if drawn and tree.size and draft.distribution is None:
             raise ValueError(
                 f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; "
                 "a drafter of deterministic drafts says drawn = 0"

@@ -13,7 +13,7 @@ from torch import Tensor
 from rescore.decode.models.block import Block
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tensors import TensorTrees
-from rescore.lattice.tree import ROOT, TokenTree
+from rescore.lattice.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ class TreeLayout:
             depths[row, 1 : 1 + tree.size] = tree.depths
         start, end = torch.tensor(starts, device=device), max(starts) + width
         ancestors = (
-            None if all(is_chain(tree) for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
+            None if all(tree.is_chain for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
         )
         # Padding has the position of the certain token, which is within the model's context.
         block = Block(
@@ -132,21 +132,7 @@ class BatchLayout:
                 f"layout 'batch': expected at most {self.copies} drafts for each request, "
                 f"got a tree with {len(leaves)} leaves; draft paths, or use layout 'tree'"
             )
-        return [path_to(tree, leaf) for leaf in leaves] or [[]]
-
-
-def path_to(tree: TokenTree, node: int) -> list[int]:
-    """The nodes from the first below the certain token to `node`; none for -1."""
-    path = []
-    while node != ROOT:
-        path.append(node)
-        node = int(tree.parents[node])
-    return path[::-1]
-
-
-def is_chain(tree: TokenTree) -> bool:
-    """Whether every node follows the one before it."""
-    return bool((tree.parents == np.arange(-1, tree.size - 1)).all())
+        return [tree.path_to(leaf) for leaf in leaves] or [[]]
 
 
 def _ancestors(trees: Sequence[TokenTree], width: int) -> NDArray[np.bool_]:

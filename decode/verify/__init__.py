@@ -1,1 +1,27 @@
-"""Rules that decide which drafted tokens a target model keeps, as pure functions: docs/verification.md."""
+"""Acceptance rules: which drafted tokens a target model keeps. docs/verification.md says which rule is for what.
+
+Each module has a rule twice: a class for the decode loop, and a pure function `verify` on numpy arrays or torch
+tensors.
+"""
+
+from rescore.decode.verify.block import BlockVerification
+from rescore.decode.verify.greedy import Greedy
+from rescore.decode.verify.greedy_block import GreedyBlockVerification
+from rescore.decode.verify.matching import Matching
+from rescore.decode.verify.recursive import RecursiveRejection
+from rescore.decode.verify.rule import Rule, StatelessRule, Verifier
+from rescore.decode.verify.token import TokenVerification
+from rescore.decode.verify.verdict import Verdict
+
+__all__ = [
+    "BlockVerification",
+    "Greedy",
+    "GreedyBlockVerification",
+    "Matching",
+    "RecursiveRejection",
+    "Rule",
+    "StatelessRule",
+    "TokenVerification",
+    "Verdict",
+    "Verifier",
+]

@@ -11,11 +11,15 @@ other keeps more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
+from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.scored_draft import ScoredDraft
 
 GUARANTEE = (
     "the emitted tokens have the target's distribution; no fewer are accepted in expectation than by token verification"
@@ -40,3 +44,13 @@ def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) ->
     found = law(p, q, draft)
     tests, draw = tests_and_draw(uniforms, found.chain.size)
     return found.verdict(longest(tests, found.acceptance), draw)
+
+
+class BlockVerification(StatelessRule):
+    """The drawn tokens are tested together (Sun et al. 2025): the default for drawn chains."""
+
+    guarantee = GUARANTEE
+    drawn = True
+
+    def verify(self, scored: ScoredDraft) -> Verdict:
+        return verify(*scored.chain())

@@ -2,7 +2,8 @@
 
 When: one draft from a known q, temperature > 0, and a drafter that can be asked for q after any prefix. The paper finds
 block verification ahead over whole texts, since the modified target is harder to draft for; this is the ideal of one
-block. Source: Sun et al. 2025, "Block Verification Accelerates Speculative Decoding", appendix C (algorithms 4 to 6).
+block.
+Source: Sun et al. 2025, "Block Verification Accelerates Speculative Decoding", appendix C (algorithms 4 to 6).
 
 Write M^i, S^i for the joint probabilities of x_1..i since the block's start, r_i = M^i / S^i. The text may follow the
 draft to x_1..i with probability min(M^i, S^i) at most. The tests reach that: from all extensions by a token come sum_x
@@ -20,17 +21,21 @@ are S^i R_i, so D^{i+1} comes out if and only if those that left before draw fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
+from rescore.decode.verify.modification import LARGEST, Modified, Stack
+from rescore.decode.verify.rule import Verifier
 from rescore.decode.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.scored_draft import ScoredDraft
 
 GUARANTEE = (
     "the emitted tokens have the target's distribution if the rest of the block is decoded with the modified target "
     "(modification.py); in one block no rule accepts more in expectation"
 )
-LARGEST = 1e300  # of r_i: beyond it only M counts, and products must stay finite
 
 
 def law(p: Array, q: Array, draft: Any) -> Law:
@@ -56,3 +61,28 @@ def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) ->
     found = law(p, q, draft)
     tests, draw = tests_and_draw(uniforms, found.chain.size)
     return found.verdict(longest(tests, found.acceptance), draw)
+
+
+class GreedyBlockVerification:
+    """The most that one block can keep; positions that it leaves are decoded with a modified target (appendix C)."""
+
+    guarantee = GUARANTEE
+    drawn = True
+
+    def open(self) -> Verifier:
+        return _Modifying()
+
+
+class _Modifying:
+    """One request: the modifications in force."""
+
+    def __init__(self) -> None:
+        self.stack: Stack = ()
+
+    def verify(self, scored: ScoredDraft) -> Verdict:
+        p, q, draft, uniforms = scored.chain()
+        target = Modified.along(self.stack, p, draft)
+        verdict = verify(target.p, q, draft, uniforms)
+        # Also of an empty draft, which has no distribution: what earlier blocks left moves on.
+        self.stack = target.after(verdict, q, lambda text: scored.distribution.after(text))
+        return verdict

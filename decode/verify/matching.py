@@ -2,19 +2,27 @@
 
 When: temperature > 0 and drafts that are not samples of a known q: the best tree, the p best drafts, an n-gram's guess.
 Which draft was offered never changes the text: position j's number draws its token, as in
-`rescore.decode.verify.sampling`. Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of
-multi-draft verification.
+`rescore.decode.verify.sampling`.
+Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of multi-draft verification.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rescore.decode.verify.checked import Array, numbers, probabilities, shaped
 from rescore.decode.verify.greedy import follow
+from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.sample import sample
+from rescore.decode.verify.sampling import uniform
 from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import TokenTree
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.scored_draft import ScoredDraft
 
 GUARANTEE = (
     "the emitted tokens have the target's distribution, and are the same tokens whatever is drafted (equal arithmetic)"
@@ -39,3 +47,20 @@ def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array) -> Verd
         return int(sample(row, draws[tree.depths[node] if node >= 0 else 0]))
 
     return follow(tree, target)
+
+
+class Matching(StatelessRule):
+    """The longest path that the tokens drawn from the target take, each with the number of its own position."""
+
+    guarantee = GUARANTEE
+    drawn = False
+
+    def verify(self, scored: ScoredDraft) -> Verdict:
+        depths = scored.draft.tree.depths
+        # Tokens past max_tokens are discarded and need no uniform.
+        own = np.append(uniform(scored.seeds), 0.0)
+
+        def drawn(node: int) -> int:
+            return int(sample(scored.probabilities([node])[0], float(own[depths[node] if node >= 0 else 0])))
+
+        return follow(scored.draft.tree, drawn)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rescore.decode.verify.checked import Array, ids, probabilities, shaped
-from rescore.decode.verify.greedy_block import LARGEST
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.verdict import Verdict
+
+LARGEST = 1e300  # of a ratio: beyond it only M counts, and products must stay finite
 
 Drafter = Callable[[tuple[int, ...]], Array]
 """Tokens since the block's start -> float [V], the law from which the block's drafter draws the next one."""

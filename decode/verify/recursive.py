@@ -19,13 +19,17 @@ drawn decides q:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
+from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.sample import sample
 from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import ROOT, TokenTree
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.scored_draft import ScoredDraft
 
 GUARANTEE = "the emitted tokens have the target's distribution"
 
@@ -132,3 +136,25 @@ def _checked_draws(draws: Any, size: int) -> list[int]:
     if missing:
         raise ValueError(f"draws: expected every node at least once, got none of node {min(missing)}")
     return order
+
+
+class RecursiveRejection(StatelessRule):
+    """Several drafts, merged to a tree: the children of a node are tested one after the other (Miao et al. 2024).
+
+    siblings: 'independent' of drafts drawn from q, 'fixed' for deterministic trees.
+    """
+
+    guarantee = GUARANTEE
+
+    def __init__(self, siblings: Siblings = "independent"):
+        self.siblings = siblings
+        self.drawn = siblings != "fixed"
+
+    def verify(self, scored: ScoredDraft) -> Verdict:
+        tree, draws = scored.draft.tree, scored.draft.draws
+        p = scored.probabilities(range(-1, tree.size))
+        if not self.drawn or not tree.size:
+            return verify(p, tree, scored.random.random(tree.size + 1), siblings="fixed")
+        q, inner = p * 0.0, sorted(set(tree.parents.tolist()))
+        q[[1 + node for node in inner]] = scored.distribution.rows(inner)
+        return verify(p, tree, scored.random.random(len(draws) + 1), siblings=self.siblings, q=q, draws=draws)

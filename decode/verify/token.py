@@ -1,20 +1,25 @@
 """Token verification: every drafted token is tested by itself, up to the first that fails.
 
 When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much from the same
-input. Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et
-al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+input.
+Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et al.
+2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rescore.decode.verify.chain import Chain, Law, tests_and_draw
 from rescore.decode.verify.checked import Array
+from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from rescore.decode.verify.scored_draft import ScoredDraft
 
 GUARANTEE = "the emitted tokens have the target's distribution"
 
@@ -35,3 +40,13 @@ def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) ->
     tests, draw = tests_and_draw(uniforms, found.chain.size)
     failed = (i for i, (u, h) in enumerate(zip(tests, found.acceptance)) if u >= h)
     return found.verdict(next(failed, found.chain.size), draw)
+
+
+class TokenVerification(StatelessRule):
+    """Each drawn token is tested by itself (Leviathan et al. 2023, Chen et al. 2023)."""
+
+    guarantee = GUARANTEE
+    drawn = True
+
+    def verify(self, scored: ScoredDraft) -> Verdict:
+        return verify(*scored.chain())

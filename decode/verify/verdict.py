@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class Verdict:
     """The drafted tokens that stay, and the one token more that the target's pass yields for certain.
 
-    accepted  indices of the accepted nodes, from the certain token downwards; of a chain 0..n-1, of p drafts
-              [p, T] verified as a batch the flat indices row T + t
+    accepted  indices of the accepted nodes, from the certain token downwards; of a chain 0..n-1
     token     the id that follows the last of them
     """
 

@@ -21,12 +21,14 @@ from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify import block, greedy_block, token
-from rescore.decode.verify.rules import (
+from rescore.decode.verify import (
     BlockVerification,
     GreedyBlockVerification,
     RecursiveRejection,
     TokenVerification,
+    block,
+    greedy_block,
+    token,
 )
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping

@@ -16,7 +16,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.models.heads import Step
-from rescore.decode.verify.rules import BlockVerification, GreedyBlockVerification, TokenVerification
+from rescore.decode.verify import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, probabilities
 
@@ -85,12 +85,12 @@ def test_drawn_drafts_have_the_small_models_law_and_follow_the_numbers(shaping):
             assert len(tokens) == min(4, room)
             uniforms = np.random.default_rng([round, b]).random(len(tokens) + 1)
             assert asked.random[b].random() == uniforms[-1]
-            rows = draft.law.rows(range(-1, len(tokens) - 1)).numpy()
+            rows = draft.distribution.rows(range(-1, len(tokens) - 1)).numpy()
             assert rows.dtype == np.float64
             for i, token in enumerate(tokens):
                 q = law_by_hand([*one.tolist(), *tokens[:i]], shaping)
                 np.testing.assert_allclose(rows[i], q, atol=2e-5)
-                np.testing.assert_array_equal(draft.law.after(tokens[:i]).numpy(), rows[i])
+                np.testing.assert_array_equal(draft.distribution.after(tokens[:i]).numpy(), rows[i])
                 border = q.cumsum()
                 assert border[token] - q[token] - 2e-5 <= uniforms[i] <= border[token] + 2e-5
         texts = [
@@ -109,18 +109,22 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
         for b in (2, 0):
             for tokens in ([5], [5, 6, 7], [int(drafts[b].tree.tokens[0]), 20]):
                 np.testing.assert_allclose(
-                    drafts[b].law.after(tokens).numpy(), law_by_hand([*texts[b].tolist(), *tokens], shaping), atol=2e-5
+                    drafts[b].distribution.after(tokens).numpy(),
+                    law_by_hand([*texts[b].tolist(), *tokens], shaping),
+                    atol=2e-5,
                 )
             with pytest.raises(ValueError, match="tokens: expected fewer than the 4 that were drafted, got 4"):
-                drafts[b].law.after([1, 2, 3, 4])
+                drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
             later = [later[2], later[0]]
         following = work.propose(step(later, [9] * len(later)))
         for one, draft in zip(later, following):
-            np.testing.assert_allclose(draft.law.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5)
+            np.testing.assert_allclose(
+                draft.distribution.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5
+            )
     with pytest.raises(ValueError, match=r"expected a request that is still under way, one of \[2, 0\], got 1"):
-        drafts[1].law.after([int(drafts[1].tree.tokens[0]) ^ 1])
+        drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1])
 
 
 def test_a_deterministic_draft_is_the_small_models_greedy_text():
@@ -138,7 +142,7 @@ def test_a_deterministic_draft_is_the_small_models_greedy_text():
                     ).argmax()
                 )
             )
-        assert draft.tree.tokens.tolist() == expected and draft.law is None and draft.draws == ()
+        assert draft.tree.tokens.tolist() == expected and draft.distribution is None and draft.draws == ()
 
 
 def test_no_room_gives_no_draft_and_takes_no_number():
@@ -146,7 +150,7 @@ def test_no_room_gives_no_draft_and_takes_no_number():
     asked = step(texts, [0, 0])
     drafts = session(texts, SHAPINGS["sampled"]).propose(asked)
     assert [draft.tree.size for draft in drafts] == [0, 0]
-    assert drafts[0].law.rows([]).shape == (0, V)
+    assert drafts[0].distribution.rows([]).shape == (0, V)
     assert asked.random[1].random() == np.random.default_rng([0, 1]).random()
 
 
@@ -160,10 +164,12 @@ def test_a_draft_goes_on_beyond_the_small_models_context():
     )
     draft = work.propose(step(texts, [9]))[0]
     np.testing.assert_allclose(
-        draft.law.after([]).numpy(), law_by_hand(texts[0][20:].tolist(), SHAPINGS["sampled"]), atol=2e-5
+        draft.distribution.after([]).numpy(), law_by_hand(texts[0][20:].tolist(), SHAPINGS["sampled"]), atol=2e-5
     )
     np.testing.assert_allclose(
-        draft.law.after([1, 2]).numpy(), law_by_hand([*texts[0][20:].tolist(), 1, 2], SHAPINGS["sampled"]), atol=2e-5
+        draft.distribution.after([1, 2]).numpy(),
+        law_by_hand([*texts[0][20:].tolist(), 1, 2], SHAPINGS["sampled"]),
+        atol=2e-5,
     )
 
 
@@ -207,4 +213,4 @@ def test_messages():
     draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
     for node in (-2, 1):
         with pytest.raises(ValueError, match=f"nodes: expected -1..0, behind which a token was drawn, got {node}"):
-            draft.law.rows([node])
+            draft.distribution.rows([node])

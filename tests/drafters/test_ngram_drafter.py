@@ -31,7 +31,7 @@ def test_trees_are_the_models_own_and_no_deeper_than_the_room():
     assert drafts[1].tree.tokens.tolist() == trees[1].tokens.tolist()
     kept = trees[0].depths <= 2
     assert not kept.all() and drafts[0].tree.tokens.tolist() == trees[0].tokens[kept].tolist()
-    assert drafts[0].law is None and drafts[0].draws == ()
+    assert drafts[0].distribution is None and drafts[0].draws == ()
 
 
 def test_the_text_is_the_targets_in_fewer_passes():

@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch")
 from support.scripted import Scripted
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -21,7 +20,8 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify.rules import Greedy, Matching
+from rescore.decode.verify import Greedy, Matching
+from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree

@@ -23,7 +23,7 @@ from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarg
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify.rules import (
+from rescore.decode.verify import (
     BlockVerification,
     GreedyBlockVerification,
     Matching,

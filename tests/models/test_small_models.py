@@ -24,7 +24,7 @@ from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
 from rescore.decode.models.reader import Reader
-from rescore.decode.verify.rules import TokenVerification
+from rescore.decode.verify import TokenVerification
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 

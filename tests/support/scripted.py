@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rescore.decode.drafters.drafter import Draft
 from rescore.decode.drafters.lattice import no_deeper
+from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree
 
 

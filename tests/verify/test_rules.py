@@ -61,29 +61,9 @@ def test_greedy_follows_the_longest_true_path(drafts, seed):
     assert [texts[node] for node in verdict.accepted] == [tuple(truth[: i + 1]) for i in range(n)]
 
 
-@given(DRAFTS, SEEDS)
-def test_greedy_over_drafts_as_a_batch(drafts, seed):
-    rows, text = padded(drafts), np.random.default_rng(seed).integers(0, 4, 6)
-    truth = np.full((len(rows), rows.shape[1] + 1), 3)
-    for r, draft in enumerate(rows.tolist()):
-        for t in range(rows.shape[1] + 1):
-            if draft[:t] == text[:t].tolist():
-                truth[r, t] = text[t]
-    verdict = greedy.verify_drafts(torch.from_numpy(truth), rows)
-    n = longest([tuple(d[: i + 1]) for d in drafts for i in range(len(d))], text.tolist())
-    assert verdict.length == n and verdict.token == text[n]
-    assert rows.ravel()[list(verdict.accepted)].tolist() == text[:n].tolist()
-
-
-def test_the_first_draft_wins_ties():
-    assert greedy.verify_drafts([[5, 9, 0], [5, 8, 0]], [[5, 7], [5, 7]]) == Verdict(accepted=(0,), token=9)
-    assert greedy.verify_drafts([[5, 9, 0], [5, 7, 6]], [[5, 8], [5, 7]]) == Verdict(accepted=(2, 3), token=6)
-
-
 def test_greedy_without_a_draft():
     empty = TokenTree.from_drafts(np.empty((0, 2), np.int32))
     assert greedy.verify([4], empty) == Verdict(accepted=(), token=4)
-    assert greedy.verify_drafts([[4]], np.empty((1, 0), int)) == Verdict(accepted=(), token=4)
     assert matching.verify(np.array([[0.25, 0.75]]), empty, [0.5]) == Verdict(accepted=(), token=1)
     assert recursive.verify(np.array([[0.25, 0.75]]), empty, [0.5], siblings="fixed") == Verdict(accepted=(), token=1)
 
@@ -403,17 +383,6 @@ def test_messages_of_matches():
         greedy.verify([0] * 4, FORK)
     with pytest.raises(TypeError, match=re.escape("truth[0]: expected a token id, an integer, got 0.0")):
         greedy.verify(np.zeros(5), FORK)
-    with pytest.raises(
-        ValueError, match=re.escape("expected drafts [p, T] with p >= 1 and truth [p, T + 1], got [1, 2] and [1, 2]")
-    ):
-        greedy.verify_drafts([[0, 1]], [[0, 1]])
-    with pytest.raises(
-        ValueError,
-        match=re.escape("truth: expected token ids, got -1; the target has one after padding too, whatever it is"),
-    ):
-        greedy.verify_drafts([[0, 1, -1]], [[0, 1]])
-    with pytest.raises(TypeError, match="drafts: expected integers, got float64"):
-        greedy.verify_drafts([[0, 1]], [[0.0]])
     with pytest.raises(
         ValueError,
         match=re.escape(

@@ -28,7 +28,7 @@ from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.decode.verify.rules import Rule
+from rescore.decode.verify import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.generation import logits_process, stopping_criteria
 
 from rescore.decode.engines.huggingface.call import Call
-from rescore.decode.verify.rules import Greedy, Matching, Rule
+from rescore.decode.verify import Greedy, Matching, Rule
 
 
 def _named(module: Any, names: str) -> frozenset[type]:

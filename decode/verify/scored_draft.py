@@ -1,0 +1,85 @@
+"""A draft with the target's logits after each of its nodes: what a rule sees of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.verify.draft import Draft, DraftDistribution
+from rescore.decode.verify.shaping import Shaping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoredDraft:
+    """What a pass over a draft says of one request; node -1 is the certain token.
+
+    draft    what was verified
+    history  int32 [n], the text up to the certain token
+    logits   [1 + n, V] of the next token, row 0 after the certain token, row 1 + i after node i
+    best     int64 [1 + n], `best_tokens` of them; of none where text is drawn
+    seeds    uint64, one for each token that the text may still have; empty for greedy decoding
+    random   the request's own numbers, for rules that need more than one a position
+    """
+
+    draft: Draft
+    history: NDArray[np.int32]
+    logits: Tensor
+    best: NDArray[np.int64]
+    shaping: Shaping
+    seeds: NDArray[np.uint64]
+    random: np.random.Generator
+
+    def scores(self, nodes: Sequence[int]) -> Tensor:
+        """Logits [m, V] after nodes, penalised and processed."""
+        rows = self.logits[[1 + node for node in nodes]]
+        if not self.shaping.reads_text:
+            return rows
+        tree = self.draft.tree
+        return self.shaping.scores(
+            rows, [np.concatenate((self.history, tree.tokens[tree.path_to(node)])) for node in nodes]
+        )
+
+    def probabilities(self, nodes: Sequence[int]) -> Tensor:
+        """The target's distributions after nodes, float64 [m, V]."""
+        return self.shaping.probabilities(self.scores(nodes))
+
+    def best_token(self, node: int) -> int:
+        """The target's most probable token after a node; ValueError where its logits are no numbers."""
+        token = int(best_tokens(self.scores([node]))) if self.shaping.reads_text else int(self.best[1 + node])
+        if token < 0:
+            position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
+            raise ValueError(
+                f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, "
+                "+inf or only -inf; are the weights whole and their dtype wide enough, and what do processors do?"
+            )
+        return token
+
+    def chain(self) -> tuple[Tensor, Tensor, NDArray[np.int32], NDArray[np.float64]]:
+        """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of one drawn chain."""
+        tree = self.draft.tree
+        if not tree.is_chain:
+            raise ValueError(
+                "draft: expected one chain, which token and block verification test, got a tree with branches; "
+                "draw 1 path, or verify with RecursiveRejection"
+            )
+        nodes = range(-1, tree.size)
+        p = self.probabilities(nodes)
+        q = self.distribution.rows(nodes[:-1]) if tree.size else p[:0]
+        return p, q, tree.tokens, self.random.random(tree.size + 1)
+
+    @property
+    def distribution(self) -> DraftDistribution:
+        """q of a drawn draft."""
+        assert self.draft.distribution is not None, "drawn drafts come with their distribution"
+        return self.draft.distribution
+
+
+def best_tokens(scores: Tensor) -> Tensor:
+    """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf is left."""
+    best = scores.argmax(dim=-1)
+    return torch.where(scores.gather(-1, best[..., None])[..., 0].isfinite(), best, -1)
