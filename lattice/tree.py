@@ -117,6 +117,15 @@ class TokenTree:
             node = int(self.parents[node])
         return path[::-1]
 
+    def within(self, depth: int) -> TokenTree:
+        """The nodes of at most this depth."""
+        kept = self.depths <= depth
+        if kept.all():
+            return self
+        number = np.cumsum(kept, dtype=np.int32) - 1
+        parents = np.where(self.parents[kept] < 0, ROOT, number[self.parents[kept]]).astype(np.int32)
+        return TokenTree(tokens=self.tokens[kept], parents=parents, depths=self.depths[kept], logq=self.logq[kept])
+
     def ancestor_mask(self) -> NDArray[np.bool_]:
         """bool [n, n]: node i attends to node j if j is i or an ancestor of it (and to the whole text before)."""
         mask = np.eye(self.size, dtype=bool)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm import lines, parquet
-from rescore.lm.pieces import Piece
+from rescore.lm.piece import Piece
 from rescore.lm.skipped import BadText, Skipped
 
 

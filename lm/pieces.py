@@ -6,9 +6,7 @@ document belongs to the piece in which it begins. The pieces depend on nothing b
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +14,12 @@ import numpy as np
 
 from rescore.lattice.dump_header import FILE_NAME, read_header
 from rescore.lm import parquet, token_files
-from rescore.lm.inputs import PACKED, STDIN, STREAMS, TEXT, Form, ReadOptions, files_of, form_of
+from rescore.lm.inputs import PACKED, STREAMS, TEXT, Form, ReadOptions, files_of, form_of
+from rescore.lm.piece import Piece, identity
 from rescore.lm.tokenizer import TextTokenizer
 
 PIECE_BYTES = 256 << 20  # of text: about a minute of tokenization on one processor
 PIECE_TOKENS = 1 << 26
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Part of an input. Two pieces are equal if they are the same part of the same, unchanged file.
-
-    path       the file; "-" is standard input
-    form       what it holds; see inputs.py
-    begin, end the part: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin), rows (npz); end None: to the end
-    size, mtime_ns  of the file, None for standard input and pipes
-    field, dtype    of the options, where the form has use for them
-    """
-
-    path: str
-    form: Form
-    begin: int = 0
-    end: int | None = None
-    size: int | None = None
-    mtime_ns: int | None = None
-    field: str | None = None
-    dtype: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The file, for messages."""
-        return "standard input" if self.path == STDIN else self.path
-
-    @property
-    def is_text(self) -> bool:
-        return self.form in TEXT
-
-    def to_json(self) -> dict[str, Any]:
-        """For manifests: a piece can be taken as done if it still has the same value."""
-        return asdict(self)
-
-    def check_unchanged(self) -> None:
-        """ValueError if the file is no longer that which was planned with."""
-        if self.size is not None and _identity(Path(self.path)) != (self.size, self.mtime_ns):
-            raise ValueError(f"{self.path}: changed since the work began; start it anew")
 
 
 def plan(
@@ -91,12 +51,12 @@ def _of_dump(path: Path, tokenizer: TextTokenizer | None) -> Iterator[Piece]:
         raise ValueError(f"{path}: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got {known}")
     for shard in header.shards:
         file = path / shard.file
-        size, mtime_ns = _identity(file)
+        size, mtime_ns = identity(file)
         yield Piece(path=str(file), form="dump", size=size, mtime_ns=mtime_ns)
 
 
 def _of_file(path: Path, form: Form, options: ReadOptions, vocab_size: int) -> Iterator[Piece]:
-    size, mtime_ns = _identity(path)
+    size, mtime_ns = identity(path)
     common: dict[str, Any] = {"path": str(path), "form": form, "size": size, "mtime_ns": mtime_ns}
     if form in ("jsonl", "parquet"):
         common["field"] = options.text_field
@@ -122,10 +82,3 @@ def _ranges(path: Path, size: int | None, form: Form, common: dict[str, Any]) ->
 
 def _split(total: int, step: int) -> list[tuple[int, int | None]]:
     return [(begin, min(begin + step, total)) for begin in range(0, total, step)] or [(0, 0)]
-
-
-def _identity(path: Path) -> tuple[int | None, int | None]:
-    if str(path) == STDIN:
-        return None, None
-    status = path.stat()
-    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else (None, None)

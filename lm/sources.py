@@ -14,7 +14,7 @@ from rescore.lm.counting import Content, Source, Windows
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import CountsFiles, WindowCounts
 from rescore.lm.counts_header import FILE_NAME
-from rescore.lm.pieces import Piece
+from rescore.lm.piece import Piece
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import TextTokenizer

@@ -8,16 +8,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.dump import Dump
 from rescore.lm import lines
-
-if TYPE_CHECKING:
-    from rescore.lm.pieces import Piece
+from rescore.lm.piece import Piece
 
 CHUNK = 1 << 20  # tokens handled at once
 ROWS = 1024  # of an archive

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.documents import Faults, documents, refuse_end_of_text
-from rescore.lm.pieces import Piece
+from rescore.lm.piece import Piece
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.token_files import token_documents, token_dtype
 from rescore.lm.tokenizer import TextTokenizer

@@ -13,6 +13,7 @@ import rescore
 from rescore import _core
 
 CORE_STUB = Path(rescore.__file__).parent / "_core.pyi"
+FACADE_STUB = CORE_STUB.with_name("__init__.pyi")
 HEAVY = ("torch", "transformers", "tokenizers", "pyarrow", "pynini", "pywrapfst", "safetensors")
 
 
@@ -31,7 +32,9 @@ def test_import_is_light():
 
 
 def test_api_needs_no_torch():
-    assert not modules_after("from rescore import NGram, Rescorer, Sausage, Dump, TokenTree") & {
+    assert not modules_after(
+        "from rescore import NGram, Rescorer, Sausage, Dump; from rescore.lattice import TokenTree"
+    ) & {
         "torch",
         "transformers",
         "tokenizers",
@@ -46,6 +49,14 @@ def test_every_public_name_is_there():
         assert getattr(rescore, name).__doc__, name
     with pytest.raises(AttributeError, match="module 'rescore' has no attribute 'nothing'"):
         getattr(rescore, "nothing")  # noqa: B009
+
+
+def test_type_checkers_see_the_names_that_there_are():
+    stub = ast.parse(FACADE_STUB.read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.asname: node.module for node in imports for alias in node.names} == {
+        name: f"rescore.{module}" for name, module in rescore._HOME.items()
+    }
 
 
 @pytest.mark.parametrize("layer, above", [("lattice", {"lm", "decode"}), ("lm", {"decode"})])

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
-from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.weights import alpha_of_slots
 from rescore.lattice.sausage import Sausage
 
 NDArrays = tuple[NDArray[Any], ...]

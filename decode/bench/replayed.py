@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.drafters.lattice import Slots
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.models.block import Block
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
-from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+from rescore.decode.rescoring.propose import propose_trees
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
@@ -162,7 +163,7 @@ def lattices(dump: Dump, rescorer: Rescorer, count: int) -> tuple[Sausage, np.nd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Replayed(Slots):
+class _Replayed(HeadsLattice):
     """Heads whose candidates are found, which takes its time, and then are not looked at: random weights have none that
     a model knows.
     """
@@ -170,7 +171,7 @@ class _Replayed(Slots):
     lattices: TensorSausage
 
     def tensors(self, logits: Tensor) -> TensorSausage:
-        Slots.tensors(self, logits)
+        HeadsLattice.tensors(self, logits)
         return self.lattices
 
 
@@ -182,7 +183,7 @@ class Rig:
     ):
         self.target, self.length, self.repeats, self.width = target, length, repeats, width
         self._heads = MedusaHeads(heads=slots, width=width, output=target.logits).to(target.device, dtype)
-        self._slots = Slots(heads=self._heads, top_k=top_k)
+        self._lattice = HeadsLattice(heads=self._heads, top_k=top_k)
         self._dtype = dtype
 
     def seconds(self, call: Callable[[], Any]) -> float:
@@ -213,8 +214,8 @@ class Rig:
         """
         rows, width, device = len(histories), 1 + nodes, self.target.device
         cache, hidden = self._filled(rows, width), self._hidden(rows)
-        slots = _Replayed(heads=self._heads, top_k=self._slots.top_k, lattices=lattices)
-        step = DraftedPass(target=self.target, slots=slots, rescorer=rescorer, nodes=nodes)
+        replayed = _Replayed(heads=self._heads, top_k=self._lattice.top_k, lattices=lattices)
+        step = DraftedPass(target=self.target, lattice=replayed, rescorer=rescorer, nodes=nodes)
         start = torch.full((rows,), self.length, device=device)
         return self._both_ways(lambda: step(hidden, histories, start, self.length + width, cache))
 
@@ -222,7 +223,7 @@ class Rig:
     def lattice(self, rows: int) -> float:
         """Seconds from hidden states to lattices."""
         hidden = self._hidden(rows)
-        return self.seconds(lambda: self._slots.tensors(self._heads.of_hidden(hidden)))
+        return self.seconds(lambda: self._lattice.tensors(self._heads.of_hidden(hidden)))
 
     def _both_ways(self, call: Callable[[], Tensor]) -> dict[str, float]:
         found = {"eager": self.seconds(call)}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.lattice import Slots, no_deeper
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.models.heads import HeadsSession, Step
 from rescore.decode.models.reader import Reader
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
@@ -20,11 +20,11 @@ class NeuralDrafter:
 
     drawn = 0
 
-    def __init__(self, slots: Slots, rescorer: NeuralRescorer):
-        self.slots, self.rescorer = slots, rescorer
+    def __init__(self, lattice: HeadsLattice, rescorer: NeuralRescorer):
+        self.lattice, self.rescorer = lattice, rescorer
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NeuralSession:
-        heads = self.slots.heads
+        heads = self.lattice.heads
         return NeuralSession(self, heads.open(len(prompts)), self.rescorer.open(prompts, heads.slots))
 
 
@@ -37,9 +37,9 @@ class NeuralSession:
         self.reader = reader
 
     def propose(self, step: Step) -> list[Draft]:
-        sausages = self.drafter.slots.sausages(self.heads.logits(step))
+        sausages = self.drafter.lattice.sausages(self.heads.logits(step))
         trees = self.drafter.rescorer.trees(self.reader, sausages, step.histories)
-        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
+        return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
         self.heads.select(rows)

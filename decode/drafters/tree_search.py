@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.trees import Trees
-
-if TYPE_CHECKING:
-    from rescore.decode.drafters.lattice import Slots
 
 Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded
 
 
 class TreeSearch(Protocol):
-    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
+    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
         """The trees of n nodes in the lattices of the heads' logits [B, T, V]."""
 
     def select(self, rows: Sequence[int]) -> None:
@@ -50,8 +48,8 @@ class _Plain:
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
 
-    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
-        tensors = slots.tensors(logits)
+    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
+        tensors = lattice.tensors(logits)
         return self._rescorer.trees(tensors, moved(histories, self._rescorer.context, tensors.device), n).host()
 
     def select(self, rows: Sequence[int]) -> None:
@@ -65,11 +63,11 @@ class _Calibrated:
         self._rescorer = rescorer
         self._texts = [rescorer.text() for _ in range(requests)] if rescorer.reads_text else []
 
-    def trees(self, slots: Slots, logits: Tensor, histories: Histories, n: int) -> Trees:
+    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
         for text, history in zip(self._texts, histories):
             text.extend(np.ascontiguousarray(history[text.size :], np.int32))
         return self._rescorer.trees(
-            slots.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts
+            lattice.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts
         )
 
     def select(self, rows: Sequence[int]) -> None:

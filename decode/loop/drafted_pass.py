@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rescore.decode.drafters.lattice import Slots
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.heads import Memoryless
@@ -27,14 +27,14 @@ class DraftedPass:
     """
 
     target: Target
-    slots: Slots
+    lattice: HeadsLattice
     rescorer: Rescorer
     nodes: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.slots.heads, Memoryless):
+        if not isinstance(self.lattice.heads, Memoryless):
             raise ValueError(
-                f"heads: expected some that see hidden states alone, got {type(self.slots.heads).__name__}"
+                f"heads: expected some that see hidden states alone, got {type(self.lattice.heads).__name__}"
             )
 
     def block(self, hidden: Tensor, history: Tensor, start: Tensor, end: int) -> Block:
@@ -43,8 +43,8 @@ class DraftedPass:
         hidden [B, width] gave the certain tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in
         them.
         """
-        assert isinstance(self.slots.heads, Memoryless)
-        trees = self.rescorer.trees(self.slots.tensors(self.slots.heads.of_hidden(hidden)), history, self.nodes)
+        assert isinstance(self.lattice.heads, Memoryless)
+        trees = self.rescorer.trees(self.lattice.tensors(self.lattice.heads.of_hidden(hidden)), history, self.nodes)
         return TreeLayout().lay_tensors(trees, history[:, -1], start, end)
 
     def __call__(self, hidden: Tensor, history: Tensor, start: Tensor, end: int, cache: SlotCache) -> Tensor:

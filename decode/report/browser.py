@@ -16,7 +16,8 @@ from rescore.decode.replay.drafters.calibrated import trees_of_block
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
-from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.weights import alpha_of_slots
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.beam import Beam
-from rescore.decode.rescoring.rescorer import alpha_of_slots, checked_alpha
+from rescore.decode.rescoring.weights import alpha_of_slots, checked_alpha
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees

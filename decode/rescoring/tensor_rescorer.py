@@ -5,16 +5,14 @@ not.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from rescore.decode.rescoring.array_rescorer import ArrayRescorer
 from rescore.decode.rescoring.normalised import NormalisedLattice
 from rescore.lattice.tensors import TensorDrafts, TensorSamples, TensorSausage, TensorTrees
-
-if TYPE_CHECKING:
-    from rescore.decode.rescoring.rescorer import Rescorer
 
 
 class TensorNormalised(Protocol):
@@ -69,7 +67,7 @@ def indexed(device: torch.device) -> torch.device:
     )
 
 
-def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorRescorer:
+def open_tensor_rescorer(rescorer: ArrayRescorer, device: torch.device, capacity: int) -> TensorRescorer:
     """ValueError where the device cannot be used."""
     if device.type == "cpu":
         return HostRescorer(rescorer)
@@ -80,9 +78,7 @@ def open_tensor_rescorer(rescorer: Rescorer, device: torch.device) -> TensorResc
         )
     from rescore.decode.device.rescoring import DeviceRescorer
 
-    return DeviceRescorer(
-        rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=rescorer.capacity, device=device
-    )
+    return DeviceRescorer(rescorer.models, alpha=rescorer.alpha, head=rescorer.head, capacity=capacity, device=device)
 
 
 class HostRescorer:
@@ -90,11 +86,11 @@ class HostRescorer:
     it wrote.
     """
 
-    def __init__(self, rescorer: Rescorer):
+    def __init__(self, rescorer: ArrayRescorer):
         self._rescorer = rescorer
 
     def paths(self, sausage: TensorSausage, history: Tensor, p: int, semantics: str) -> TensorDrafts:
-        drafts = self._rescorer.paths(sausage.host(), history.numpy(), p, semantics=semantics)
+        drafts = self._rescorer.paths(sausage.host(), history.numpy(), p, semantics)
         tokens, cost, count = (torch.as_tensor(values) for values in (drafts.tokens, drafts.cost, drafts.count))
         return TensorDrafts(
             tokens=tokens,
@@ -109,9 +105,7 @@ class HostRescorer:
 
     def normalise(self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool) -> HostNormalised:
         batch = sausage if sausage.is_batch else TensorSausage(ids=sausage.ids[None], cost=sausage.cost[None])
-        return HostNormalised(
-            self._rescorer.normalise(batch.host(), history.numpy(), temperature=temperature, local=local)
-        )
+        return HostNormalised(self._rescorer.normalise(batch.host(), history.numpy(), temperature, local))
 
 
 class HostNormalised:

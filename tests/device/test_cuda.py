@@ -9,11 +9,13 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter
-from rescore.decode.drafters.drawn import DrawnDrafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
-from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
@@ -52,7 +54,7 @@ def work(demo):
 
 def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
     slots, rescorer, target = (
-        Slots(heads=BlockwiseHeads(model), top_k=12),
+        HeadsLattice(heads=BlockwiseHeads(model), top_k=12),
         Rescorer(lm, alpha=0.3),
         BlockwiseTarget(model),
     )
@@ -88,7 +90,7 @@ def test_the_gpu_writes_the_text_of_the_cpu(name, sampling, work):
 def test_drawn_drafts_are_verified_on_the_gpu(rule, work):
     models, lm, prompts = work
     drafter = DrawnDrafter(
-        Slots(heads=BlockwiseHeads(models["cuda"]), top_k=12),
+        HeadsLattice(heads=BlockwiseHeads(models["cuda"]), top_k=12),
         Rescorer(lm, alpha=0.3),
         paths=4 if isinstance(rule, RecursiveRejection) else 1,
     )
@@ -200,8 +202,8 @@ def test_a_whole_step_is_captured(work):
     """Heads, candidates, rescored tree, mask and pass in one graph: what the same call gives without one."""
     models, lm, _ = work
     model = models["cuda"]
-    target, slots = BlockwiseTarget(model), Slots(heads=BlockwiseHeads(model), top_k=12)
-    step = DraftedPass(target=target, slots=slots, rescorer=Rescorer(lm, alpha=0.3), nodes=32)
+    target, slots = BlockwiseTarget(model), HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
+    step = DraftedPass(target=target, lattice=slots, rescorer=Rescorer(lm, alpha=0.3), nodes=32)
     hidden = torch.randn(4, model.config.width, device="cuda")
     history = torch.randint(model.config.vocab_size, (4, 3), dtype=torch.int32, device="cuda")
     start = torch.full((4,), 10, device="cuda")

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise_target import BlockwiseTarget

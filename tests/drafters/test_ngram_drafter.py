@@ -9,11 +9,11 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import V, text, trained
 
-from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.models.heads import Step
-from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build
 

@@ -13,7 +13,8 @@ from support.tiny_blockwise import CONFIG, END, V, text, trained
 
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.drafters import width
-from rescore.decode.drafters.lattice import Slots, TreeDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.drafters.width import AutoWidth, WidthSession, best_size, measure_passes
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
@@ -157,7 +158,7 @@ def test_costs_are_measured_once(monkeypatch):
 def test_trees_of_all_sizes_give_the_same_text():
     words = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
     target = BlockwiseTarget(trained())
-    slots = Slots(heads=BlockwiseHeads(trained()), top_k=5)
+    slots = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
     prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
     options = Options(max_tokens=24)
     plain = generate(target, prompts, None, options)

@@ -18,8 +18,8 @@ from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, T
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
 
 from rescore import CalibratedRescorer, Drafting, NGram, Rescorer
-from rescore.decode.drafters.draft_model import DraftModelDrafter
-from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.drafters.width import MOST
 from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rescore.lm import lines, pieces
 from rescore.lm.documents import Faults, documents
 from rescore.lm.inputs import ReadOptions
-from rescore.lm.pieces import Piece, plan
+from rescore.lm.piece import Piece
+from rescore.lm.pieces import plan
 from rescore.lm.skipped import BadText, Skipped
 
 ANY_TOKENIZER = object()  # plan only asks whether there is one

@@ -11,7 +11,8 @@ from support import cli
 
 from rescore.lm import pieces
 from rescore.lm.inputs import ReadOptions
-from rescore.lm.pieces import Piece, plan
+from rescore.lm.piece import Piece
+from rescore.lm.pieces import plan
 from rescore.lm.tokenize import tokens_of
 
 

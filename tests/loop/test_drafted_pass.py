@@ -9,8 +9,10 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained, untrained
 
-from rescore.decode.drafters.drawn import DrawnDrafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import TreeLayout
@@ -49,7 +51,7 @@ def test_a_pass_drafts_what_it_verifies(lm):
     model = trained()
     target, slots, rescorer = (
         BlockwiseTarget(model),
-        Slots(heads=BlockwiseHeads(model), top_k=5),
+        HeadsLattice(heads=BlockwiseHeads(model), top_k=5),
         Rescorer(lm, alpha=0.5),
     )
     prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
@@ -59,7 +61,7 @@ def test_a_pass_drafts_what_it_verifies(lm):
             hidden = target.read(block_of(prompts), cache)[:, -2]
         history = torch.from_numpy(np.array(prompts, np.int32))
         start = torch.tensor([19, 19])
-        found = DraftedPass(target=target, slots=slots, rescorer=rescorer, nodes=8)(
+        found = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=8)(
             hidden, history, start, 28, caches[0]
         )
         trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden)), history, 8).host()
@@ -76,7 +78,9 @@ def block_of(prompts):
 
 def test_heads_that_read_along_are_refused(lm):
     with pytest.raises(ValueError, match="heads: expected some that see hidden states alone, got object"):
-        DraftedPass(target=BlockwiseTarget(untrained()), slots=Slots(heads=object()), rescorer=Rescorer(lm), nodes=4)
+        DraftedPass(
+            target=BlockwiseTarget(untrained()), lattice=HeadsLattice(heads=object()), rescorer=Rescorer(lm), nodes=4
+        )
 
 
 @pytest.fixture
@@ -87,11 +91,11 @@ def with_kernels(monkeypatch):
 
     opened = []
 
-    def open_kernels(rescorer, device):
+    def open_kernels(rescorer, device, capacity):
         opened.append(device)
         return device_rescorer(rescorer)
 
-    monkeypatch.setattr("rescore.decode.drafters.lattice.has_kernels", lambda device: True)
+    monkeypatch.setattr("rescore.decode.drafters.heads_lattice.has_kernels", lambda device: True)
     monkeypatch.setattr("rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer", open_kernels)
     return opened
 
@@ -101,7 +105,7 @@ def test_the_loop_with_kernels_writes_the_text_of_the_target(kind, lm, with_kern
     if torch.cuda.is_available():
         pytest.skip("the kernels are compiled here: test_cuda.py has this on the GPU")
     model = trained()
-    slots, rescorer = Slots(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
+    slots, rescorer = HeadsLattice(heads=BlockwiseHeads(model), top_k=4), Rescorer(lm, alpha=0.5, capacity=16)
     drafter = {
         "tree": TreeDrafter(slots, rescorer, nodes=6),
         "paths": PathDrafter(slots, rescorer, paths=3),

@@ -12,7 +12,9 @@ torch = pytest.importorskip("torch")
 from support.scripted import Scripted
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate, stream
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Request
@@ -31,7 +33,7 @@ torch.set_num_threads(1)
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, seed=4)
 PROMPTS = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(7)]
 ENDS = Stopping(tokens=frozenset({END}))
-TARGET, SLOTS = BlockwiseTarget(trained()), Slots(heads=BlockwiseHeads(trained()), top_k=5)
+TARGET, SLOTS = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
 WORDS = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
 
 

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_tokenizer
 
 from rescore.decode.cli import main
-from rescore.decode.drafters.lattice import PathDrafter, Slots
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -56,7 +57,7 @@ def replay(ids: np.ndarray, logp: np.ndarray, tokens: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
     dump = tiny_dump(tmp_path, kind)
-    drafter = PathDrafter(Slots(heads=BlockwiseHeads(trained()), top_k=6, logp_dtype="float16"))
+    drafter = PathDrafter(HeadsLattice(heads=BlockwiseHeads(trained()), top_k=6, logp_dtype="float16"))
     for block in dump.blocks():
         for s, accepted in enumerate(decode_again(trained(), dump, block, 100, drafter)):
             part = slice(*block.offsets[s : s + 2])

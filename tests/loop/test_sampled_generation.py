@@ -12,9 +12,11 @@ torch = pytest.importorskip("torch")
 from support.g_test import g_test
 from support.tiny_blockwise import END, V, text, trained
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter
-from rescore.decode.drafters.drawn import DrawnDrafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
@@ -85,17 +87,24 @@ BIGRAMS = Rescorer(
     alpha=0.7,
 )
 SHAPING = Shaping(sampling=Sampling(temperature=0.8, top_k=3, seed=11))
+GUESSED = HeadsLattice(heads=Guesses(), top_k=3)
 RULES = {
-    "matching": (Matching(), PathDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
-    "fixed siblings": (RecursiveRejection("fixed"), TreeDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, nodes=6)),
-    "token": (TokenVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
-    "block": (BlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, local=True)),
+    "matching": (Matching(), PathDrafter(GUESSED, BIGRAMS, paths=3)),
+    "fixed siblings": (
+        RecursiveRejection("fixed"),
+        TreeDrafter(GUESSED, BIGRAMS, nodes=6),
+    ),
+    "token": (TokenVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
+    "block": (BlockVerification(), DrawnDrafter(GUESSED, BIGRAMS, local=True)),
     "block, q of temperature 0.8": (
         BlockVerification(),
-        DrawnDrafter(Slots(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8),
+        DrawnDrafter(HeadsLattice(heads=Guesses(), top_k=4), BIGRAMS, temperature=0.8),
     ),
-    "greedy block": (GreedyBlockVerification(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS)),
-    "independent siblings": (RecursiveRejection(), DrawnDrafter(Slots(heads=Guesses(), top_k=3), BIGRAMS, paths=3)),
+    "greedy block": (GreedyBlockVerification(), DrawnDrafter(GUESSED, BIGRAMS)),
+    "independent siblings": (
+        RecursiveRejection(),
+        DrawnDrafter(GUESSED, BIGRAMS, paths=3),
+    ),
     "token, draft model": (TokenVerification(), draft_model()),
     "block, draft model": (BlockVerification(), draft_model()),
     "greedy block, draft model": (GreedyBlockVerification(), draft_model()),
@@ -146,7 +155,7 @@ def test_texts_do_not_depend_on_their_company(name):
         assert alone.tokens.tolist() == together[i].tokens.tolist()
 
 
-SLOTS = Slots(heads=BlockwiseHeads(trained()), top_k=6)
+SLOTS = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=6)
 LM = Rescorer(build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END), alpha=0.6)
 TRAINED = {
     "matching": (Matching(), TreeDrafter(SLOTS, LM, nodes=12), TreeLayout()),
@@ -187,7 +196,7 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
         BlockwiseTransformer.load(demo / "model.safetensors"),
         Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3),
     )
-    slots = Slots(heads=BlockwiseHeads(model), top_k=12)
+    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
     rule, drafter = {
         "matching": (Matching(), TreeDrafter(slots, rescorer, nodes=16)),
         "block": (BlockVerification(), DrawnDrafter(slots, rescorer, temperature=0.7)),
@@ -211,7 +220,10 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
 
 
 def test_drawn_drafts_and_their_rules_belong_together():
-    drawn, fixed = DrawnDrafter(Slots(heads=Guesses(), top_k=3)), PathDrafter(Slots(heads=Guesses(), top_k=3))
+    drawn, fixed = (
+        DrawnDrafter(GUESSED),
+        PathDrafter(GUESSED),
+    )
     with pytest.raises(
         ValueError,
         match=(
@@ -234,13 +246,13 @@ def test_drawn_drafts_and_their_rules_belong_together():
         generate(
             Markov(),
             [[1]],
-            DrawnDrafter(Slots(heads=Guesses(), top_k=3), paths=9),
+            DrawnDrafter(GUESSED, paths=9),
             Options(shaping=SHAPING, rule=BlockVerification()),
         )
 
 
 def test_the_default_rule_goes_with_the_drafter():
-    slots, options = Slots(heads=Guesses(), top_k=3), Options(shaping=SHAPING)
+    slots, options = GUESSED, Options(shaping=SHAPING)
     for drafter, rule in (
         (PathDrafter(slots), Matching),
         (DrawnDrafter(slots), BlockVerification),

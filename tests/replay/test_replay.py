@@ -9,7 +9,8 @@ from rescore.decode.replay.drafters.standard import ReplayOptions, standard_draf
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.replay.worth import visited_rows
-from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+from rescore.decode.rescoring.propose import propose_trees
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import oracle_lengths
 from rescore.lm.build import build

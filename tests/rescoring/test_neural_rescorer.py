@@ -14,8 +14,9 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import CONFIG, END, V, text, trained, untrained
 
-from rescore.decode.drafters.lattice import PathDrafter, Slots
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
@@ -199,7 +200,7 @@ OPTIONS = Options(max_tokens=24, stopping=Stopping(tokens=frozenset({END})))
 
 
 def test_in_the_loop_the_text_is_the_targets_and_without_weight_the_drafts_are_the_heads():
-    target, slots = BlockwiseTarget(trained()), Slots(heads=BlockwiseHeads(trained()), top_k=4)
+    target, slots = BlockwiseTarget(trained()), HeadsLattice(heads=BlockwiseHeads(trained()), top_k=4)
     plain = generate(target, PROMPTS, None, OPTIONS)
     base = generate(target, PROMPTS, PathDrafter(slots), OPTIONS)
     for alpha, paths in ((0.0, 1), (0.6, 1), (0.6, 4)):

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from rescore.decode.rescoring.rescorer import Rescorer, propose_trees
+from rescore.decode.rescoring.propose import propose_trees
+from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lm import example
 from rescore.lm.ngram import NGram

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rescore.decode.drafters.lattice import no_deeper
 from rescore.decode.verify.draft import Draft
 from rescore.lattice.tree import TokenTree
 
@@ -24,7 +23,7 @@ class Scripted:
 
     def propose(self, step):
         drafts = [np.array(self.of_history(history), np.int32) for history in step.histories]
-        return [Draft(tree=no_deeper(TokenTree.from_drafts(rows), room)) for rows, room in zip(drafts, step.room)]
+        return [Draft(tree=TokenTree.from_drafts(rows).within(room)) for rows, room in zip(drafts, step.room)]
 
     def select(self, rows):
         pass

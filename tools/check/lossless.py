@@ -24,10 +24,12 @@ from rich.progress import Progress
 from rich.table import Table
 from small_models import FAMILIES, Small, small
 
-from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
@@ -74,7 +76,7 @@ def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
 
 def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Drafter | None, TreeLayout | BatchLayout]]:
     """Every drafter; where the target reads no trees, their paths as rows."""
-    slots, rescorer = Slots(heads=model.heads, top_k=8), Rescorer(lm, alpha=0.3)
+    slots, rescorer = HeadsLattice(heads=model.heads, top_k=8), Rescorer(lm, alpha=0.3)
     vocab_size = model.target.vocab_size
     wide = TreeLayout() if model.target.trees else BatchLayout(NODES)
     neural = NeuralRescorer(other.target, vocab_size=vocab_size, alpha=0.5, paths=2)

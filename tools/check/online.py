@@ -20,8 +20,10 @@ from rich.progress import track
 from rich.table import Table
 
 from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
-from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
@@ -61,7 +63,7 @@ class Compared:
 
 def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
     """Those of a replay, by its names. What dumps hold is rounded to float16, so these see the same."""
-    slots = Slots(heads=BlockwiseHeads(model), top_k=top_k, logp_dtype="float16")
+    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=top_k, logp_dtype="float16")
     return {
         "base": PathDrafter(slots),
         "parallel_base": PathDrafter(slots, paths=PATHS),

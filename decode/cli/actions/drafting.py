@@ -9,12 +9,14 @@ from typing import Any
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
-from rescore.decode.drafters.draft_model import DraftModelDrafter
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.drafter import Drafter
-from rescore.decode.drafters.drawn import DrawnDrafter
-from rescore.decode.drafters.lattice import PathDrafter, Slots, TreeDrafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
-from rescore.decode.drafters.ngram import NGramDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.drafters.width import AutoWidth
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.models.open import OpenModel, open_model
@@ -122,9 +124,9 @@ class Drafters:
             return options["paths"] * self.model.heads.slots
         return options.get("paths") or options.get("nodes") or 1
 
-    def _slots(self, top_k: int) -> Slots:
+    def _slots(self, top_k: int) -> HeadsLattice:
         assert self.model.heads is not None
-        return Slots(heads=self.model.heads, top_k=min(top_k, self.model.vocab_size))
+        return HeadsLattice(heads=self.model.heads, top_k=min(top_k, self.model.vocab_size))
 
     def _rescorer(self, alpha: list[float] | None) -> Rescorer:
         models = self.lms()

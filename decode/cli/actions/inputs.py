@@ -9,7 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rescore.lm.inputs import ReadOptions
-from rescore.lm.pieces import Piece, plan
+from rescore.lm.piece import Piece
+from rescore.lm.pieces import plan
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import TextTokenizer

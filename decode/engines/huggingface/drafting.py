@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.drafters.drafter import Drafter, DrafterSession
-from rescore.decode.drafters.lattice import Slots, TreeDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.drafters.width import AutoWidth
 from rescore.decode.engines.huggingface.caches import RememberingTarget
 from rescore.decode.engines.huggingface.call import Call
@@ -153,7 +154,9 @@ class Drafting:
                 dtype=target.model.dtype,
                 device=target.device,
             )
-        return TreeDrafter(Slots(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target))
+        return TreeDrafter(
+            HeadsLattice(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target)
+        )
 
 
 class _Warped:
@@ -173,5 +176,5 @@ def _needs_every_state(drafter: Any) -> bool:
     """Whether it drafts from heads with a memory of their own (MTP): the text is then read anew, whatever a cache holds
     of it.
     """
-    heads = getattr(getattr(drafter, "slots", None), "heads", None)
+    heads = getattr(getattr(drafter, "lattice", None), "heads", None)
     return heads is not None and not isinstance(heads, Memoryless)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.split import Part, chosen_blocks
-from rescore.decode.rescoring.rescorer import Rescorer, alpha_of_slots
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.weights import alpha_of_slots
 from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
 from rescore.lattice.oracle import ranks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
-from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.rescoring.propose import propose_trees
 from rescore.lattice.block import Block
 from rescore.lm.ngram import NGram
 

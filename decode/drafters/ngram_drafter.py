@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.drafters.lattice import no_deeper
 from rescore.decode.drafters.tree_search import padded
 from rescore.decode.models.heads import Step
-from rescore.decode.rescoring.rescorer import propose_trees
+from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.ngram import NGram
@@ -36,7 +35,7 @@ class NGramDrafter:
     def propose(self, step: Step) -> list[Draft]:
         histories = padded(step.histories, max(1, self.model.order - 1))
         trees = propose_trees(self.model, histories, slots=self.slots, n=self.nodes, threads=self.threads)
-        return [Draft(tree=no_deeper(trees[b], most)) for b, most in enumerate(step.room)]
+        return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
         pass

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.lattice import Slots
+from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
 from rescore.decode.models.heads import HeadsSession, Step
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -73,7 +73,7 @@ class DrawnDrafter:
 
     def __init__(
         self,
-        slots: Slots,
+        lattice: HeadsLattice,
         rescorer: Rescorer | None = None,
         *,
         paths: int = 1,
@@ -82,16 +82,11 @@ class DrawnDrafter:
     ):
         if not 1 <= paths <= 1024:
             raise ValueError(f"paths: expected 1..1024 drafts for each request, got {paths}")
-        self.slots, self.rescorer, self.drawn, self.temperature, self.local = (
-            slots,
-            rescorer or Rescorer(),
-            paths,
-            temperature,
-            local,
-        )
+        self.lattice, self.rescorer, self.drawn = lattice, rescorer or Rescorer(), paths
+        self.temperature, self.local = temperature, local
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> _Session:
-        return _Session(self, self.slots.heads.open(len(prompts)))
+        return _Session(self, self.lattice.heads.open(len(prompts)))
 
 
 class _Session:
@@ -100,7 +95,7 @@ class _Session:
 
     def propose(self, step: Step) -> list[Draft]:
         logits, drafter = self.heads.logits(step), self.drafter
-        tensors = drafter.slots.tensors(logits)
+        tensors = drafter.lattice.tensors(logits)
         batch, slots, _ = tensors.ids.shape
         histories = moved(step.histories, drafter.rescorer.context, tensors.device)
         lattices = drafter.rescorer.normalise(tensors, histories, temperature=drafter.temperature, local=drafter.local)

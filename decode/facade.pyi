@@ -1,0 +1,21 @@
+"""What type checkers read for `rescore`; `facade.py` is what runs."""
+
+from rescore.decode.drafters.heads_lattice import HeadsLattice as HeadsLattice
+from rescore.decode.drafters.ngram_drafter import NGramDrafter as NGramDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter as TreeDrafter
+from rescore.decode.engines.huggingface.drafting import Drafting as Drafting
+from rescore.decode.loop.generate import Options as Options
+from rescore.decode.loop.generate import generate as generate
+from rescore.decode.loop.generate import stream as stream
+from rescore.decode.models.open import open_model as open_model
+from rescore.decode.rescoring.calibrated import CalibratedRescorer as CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration as Calibration
+from rescore.decode.rescoring.rescorer import Rescorer as Rescorer
+from rescore.decode.tuning.settings import Settings as Settings
+from rescore.decode.tuning.tune import tune as tune
+from rescore.decode.verify.sampling import Sampling as Sampling
+from rescore.lattice.dump import Dump as Dump
+from rescore.lattice.sausage import Sausage as Sausage
+from rescore.lm.ngram import NGram as NGram
+
+__version__: str

@@ -1,0 +1,169 @@
+"""Which way imports and includes point: the layers, the rooms of decode/, no circles; what tests and tools may use."""
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+LAYERS = ("lattice", "lm", "decode")
+# Which rooms a room of decode/ may use, or modules of them; all may use lattice/ and lm/.
+ROOMS = {
+    "cost": "",
+    "device": "",
+    "models": "",
+    "rescoring": "device models.target models.reader",
+    "verify": "rescoring",
+    "drafters": "rescoring verify models cost.pass_costs",
+    "loop": "drafters models verify rescoring",
+    "engines": "loop drafters models verify rescoring",
+    "replay": "rescoring drafters",
+    "tuning": "replay rescoring",
+    "bench": "tuning replay engines loop drafters models verify rescoring device cost",
+    "report": "bench tuning replay engines loop drafters models verify rescoring device cost",
+    "cli": "report bench tuning replay engines loop drafters models verify rescoring device cost",
+}
+AT_THE_ROOT = {"__init__.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
+
+
+def dotted(file: Path) -> str:
+    """decode.verify.token of decode/verify/token.py."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def sources() -> dict[str, Path]:
+    return {dotted(file): file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """What a file imports, also in functions and for type checkers alone."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file}:{node.lineno}: imports are absolute here"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def graph() -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports."""
+    modules = sources()
+    found = {name: {one.removeprefix("rescore.") for one in imports(file)} for name, file in modules.items()}
+    return {name: {one for one in used if one in modules and one != name} for name, used in found.items()}
+
+
+def allowed(module: str, used: str) -> bool:
+    layer, other = module.split(".")[0], used.split(".")[0]
+    if layer != "decode" or other != "decode":
+        return LAYERS.index(other) <= LAYERS.index(layer)
+    room, rest = module.split(".")[1], used.removeprefix("decode.")
+    own = rest.split(".")[0] == room
+    return own or any(rest == one or rest.startswith(f"{one}.") for one in ROOMS[room].split())
+
+
+def wrong(used_by: dict[str, set[str]]) -> list[str]:
+    """The imports that the tables above do not allow."""
+    pairs = [(module, used) for module, several in used_by.items() for used in sorted(several)]
+    pairs = [(module, used) for module, used in pairs if module.count(".") or module in LAYERS]
+    return [f"{a} uses {b}" for a, b in pairs if a not in ("decode", "decode.facade") and not allowed(a, b)]
+
+
+def circle(used_by: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(used_by).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_imports_follow_the_table():
+    assert wrong(graph()) == []
+
+
+def test_nothing_imports_in_a_circle():
+    assert circle(graph()) == []
+
+
+def test_every_room_is_in_the_table_and_says_what_it_is_for():
+    at_root = {path.name for path in (ROOT / "decode").iterdir()} - {"__pycache__"}
+    assert at_root == AT_THE_ROOT | set(ROOMS)
+    for room in ROOMS:
+        assert (ROOT / "decode" / room / "README.md").exists(), room
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"decode.verify.token": {"decode.loop.generate"}},
+        {"decode.rescoring.rescorer": {"decode.models.causal_lm"}},
+        {"lm.ngram": {"decode.verify"}},
+        {"lattice.tree": {"lm.ngram"}},
+    ],
+)
+def test_an_import_against_the_table_is_found(added):
+    ((module, used),) = added.items()
+    assert wrong({**graph(), module: used}) == [f"{module} uses {used.pop()}"]
+
+
+def test_a_circle_is_found():
+    known = graph()
+    known["lattice.tree"] = known["lattice.tree"] | {"lattice.trees"}
+    assert set(circle(known)) == {"lattice.tree", "lattice.trees"}
+
+
+def csrc(layer: str) -> dict[str, Path]:
+    return {file.name: file for file in sorted((ROOT / layer / "csrc").glob("*"))}
+
+
+def includes(file: Path) -> list[str]:
+    return re.findall(r'^#include "(.*)"', file.read_text(encoding="utf-8"), re.M)
+
+
+def test_names_of_headers_are_unique():
+    names = [name for layer in LAYERS for name in csrc(layer)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_includes_point_down(layer):
+    below = {name for other in LAYERS[: LAYERS.index(layer) + 1] for name in csrc(other)}
+    for name, file in csrc(layer).items():
+        assert set(includes(file)) <= below, f"{layer}/csrc/{name}"
+
+
+def test_headers_include_in_no_circle():
+    files = {name: file for layer in LAYERS for name, file in csrc(layer).items()}
+    assert circle({name: set(includes(file)) for name, file in files.items()}) == []
+
+
+def test_python_of_the_core_is_seen_by_bindings_alone():
+    """C++ knows no Python but where it is bound, and in `arrays.h`, what bindings take and give."""
+    for layer in LAYERS:
+        for name, file in csrc(layer).items():
+            if not name.startswith("bind") and name not in ("arrays.h", "batch.h", "batch_trees.h", "module.cc"):
+                assert "nanobind" not in file.read_text(encoding="utf-8"), f"{layer}/csrc/{name}"
+
+
+def scripts(folder: str) -> dict[str, Path]:
+    return {file.stem: file for file in sorted((ROOT / folder).rglob("*.py"))}
+
+
+def test_no_test_imports_a_test_or_a_tool():
+    tools = set(scripts("tools"))
+    for file in (ROOT / "tests").rglob("*.py"):
+        for name in imports(file):
+            first = name.split(".")[0]
+            assert not first.startswith("test_") and first not in ("conftest", "tools", "tests"), f"{file}: {name}"
+            assert first not in tools or first in ("lm",), f"{file}: {name}"
+
+
+def test_no_tool_imports_a_test():
+    helpers = set(scripts("tests")) - set(scripts("tools"))
+    for file in (ROOT / "tools").rglob("*.py"):
+        for name in imports(file):
+            assert name.split(".")[0] not in {*helpers, "support", "tests"}, f"{file}: {name}"
