@@ -11,7 +11,19 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-native: bool
+native: bool  # built for this processor alone
+MAX_SLOTS: int  # T
+MAX_CANDIDATES: int  # K
+MAX_ORDER: int  # N of n-gram models
+MAX_TEXT_ORDER: int  # N of the running text
+MAX_MODELS: int  # J
+MAX_PATHS: int  # p
+MAX_NODES: int  # n of a tree
+FIXED_ONE: float  # a nat, in units of weights
+IMPOSSIBLE: int  # the weight of what cannot be, in those units
+MAX_WEIGHT: float  # nats; any other weight is less
+LEAST_MASS: float  # that a head leaves to tokens it does not list
+RAREST: float  # nats that a unigram counts for at most
 """Whether it was compiled for the processor of this machine alone (CMake's RESCORE_NATIVE)."""
 
 @final

@@ -11,6 +11,8 @@ import pytest
 
 import rescore
 from rescore import _core
+from rescore.lattice import sausage
+from rescore.lm import grams
 
 CORE_STUB = Path(rescore.__file__).parent / "_core.pyi"
 FACADE_STUB = CORE_STUB.with_name("__init__.pyi")
@@ -92,6 +94,15 @@ def test_stub_names_everything():
     }
     for name, methods in classes.items():
         assert methods == {m for m in vars(getattr(_core, name)) if not m.startswith("_") or m == "__init__"}
+
+
+def test_constants_are_the_cores():
+    """Those that Python has as well, where the core is not imported; and all are in the stub."""
+    assert (sausage.MAX_SLOTS, sausage.MAX_WIDTH) == (_core.MAX_SLOTS, _core.MAX_CANDIDATES)
+    assert grams.MAX_ORDER == _core.MAX_ORDER
+    tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
+    named = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    assert named == {name for name in vars(_core) if name.isupper()} | {"native"}
 
 
 @pytest.mark.parametrize("part", ["lattice", "lm", "decode"])

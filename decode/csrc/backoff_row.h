@@ -1,12 +1,12 @@
-// Weights by token, of all that can be done with it in a state of a backoff model: those of the next shorter context, after
-// the failure arc, with the state's own arcs in their places.
+// Weights by token, of all that can be done with it in a state of a backoff model: those of the next shorter context,
+// after the failure arc, with the state's own arcs in their places.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "composition.h"
 #include "lanes.h"
+#include "weight.h"
 
 namespace rescore {
 
@@ -18,11 +18,14 @@ constexpr int kRowStep = kLanes;
 inline int row_size(int width) { return (width + kRowStep - 1) / kRowStep * kRowStep; }
 
 // The row of a state that has arcs for all of `width` tokens. As below, `arc` may be read eight entries beyond.
-inline void whole_row(const Fixed* arc, int width, Fixed* row) { std::fill(std::copy_n(arc, width, row), row + row_size(width), kImpossible); }
+inline void whole_row(const Fixed* arc, int width, Fixed* row) {
+  std::fill(std::copy_n(arc, width, row), row + row_size(width), kImpossible);
+}
 
-// The row of a state with arcs for some `tokens`, a bit each, from that of its next shorter context, which may be the same
-// array. arc: the arcs' weights, ascending by token. Returns the least.
-inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, const Fixed* arc, int width, Semantics semantics, Fixed* row) {
+// The row of a state with arcs for some `tokens`, a bit each, from that of its next shorter context, which may be the
+// same array. arc: the arcs' weights, ascending by token. Returns the least.
+inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, const Fixed* arc, int width,
+                      Semantics semantics, Fixed* row) {
 #ifdef __AVX512F__
   const __m512i impossible = _mm512_set1_epi64(kImpossible), paid = _mm512_set1_epi64(failure);
   const __mmask8 can = possible(failure) ? 0xFF : 0;

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "composition.h"
 #include "model.h"
+#include "models.h"
 
 namespace rescore {
 
@@ -49,16 +49,21 @@ struct Batch {
     if (lms.count) expect_size("alpha, of every slot", alpha.shape(1), slots);
     models.slots = static_cast<int>(slots);
     models.alpha = alpha.data();
-    for (; models.count < static_cast<int>(lms.count); ++models.count) models.lm[models.count] = &lms.model[models.count]->lm();
+    for (; models.count < static_cast<int>(lms.count); ++models.count)
+      models.lm[models.count] = &lms.model[models.count]->lm();
   }
 
   Sausage sausage(int64_t b) const {
-    const Sausage lattice{ids + b * slots * width, cost + b * slots * width, static_cast<int>(slots), static_cast<int>(width)};
+    const Sausage lattice{ids + b * slots * width, cost + b * slots * width, static_cast<int>(slots),
+                          static_cast<int>(width)};
     for (size_t i = 0; i < slots * width; ++i)
       for (int j = 0; j < models.size(); ++j)
-        if (const uint32_t size = models.lm[j]->vocab_size; lattice.ids[i] < -1 || (lattice.ids[i] >= 0 && static_cast<uint32_t>(lattice.ids[i]) >= size))
-          throw std::out_of_range("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) + ", rank " + std::to_string(i % width) +
-                                  ": expected a token id below the model's vocabulary size " + std::to_string(size) + ", got " + std::to_string(lattice.ids[i]));
+        if (const uint32_t size = models.lm[j]->vocab_size;
+            lattice.ids[i] < -1 || (lattice.ids[i] >= 0 && static_cast<uint32_t>(lattice.ids[i]) >= size))
+          throw std::out_of_range("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) + ", rank " +
+                                  std::to_string(i % width) +
+                                  ": expected a token id below the model's vocabulary size " + std::to_string(size) +
+                                  ", got " + std::to_string(lattice.ids[i]));
     return lattice;
   }
 

@@ -17,11 +17,11 @@ struct Trees {
   }
 };
 
-// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays for the answer: tokens,
-// parents, depths, logq [rows, nodes], counts [rows].
+// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays for the
+// answer: tokens, parents, depths, logq [rows, nodes], counts [rows].
 template <typename Search>
 nb::object trees(size_t rows, int nodes, const nb::object& out, Search search) {
-  expect_range("nodes", nodes, 1, 4096);
+  expect_range("nodes", nodes, 1, kMaxNodes);
   const size_t n = nodes;
   const Answer<int32_t, 2> tokens("tokens", given(out, 0, 5), {rows, n});
   const Answer<int32_t, 2> parents("parents", given(out, 1, 5), {rows, n});

@@ -5,7 +5,8 @@
 
 namespace rescore {
 
-int PathSearch::run(const Models& models, const Sausage& sausage, const States& start, Semantics semantics, PathOutput out) {
+int PathSearch::run(const Models& models, const Sausage& sausage, const States& start, Semantics semantics,
+                    PathOutput out) {
   std::fill(out.tokens, out.tokens + static_cast<size_t>(out.paths) * sausage.slots, -1);
   std::fill(out.cost, out.cost + out.paths, std::numeric_limits<float>::infinity());
   const int length = sausage.length();
@@ -85,15 +86,18 @@ void PathSearch::follow(uint32_t from, int token) {
   const Opened parent = opened_[from];
   for (size_t m = parent.first_member; m < parent.first_member + parent.members; ++m) {
     const Member member = members_[m];
-    lattice_.find(member.node, token, semantics_ == Semantics::kFailure, [&](const FailureLattice::Arc& arc, Fixed paid) {
-      if (possible(arc.weight)) add_member(newest.first_member, {arc.target, member.weight + paid + arc.weight});
-    });
+    lattice_.find(member.node, token, semantics_ == Semantics::kFailure,
+                  [&](const FailureLattice::Arc& arc, Fixed paid) {
+                    if (possible(arc.weight))
+                      add_member(newest.first_member, {arc.target, member.weight + paid + arc.weight});
+                  });
   }
   newest.members = members_.size() - newest.first_member;
 }
 
 void PathSearch::add_member(size_t first, Member member) {
-  const auto known = std::find_if(members_.begin() + first, members_.end(), [&](const Member& m) { return m.node == member.node; });
+  const auto known =
+      std::find_if(members_.begin() + first, members_.end(), [&](const Member& m) { return m.node == member.node; });
   if (known == members_.end())
     members_.push_back(member);
   else

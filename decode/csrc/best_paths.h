@@ -1,11 +1,13 @@
 // The p best token strings of a sausage composed with n-gram automata, exactly.
 //
-// Three passes: the composition, its failure arcs kept (failure_lattice.h); backward, the weight of the best completion of
-// every node (completions.h); then best-first search over prefixes, which are opened in the order of their weight with
-// their best completion. As that is exact, the first p whole strings are the answer, and only prefixes of these are opened.
+// Three passes: the composition, its failure arcs kept (failure_lattice.h); backward, the weight of the best completion
+// of every node (completions.h); then best-first search over prefixes, which are opened in the order of their weight
+// with their best completion. As that is exact, the first p whole strings are the answer, and only prefixes of these
+// are opened.
 //
-// Under failure semantics a prefix leads to one node, so paths and strings are the same. Under epsilon semantics a string
-// may have several paths; a prefix then carries every node that it leads to, each with its least weight, and counts once.
+// Under failure semantics a prefix leads to one node, so paths and strings are the same. Under epsilon semantics a
+// string may have several paths; a prefix then carries every node that it leads to, each with its least weight, and
+// counts once.
 #pragma once
 
 #include "completions.h"
@@ -14,6 +16,8 @@
 #include "product_lattice.h"
 
 namespace rescore {
+
+constexpr int kMaxPaths = 1024;  // of a lattice
 
 struct PathOutput {
   int32_t* tokens;  // [paths, slots], padding -1

@@ -13,6 +13,8 @@
 
 namespace rescore {
 
+constexpr int kMaxNodes = 4096;  // of a tree
+
 struct TreeOutput {
   int32_t* tokens;   // [nodes], padding -1
   int32_t* parents;  // [nodes], -1: a child of the certain token; padding -1
@@ -79,8 +81,9 @@ class BestPrefixes {
     add(kNone, 0, 0, 0);
   }
 
-  // Takes prefixes until others have to be opened; false: the tree is done. next(number, offer): sets `offer` to the best child that it
-  // was not yet set to; false if there is none. token(depth, offer): names the token of a child of a prefix of `depth`.
+  // Takes prefixes until others have to be opened; false: the tree is done. next(number, offer): sets `offer` to the
+  // best child that it was not yet set to; false if there is none. token(depth, offer): names the token of a child of a
+  // prefix of `depth`.
   template <typename Next, typename Token>
   bool advance(Next next, Token token) {
     if (length_ == 0) return false;
@@ -94,7 +97,8 @@ class BestPrefixes {
       const uint32_t parent = queue_[0];
       const Offer taken = tree_.offers[parent];
       const int depth = tree_.prefixes[parent].depth + 1, left = out_.nodes - found_ - 1;
-      // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as the rest.
+      // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as
+      // the rest.
       if (left && depth < length_ && numbers_[parent].offer == kNone) {
         choose(std::min(together_, (left + 7) / 8));
         return true;
@@ -116,7 +120,8 @@ class BestPrefixes {
     return false;
   }
 
-  // The 1 to `together` prefixes whose children are to be made known: the one that is taken next, and others that probably will be soon.
+  // The 1 to `together` prefixes whose children are to be made known: the one that is taken next, and others that
+  // probably will be soon.
   const std::vector<Opening>& openings() const { return openings_; }
   // How many nodes the tree has.
   int found() const { return found_; }

@@ -10,8 +10,8 @@ constexpr int kTogether = 4;  // prefixes that are opened
 constexpr int64_t kTaken = INT64_MAX;
 constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 52 bits
 
-// Added to a weight within kMaxWeight and subtracted again, it rounds that to the nearest that Fixed has, halves to even: doubles are
-// 2^-32 apart where the sum is.
+// Added to a weight within kMaxWeight and subtracted again, it rounds that to the nearest that Fixed has, halves to
+// even: doubles are 2^-32 apart where the sum is.
 constexpr double kRounder = 3.0 * kMaxWeight;
 
 }  // namespace
@@ -37,12 +37,14 @@ void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, cons
   read_slots(sausage, slots_);
   read_rows();
   opened_.resize(1);
-  for (int j = 0; j < models.size(); ++j) opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
+  for (int j = 0; j < models.size(); ++j)
+    opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
 }
 
 bool LatticeTreeSearch::choose() {
-  const bool more = best_.advance([this](uint32_t number, Offer& offer) { return next(number, offer); },
-                                  [this](int depth, const Offer& offer) { return sausage_.slot_ids(depth)[offer.rank]; });
+  const bool more =
+      best_.advance([this](uint32_t number, Offer& offer) { return next(number, offer); },
+                    [this](int depth, const Offer& offer) { return sausage_.slot_ids(depth)[offer.rank]; });
   if (!more) return false;
   const size_t size = best_.openings().back().number + size_t{1};
   opened_.resize(size);
@@ -51,7 +53,8 @@ bool LatticeTreeSearch::choose() {
     Opened& own = opened_[number];
     own.cost = offer.cost;
     own.depth = depth;
-    for (int j = 0; depth && j < models_.size(); ++j) own.nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
+    for (int j = 0; depth && j < models_.size(); ++j)
+      own.nodes[j] = compositions_[j].next(opened_[parent].nodes[j], slots_[depth - 1].place(offer.rank));
   }
   return true;
 }
@@ -76,14 +79,16 @@ void LatticeTreeSearch::weigh(uint32_t number) {
   CostRow nats;
   for (int i = 0; i < width_; i += kLanes) {
     Doubles cost = load<Doubles>(&row.head[i]);
-    for (int j = 0; j < models_.size(); ++j) cost += models_.weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
+    for (int j = 0; j < models_.size(); ++j)
+      cost += models_.weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
     const Doubles size = cost < 0 ? -cost : cost;
     store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
   }
   const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
   for (int i = 0; i < width_; i += kLanes) {
     const Doubles cost = load<Doubles>(&nats[i]);
-    const Integers key = __builtin_convertvector((cost - all) * kFixedOne, Integers) << kRankBits | load<Integers>(&row.rank[i]);
+    const Integers key =
+        __builtin_convertvector((cost - all) * kFixedOne, Integers) << kRankBits | load<Integers>(&row.rank[i]);
     store(&keys_[number * width_ + i], cost < INFINITY ? key : Integers{} + kTaken);
   }
 }

@@ -4,6 +4,7 @@
 #include "best_prefixes.h"
 #include "lazy_composition.h"
 #include "log_sum.h"
+#include "models.h"
 
 namespace rescore {
 
@@ -12,8 +13,8 @@ class LatticeTreeSearch {
  public:
   void begin(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
 
-  // Steps of several trees that take turns: while memory is fetched for one, others work. Each step for all of them before the next.
-  // False: the tree is done.
+  // Steps of several trees that take turns: while memory is fetched for one, others work. Each step for all of them
+  // before the next. False: the tree is done.
   bool choose();
   void find_lists();
   void match_lists();
@@ -42,7 +43,8 @@ class LatticeTreeSearch {
   int width_;  // of rows
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  // [opened, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none any more.
+  // [opened, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none
+  // any more.
   std::vector<int64_t> keys_;
   Slots slots_;
   std::array<Row, kMaxSlots> rows_;

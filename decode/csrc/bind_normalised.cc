@@ -1,4 +1,4 @@
-#include "bind_normalised.h"
+#include "bind_decode.h"
 
 #include <nanobind/stl/tuple.h>
 
@@ -17,14 +17,14 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr size_t kMostTransitions = size_t{1} << 25;  // of a batch: with their nodes, some 1.3 GB
+constexpr size_t kMostTransitions = size_t{1} << 25;                // of a batch: with their nodes, some 1.3 GB
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
 
 // A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
 class Normalised {
  public:
-  Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost, In<double, 2> alpha,
-             double temperature, bool local, size_t transitions, int threads)
+  Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
+             In<double, 2> alpha, double temperature, bool local, size_t transitions, int threads)
       : batch_(ModelList(models), histories, ids, cost, alpha),
         ids_(ids.data(), ids.data() + ids.size()),
         cost_(cost.data(), cost.data() + cost.size()),
@@ -66,7 +66,9 @@ class Normalised {
     const size_t paths = expect_paths("uniforms", uniforms, threads);
     for (size_t i = 0; i < uniforms.size(); ++i)
       if (!(uniforms.data()[i] >= 0 && uniforms.data()[i] < 1))
-        throw nb::value_error((place("uniforms", i, paths) + ": expected a number in [0, 1), got " + std::to_string(uniforms.data()[i])).c_str());
+        throw nb::value_error(
+            (place("uniforms", i, paths) + ": expected a number in [0, 1), got " + std::to_string(uniforms.data()[i]))
+                .c_str());
     auto tokens = make<int32_t>({batch_.rows, paths, batch_.slots});
     auto q = make<double>({batch_.rows, paths, batch_.slots, batch_.width});
     auto logq = make<double>({batch_.rows, paths});
@@ -123,7 +125,8 @@ class Normalised {
       thread_local Pushing pushing;
       pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_, transitions);
       if ((together += pushed_[b].of_arc.size()) > transitions)
-        throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) + " transitions together; normalise fewer lattices at once, or locally");
+        throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
+                                " transitions together; normalise fewer lattices at once, or locally");
     });
   }
 
@@ -148,8 +151,10 @@ class Normalised {
   size_t expect_paths(const char* name, const Array& array, int threads) const {
     expect_range("threads", threads, 1, 1024);
     if (array.shape(0) != batch_.rows || array.shape(2) != batch_.slots)
-      throw nb::value_error((std::string(name) + ": expected shape [" + std::to_string(batch_.rows) + ", p, " + std::to_string(batch_.slots) + "], got [" +
-                             std::to_string(array.shape(0)) + ", " + std::to_string(array.shape(1)) + ", " + std::to_string(array.shape(2)) + "]").c_str());
+      throw nb::value_error((std::string(name) + ": expected shape [" + std::to_string(batch_.rows) + ", p, " +
+                             std::to_string(batch_.slots) + "], got [" + std::to_string(array.shape(0)) + ", " +
+                             std::to_string(array.shape(1)) + ", " + std::to_string(array.shape(2)) + "]")
+                                .c_str());
     return array.shape(1);
   }
 
@@ -158,14 +163,17 @@ class Normalised {
     for (size_t i = 0; i < drafts.size(); ++i) {
       const int32_t token = drafts.data()[i];
       if (token < -1 || (token >= 0 && i % batch_.slots && drafts.data()[i - 1] < 0))
-        throw nb::value_error((place("drafts", i, paths) + ": expected token ids, then padding -1 to the end, got " + std::to_string(token)).c_str());
+        throw nb::value_error((place("drafts", i, paths) + ": expected token ids, then padding -1 to the end, got " +
+                               std::to_string(token))
+                                  .c_str());
     }
     return paths;
   }
 
   std::string place(const char* name, size_t i, size_t paths) const {
     const size_t path = i / batch_.slots;
-    return std::string(name) + "[" + std::to_string(path / paths) + ", " + std::to_string(path % paths) + ", " + std::to_string(i % batch_.slots) + "]";
+    return std::string(name) + "[" + std::to_string(path / paths) + ", " + std::to_string(path % paths) + ", " +
+           std::to_string(i % batch_.slots) + "]";
   }
 
   Batch batch_;
@@ -175,7 +183,7 @@ class Normalised {
   std::vector<nb::object> kept_;  // the models
   const double temperature_;
   const bool local_;
-  std::vector<States> starts_;          // none unless local
+  std::vector<States> starts_;         // none unless local
   std::vector<PushedLattice> pushed_;  // none if local
 };
 
@@ -183,9 +191,11 @@ class Normalised {
 
 void bind_normalised(nb::module_& m) {
   nb::class_<Normalised>(m, "Normalised")
-      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t, int>(),
-           "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(),
-           nb::kw_only(), "temperature"_a = 1.0, "local"_a = false, "transitions"_a = kMostTransitions, "threads"_a = 1)
+      .def(nb::init<const nb::list&, In<int32_t, 2>, In<int32_t, 3>, In<float, 3>, In<double, 2>, double, bool, size_t,
+                    int>(),
+           "models"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(), nb::arg("cost").noconvert(),
+           nb::arg("alpha").noconvert(), nb::kw_only(), "temperature"_a = 1.0, "local"_a = false,
+           "transitions"_a = kMostTransitions, "threads"_a = 1)
       .def_prop_ro("log_mass", &Normalised::log_mass, nb::rv_policy::automatic)
       .def_prop_ro("states", &Normalised::states, nb::rv_policy::automatic)
       .def("sample", &Normalised::sample, nb::arg("uniforms").noconvert(), nb::kw_only(), "threads"_a = 1)

@@ -10,7 +10,8 @@ constexpr uint32_t kTogether = 384;
 
 }  // namespace
 
-void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, size_t most, FailureLattice& out) {
+void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting,
+                   bool ends, size_t most, FailureLattice& out) {
   lm_ = &lm;
   slots_ = &slots;
   layers_ = sausage.length();
@@ -20,7 +21,8 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
   out_ = &out;
   for (int t = 0; t < layers_; ++t) {
     alpha_[t] = weighting.alpha[t] * kFixedOne;
-    for (int i = 0; i < slots[t].count; ++i) head_[t * kMaxCandidates + i] = weighting.heads ? to_fixed(sausage.slot_cost(t)[slots[t].rank[i]]) : 0;
+    for (int i = 0; i < slots[t].count; ++i)
+      head_[t * kMaxCandidates + i] = weighting.heads ? to_fixed(sausage.slot_cost(t)[slots[t].rank[i]]) : 0;
   }
   // A root for each layer; the last one stands for all nodes after the last slot, unless `ends`.
   out.nodes.assign(layers_ + 1, {0, 0, kNone, kImpossible});
@@ -42,9 +44,9 @@ void Composer::find_suffixes(uint32_t state) {
   }
 }
 
-// Contexts of one length depend on the slots and on shorter contexts alone. So they are read together, whatever their layer, in
-// steps, each for some hundreds of them before the next one: the memory that a step needs has been asked for by the one
-// before, and the loops are long and simple, which processors foretell well.
+// Contexts of one length depend on the slots and on shorter contexts alone. So they are read together, whatever their
+// layer, in steps, each for some hundreds of them before the next one: the memory that a step needs has been asked for
+// by the one before, and the loops are long and simple, which processors foretell well.
 void Composer::read_length(uint32_t length) {
   begin_length(length);
   const auto& begin = out_->begin[length];
@@ -74,7 +76,8 @@ void Composer::begin_length(uint32_t length) {
   out_->begin[length][0].arc = out_->arcs.size();
   if (length + 1 == lm_->order) return;
   for (int t = 0, end = ends_ ? layers_ : layers_ - 1; t < end; ++t)
-    for (int i = 0; i < (*slots_)[t].count; ++i) ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
+    for (int i = 0; i < (*slots_)[t].count; ++i)
+      ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
   out_->begin[length + 1][0].node = out_->nodes.size();
   if (suffix_[length + 1] == kNone) return;
   states_.push_back(suffix_[length + 1]);
@@ -90,7 +93,8 @@ void Composer::end_length(uint32_t length) {
   if (!length) return;
   // Nodes after the last slot: `ends`.
   const ContextBlocks& contexts = lm_->level(length).contexts;
-  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node) out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * contexts.backoff(states_[node]));
+  for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node)
+    out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * contexts.backoff(states_[node]));
 }
 
 void Composer::expect_room(size_t arcs) {
@@ -125,11 +129,13 @@ void Composer::match_lists(Part& part) {
     const Slot& slot = (*slots_)[arc_layer_];
     FailureLattice::Node& own = out_->nodes[one->node];
     own.first_arc = part.first_arc + part.arcs;
-    const PackedMatches matches{&arc_[part.arcs], &place_[part.arcs], one->list.begin, static_cast<uint32_t>(arc_layer_ * kMaxCandidates)};
+    const PackedMatches matches{&arc_[part.arcs], &place_[part.arcs], one->list.begin,
+                                static_cast<uint32_t>(arc_layer_ * kMaxCandidates)};
     own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, matches);
     // As many as there may be: no loop depends on how many there are.
     std::fill_n(&node_[part.arcs], kMatchStep, one->node);
-    if (slot.count > static_cast<int>(kMatchStep)) std::fill_n(&node_[part.arcs + kMatchStep], slot.count - kMatchStep, one->node);
+    if (slot.count > static_cast<int>(kMatchStep))
+      std::fill_n(&node_[part.arcs + kMatchStep], slot.count - kMatchStep, one->node);
     part.arcs += count_ones(own.tokens);
   }
   for (uint32_t n = 0; n < part.arcs; ++n) lm_->prefetch_arc(part.length, arc_[n]);
@@ -154,7 +160,8 @@ void Composer::weigh(const Part& part) {
   FailureLattice::Arc* arc = &out_->arcs[part.first_arc];
   for (uint32_t n = 0; n < part.arcs; ++n) {
     const uint32_t t = place_[n] / kMaxCandidates, i = place_[n] % kMaxCandidates;
-    arc[n] = {head_[place_[n]] + round_weight(alpha_[t] * records.cost(arc_[n])), part.length ? behind(node_[n], i) : t + 1};
+    arc[n] = {head_[place_[n]] + round_weight(alpha_[t] * records.cost(arc_[n])),
+              part.length ? behind(node_[n], i) : t + 1};
   }
 }
 
@@ -167,8 +174,8 @@ void Composer::weigh_failures(const Part& part) {
   }
 }
 
-// Where arcs lead that do not lead where that of the next shorter context does: if context and token are a state together, the
-// arc is the only one to it, and the state backs off to there.
+// Where arcs lead that do not lead where that of the next shorter context does: if context and token are a state
+// together, the arc is the only one to it, and the state backs off to there.
 void Composer::lead_on(const Part& part) {
   const uint32_t end = ends_ ? kNone : (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
   uint32_t count = 0;

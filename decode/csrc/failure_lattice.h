@@ -1,25 +1,27 @@
 // A sausage composed with an n-gram automaton, its failure arcs kept.
 //
-// Layer t of the composition holds the states that the first t tokens of some path lead to, and all that these back off to.
-// A node has an arc for each of slot t's tokens for which its state has one, and a failure arc, to be taken with any other
-// token. So there are as many arcs as n-grams of the model lie in the lattice, some two for each node; without failure
-// arcs each node would have one for each candidate.
+// Layer t of the composition holds the states that the first t tokens of some path lead to, and all that these back off
+// to. A node has an arc for each of slot t's tokens for which its state has one, and a failure arc, to be taken with
+// any other token. So there are as many arcs as n-grams of the model lie in the lattice, some two for each node;
+// without failure arcs each node would have one for each candidate.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "composition.h"
+#include "match_cache.h"
+#include "nodes.h"
 #include "room.h"
+#include "weight.h"
 
 namespace rescore {
 
 struct FailureLattice {
   struct Node {
-    uint64_t tokens;    // those with an arc, a bit each, by their places in the slot's ascending order
+    uint64_t tokens;     // those with an arc, a bit each, by their places in the slot's ascending order
     uint32_t first_arc;  // of theirs, in that order
-    uint32_t backoff;   // a node of the same layer, one token shorter; kNone: every token has an arc
+    uint32_t backoff;    // a node of the same layer, one token shorter; kNone: every token has an arc
     Fixed backoff_weight;
   };
   struct Arc {
@@ -27,8 +29,8 @@ struct FailureLattice {
     uint32_t target;
   };
 
-  // Nodes by the length of their states, then by layer, and their arcs in the same order. Those of length l in layer t begin
-  // at begin[l][t] and end before begin[l][t + 1].
+  // Nodes by the length of their states, then by layer, and their arcs in the same order. Those of length l in layer t
+  // begin at begin[l][t] and end before begin[l][t + 1].
   struct Mark {
     uint32_t node, arc;
   };
@@ -52,8 +54,8 @@ struct FailureLattice {
     while (count--) visit(chain[count]);
   }
 
-  // visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in what it backs off to; with
-  // `hide`, for the first alone.
+  // visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in what it backs off to;
+  // with `hide`, for the first alone.
   template <typename Visit>
   void find(uint32_t at, int token, bool hide, Visit visit) const {
     for (Fixed paid = 0; at != kNone && possible(paid); paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
@@ -74,7 +76,8 @@ struct Weighting {
 class Composer {
  public:
   // ends: with the nodes after the last slot; else one node stands for them all. std::length_error beyond `most` arcs.
-  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting, bool ends, size_t most, FailureLattice& out);
+  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting,
+           bool ends, size_t most, FailureLattice& out);
 
  private:
   // Nodes of one length that are read together, and the arcs that they have.
@@ -88,7 +91,9 @@ class Composer {
   };
 
   // Where the arc of a token leads in what a node backs off to.
-  uint32_t behind(uint32_t node, int token) const { return out_->arcs[out_->arc(out_->nodes[out_->nodes[node].backoff], token)].target; }
+  uint32_t behind(uint32_t node, int token) const {
+    return out_->arcs[out_->arc(out_->nodes[out_->nodes[node].backoff], token)].target;
+  }
   void find_suffixes(uint32_t state);
   void read_length(uint32_t length);
   void begin_length(uint32_t length);
@@ -109,15 +114,17 @@ class Composer {
   size_t most_;
   FailureLattice* out_;
   std::array<double, kMaxSlots> alpha_;  // in units of Fixed
-  // Of candidates, by slot and ascending token: their own weights, and the states of the next length whose contexts end in them.
+  // Of candidates, by slot and ascending token: their own weights, and the states of the next length whose contexts end
+  // in them.
   std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
   std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
   std::array<uint32_t, kMaxOrder> suffix_;  // of the start: its state of each length, among those of the length
-  Room<uint32_t> states_;  // beside all nodes: which of their length's
-  int arc_layer_, node_layer_;    // of the newest arc, and of the newest node of the next length
+  Room<uint32_t> states_;                   // beside all nodes: which of their length's
+  int arc_layer_, node_layer_;              // of the newest arc, and of the newest node of the next length
   // Of a part; and room.
   std::vector<NodeList> lists_;
-  std::vector<uint32_t> arc_, place_, node_;  // of each arc: which of the level's, of which candidate, and of which node
+  std::vector<uint32_t> arc_, place_,
+      node_;                      // of each arc: which of the level's, of which candidate, and of which node
   std::vector<uint32_t> longer_;  // those that lead to a longer context
 };
 

@@ -9,8 +9,9 @@
 
 namespace rescore {
 
-// Visits layer t: arcs(first, end), and then node(n, shorter, row), for the states of every length, shorter ones first. A node's row
-// is room for row_size(width) weights, by token; `shorter` is the row that was written for what it backs off to.
+// Visits layer t: arcs(first, end), and then node(n, shorter, row), for the states of every length, shorter ones first.
+// A node's row is room for row_size(width) weights, by token; `shorter` is the row that was written for what it backs
+// off to.
 template <typename Weight, typename Arcs, typename Node>
 void layer_rows(const FailureLattice& lattice, int t, int width, std::vector<Weight>& rows, Arcs arcs, Node node) {
   const size_t size = row_size(width);

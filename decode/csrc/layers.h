@@ -6,7 +6,8 @@
 
 #include <vector>
 
-#include "composition.h"
+#include "models.h"
+#include "nodes.h"
 
 namespace rescore {
 
@@ -48,7 +49,7 @@ class Layers {
 
   int models_ = 0;
   std::vector<States> states_;
-  uint32_t first_ = 0;  // of the newest layer
+  uint32_t first_ = 0;           // of the newest layer
   std::vector<uint32_t> table_;  // open addressing over the nodes of the newest layer
   size_t mask_ = 0;
 };

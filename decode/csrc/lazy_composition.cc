@@ -66,8 +66,10 @@ void LazyComposition::match_lists() {
     const Automaton::List& list = lists_[n - read_];
     uint32_t* arc = &arc_[n * stride_];
     // A context has arcs only for tokens for which the next shorter one has arcs.
-    node.tokens = lm_->match(node.length, list, slot(node).tokens, nodes_[node.backoff].tokens, MatchRow{arc, list.begin});
-    for (uint64_t left = node.tokens; left; left &= left - 1) lm_->prefetch_arc(node.length, arc[__builtin_ctzll(left)]);
+    node.tokens =
+        lm_->match(node.length, list, slot(node).tokens, nodes_[node.backoff].tokens, MatchRow{arc, list.begin});
+    for (uint64_t left = node.tokens; left; left &= left - 1)
+      lm_->prefetch_arc(node.length, arc[__builtin_ctzll(left)]);
     std::fill_n(&target_[n * stride_], stride_, kNoNode);
   }
 }
@@ -86,8 +88,8 @@ void LazyComposition::read_costs() {
   read_ = nodes_.size();
 }
 
-// If context and token are a state together, the arc is the only one to it, and the state backs off to where the arc of the
-// next shorter context leads; else the arc itself leads there.
+// If context and token are a state together, the arc is the only one to it, and the state backs off to where the arc of
+// the next shorter context leads; else the arc itself leads there.
 uint32_t LazyComposition::next(uint32_t at, int i) {
   while (!(nodes_[at].tokens >> i & 1)) at = nodes_[at].backoff;
   const size_t place = at * stride_ + i;

@@ -11,22 +11,27 @@ namespace rescore {
 
 // e^-x for x >= 0, to a relative error of 1e-14; what is beyond 700 counts as 700.
 //
-// -x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. The integer n is read from, and written to, the bits of a double.
+// -x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. The integer n is read from, and written to, the
+// bits of a double.
 [[gnu::always_inline]] inline Doubles exp_of_cost(Doubles x) {
   constexpr double kLog2E = 1.4426950408889634, kLn2High = 0.693147180369123816, kLn2Low = 1.90821492927058770e-10;
-  constexpr double kRounder = 6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to an integer, in its lowest bits
+  constexpr double kRounder =
+      6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to an integer, in its lowest bits
   x = -lesser(x, Doubles{} + 700.0);
   const Doubles rounded = x * kLog2E + kRounder, n = rounded - kRounder;
   const Doubles r = (x - n * kLn2High) - n * kLn2Low;
   Doubles sum = Doubles{} + 1.0 / 39916800;
-  for (const double term : {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1.0, 1.0}) sum = sum * r + term;
+  for (const double term : {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                            1.0 / 6, 1.0 / 2, 1.0, 1.0})
+    sum = sum * r + term;
   return sum * reinterpret_cast<Doubles>((reinterpret_cast<Integers>(rounded) + 1023) << 52);
 }
 
 // Costs of a slot's candidates, and of one thing more, in steps as rows.
 using CostRow = std::array<double, kMaxCandidates + kRowStep>;
 
-// -ln of the sum of e^-cost over a row of costs [row_size(width)], at most as many as of a CostRow: +inf if they all are.
+// -ln of the sum of e^-cost over a row of costs [row_size(width)], at most as many as of a CostRow: +inf if they all
+// are.
 inline double log_sum(const double* cost, int width) {
   Doubles part = Doubles{} + INFINITY;
   for (int i = 0; i < width; i += kLanes) part = lesser(part, load<Doubles>(cost + i));

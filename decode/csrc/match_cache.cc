@@ -42,7 +42,8 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     const uint64_t first = lm.level(length).first_arc;
     for (int i = 0; i < slot.count; ++i) cost[i] += backoff_cost;
     std::array<uint32_t, kMaxCandidates> number;
-    for (uint64_t found = lm.match(length, list, slot.tokens, slot.tokens.all(), MatchRow{number.data(), list.begin}); found; found &= found - 1) {
+    for (uint64_t found = lm.match(length, list, slot.tokens, slot.tokens.all(), MatchRow{number.data(), list.begin});
+         found; found &= found - 1) {
       const int place = __builtin_ctzll(found);
       arc[place] = first + number[place];
       cost[place] = lm.cost(length, arc[place]);

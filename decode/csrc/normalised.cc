@@ -11,7 +11,9 @@ namespace {
 constexpr double kImpossibleCost = std::numeric_limits<double>::infinity();
 
 // Of a weight of a composition, in nats over the temperature.
-double scaled(Fixed weight, double temperature) { return possible(weight) ? weight / kFixedOne / temperature : kImpossibleCost; }
+double scaled(Fixed weight, double temperature) {
+  return possible(weight) ? weight / kFixedOne / temperature : kImpossibleCost;
+}
 
 // ln q of a candidate of a row, which is a log_sum of it, by what it costs.
 double logq(double row, double cost) { return std::isinf(row) ? -kImpossibleCost : row - cost; }
@@ -31,7 +33,8 @@ void PushedLattice::row(uint32_t node, int count, const double* shorter, double*
   for (uint64_t tokens = own.tokens; tokens; tokens &= tokens - 1) row[__builtin_ctzll(tokens)] = *arc++;
 }
 
-PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature, size_t most) {
+PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature,
+                           size_t most) {
   PushedLattice out;
   const int length = sausage.length();
   if (!length) return out;
@@ -53,7 +56,8 @@ void Pushing::layer(int t, PushedLattice& out) {
   const auto arcs = [&](uint32_t first, uint32_t end) {
     for (uint32_t arc = first; arc < end; ++arc) {
       const FailureLattice::Arc& one = lattice_.arcs[arc];
-      out.of_arc[arc] = possible(one.weight) ? scaled(one.weight, out.temperature) + out.of_node[one.target] : kImpossibleCost;
+      out.of_arc[arc] =
+          possible(one.weight) ? scaled(one.weight, out.temperature) + out.of_node[one.target] : kImpossibleCost;
     }
   };
   layer_rows(lattice_, t, out.width, rows_, arcs, [&](uint32_t node, const double* shorter, double* row) {
@@ -78,7 +82,8 @@ void PushedWalk::take(int t, int rank) {
   lattice_.lattice.find(node_, place, true, [this](const FailureLattice::Arc& arc, Fixed) { node_ = arc.target; });
 }
 
-LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature, Caches& caches)
+LocalLattice::LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature,
+                           Caches& caches)
     : models(models), sausage(sausage), start(start), temperature(temperature), caches(caches) {
   read_slots(sausage, slots);
   for (int j = 0; j < models.size(); ++j) caches[j].clear();
@@ -89,7 +94,8 @@ const double* LocalWalk::row(int t) {
   expand(lattice_.models, lattice_.sausage, slot, t, states_, lattice_.caches, expansion_);
   std::array<double, kMaxCandidates> cost;
   cost.fill(kImpossibleCost);
-  for (int rank = 0; rank < slot.count; ++rank) cost[rank] = scaled(to_fixed(expansion_.cost[rank]), lattice_.temperature);
+  for (int rank = 0; rank < slot.count; ++rank)
+    cost[rank] = scaled(to_fixed(expansion_.cost[rank]), lattice_.temperature);
   const double all = log_sum(cost.data(), slot.count);
   for (int rank = 0; rank < slot.count; ++rank) logq_[rank] = logq(all, cost[rank]);
   return logq_.data();

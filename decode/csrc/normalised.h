@@ -27,8 +27,8 @@ struct PushedLattice {
 
   // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible.
   double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
-  // A node's row [row_size(width)]: by place, what a token and all that may follow it cost together, from the row of the next
-  // shorter context, which may be the same array.
+  // A node's row [row_size(width)]: by place, what a token and all that may follow it cost together, from the row of
+  // the next shorter context, which may be the same array.
   void row(uint32_t node, int count, const double* shorter, double* row) const;
 };
 
@@ -50,7 +50,8 @@ class Pushing {
 // A path through a pushed lattice.
 class PushedWalk {
  public:
-  PushedWalk(const PushedLattice& lattice, const Sausage& sausage) : lattice_(lattice), sausage_(sausage), node_(lattice.lattice.start) {}
+  PushedWalk(const PushedLattice& lattice, const Sausage& sausage)
+      : lattice_(lattice), sausage_(sausage), node_(lattice.lattice.start) {}
 
   // ln q of the candidates of slot t, [width], after the tokens taken so far.
   const double* row(int t);

@@ -11,8 +11,8 @@
 
 namespace rescore {
 
-// A prefix of the lattice has the probability q(prefix), the sum over the drafts that begin with it. What follows it are
-// the candidates of the next slot, by q(w | prefix).
+// A prefix of the lattice has the probability q(prefix), the sum over the drafts that begin with it. What follows it
+// are the candidates of the next slot, by q(w | prefix).
 template <typename Walk>
 class NormalisedTreeSearch {
  public:
@@ -39,7 +39,8 @@ class NormalisedTreeSearch {
     const size_t first = children_.offers.size();
     for (int rank = 0; rank < sausage.candidates(opening.depth); ++rank)
       if (logq[rank] != -std::numeric_limits<double>::infinity())
-        children_.offers.push_back({opening.offer.cost + to_fixed(std::max(-logq[rank], 0.0)), static_cast<uint32_t>(rank), 0});
+        children_.offers.push_back(
+            {opening.offer.cost + to_fixed(std::max(-logq[rank], 0.0)), static_cast<uint32_t>(rank), 0});
     std::sort(children_.offers.begin() + first, children_.offers.end(),
               [](const Offer& a, const Offer& b) { return a.cost != b.cost ? a.cost < b.cost : a.rank < b.rank; });
     children_.end_prefix();

@@ -8,10 +8,8 @@
 namespace rescore {
 namespace {
 
-constexpr uint64_t kBlock = 64;       // costs of a list compared at once
-constexpr double kLeastMass = 1e-6;   // that a head leaves to what it does not list: rounded to float16, its candidates may sum to 1 and more
-constexpr double kRarest = 32;         // nats: what a model gives never-seen tokens instead, 227 or 1000, is no measure of how rare they are
-constexpr double kSlack = 1e-5;       // nats, for rounding where a bound only saves work
+constexpr uint64_t kBlock = 64;  // costs of a list compared at once
+constexpr double kSlack = 1e-5;  // nats, for rounding where a bound only saves work
 
 // The cost of a token outside a slot's candidates if all such shared the mass that they leave.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
@@ -23,8 +21,8 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 
 }  // namespace
 
-int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open, const ContextModel* text,
-                        const double* strength, TreeOutput out) {
+int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
+                        bool open, const ContextModel* text, const double* strength, TreeOutput out) {
   const int length = open ? sausage.slots : sausage.length();
   lm_ = &lm;
   sausage_ = &sausage;
@@ -55,8 +53,8 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   return best_.found();
 }
 
-// The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children seen
-// so far cannot: long lists are so read in one pass that keeps few of their entries.
+// The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children
+// seen so far cannot: long lists are so read in one pass that keeps few of their entries.
 void OpenTreeSearch::open(const Opening& opening) {
   cost_ = opening.offer.cost;
   state_ = opened_[opening.number].state;
@@ -84,7 +82,8 @@ void OpenTreeSearch::read_text(uint32_t context) {
     if (part.state == ContextModel::kEmpty)
       common_ = part.worth;
     else
-      text_->followers(part.state, [&](uint32_t token, uint32_t count) { followers_.push_back({token, part.worth * count}); });
+      text_->followers(part.state,
+                       [&](uint32_t token, uint32_t count) { followers_.push_back({token, part.worth * count}); });
   }
   // One entry for each token, its occurrences in the whole text included.
   std::sort(followers_.begin(), followers_.end());
@@ -93,7 +92,8 @@ void OpenTreeSearch::read_text(uint32_t context) {
     if (kept && followers_[kept - 1].first == followers_[i].first)
       followers_[kept - 1].second += followers_[i].second;
     else
-      followers_[kept++] = {followers_[i].first, followers_[i].second + common_ * text_->count(ContextModel::kEmpty, followers_[i].first)};
+      followers_[kept++] = {followers_[i].first,
+                            followers_[i].second + common_ * text_->count(ContextModel::kEmpty, followers_[i].first)};
   }
   followers_.resize(kept);
 }
@@ -121,8 +121,8 @@ void OpenTreeSearch::weigh_candidates() {
   for (int i = 0; i < slot.count; ++i) {
     const double logp = log_p(seen(slot.tokens[i]), lm_cost[i]);
     listed += std::exp(logp);
-    cost[i] = weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] - weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) -
-              weights_.lm[slot_] * logp;
+    cost[i] = weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] -
+              weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) - weights_.lm[slot_] * logp;
   }
   cost[slot.count] = -others_[slot_] - std::log(std::max(1 - listed, kLeastMass));
   const double total = log_sum(cost.data(), slot.count + 1);
@@ -138,8 +138,8 @@ void OpenTreeSearch::propose_followers() {
   }
 }
 
-// Tokens of which the n-gram model's share of p suffices, all but half of what is needed: of other tokens the text's share must
-// be more than that half, which is left to `propose_frequent`.
+// Tokens of which the n-gram model's share of p suffices, all but half of what is needed: of other tokens the text's
+// share must be more than that half, which is left to `propose_frequent`.
 void OpenTreeSearch::propose_arcs() {
   contexts_.clear();
   proposed_.clear();
@@ -166,7 +166,8 @@ void OpenTreeSearch::propose_arcs() {
     const StateLevel& level = lm_->level(lm_->length(state));
     for (uint64_t begin = arcs.begin; begin < arcs.end; begin += kBlock) {
       const float now = static_cast<float>(limit - paid + kSlack);
-      for (uint64_t cheap = level.records.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now); cheap; cheap &= cheap - 1) {
+      for (uint64_t cheap = level.records.within(begin - level.first_arc, std::min(kBlock, arcs.end - begin), now);
+           cheap; cheap &= cheap - 1) {
         const uint64_t arc = begin + __builtin_ctzll(cheap);
         const float cost = level.records.cost(arc - level.first_arc);
         if (paid + cost <= limit) offer(arc, lm_->checked_token(arc), cost);
@@ -188,7 +189,8 @@ void OpenTreeSearch::propose_frequent() {
   for (const uint32_t token : text_->by_count()) {
     const double of_text = common_ * text_->count(ContextModel::kEmpty, token);
     if (of_text < needed() / 2) return;
-    if (is_candidate(token) || is_follower(token) || std::binary_search(proposed_.begin(), proposed_.end(), token)) continue;
+    if (is_candidate(token) || is_follower(token) || std::binary_search(proposed_.begin(), proposed_.end(), token))
+      continue;
     const Taken taken = lm_->take(state_, token);
     propose(token, taken.arc, scale_ + log_p(of_text, taken.cost));
   }
@@ -215,7 +217,9 @@ void OpenTreeSearch::propose(uint32_t token, uint64_t arc, double logq) {
 }
 
 void OpenTreeSearch::keep_best() {
-  std::sort(proposals_.begin(), proposals_.end(), [](const Proposal& a, const Proposal& b) { return a.cost != b.cost ? a.cost < b.cost : a.token < b.token; });
+  std::sort(proposals_.begin(), proposals_.end(), [](const Proposal& a, const Proposal& b) {
+    return a.cost != b.cost ? a.cost < b.cost : a.token < b.token;
+  });
   for (const Proposal& best : proposals_) {
     if (best.cost > least_.front() && least_.size() == nodes_) break;
     children_.offers.push_back({best.cost, best.token, static_cast<uint32_t>(arcs_.size())});

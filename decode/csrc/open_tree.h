@@ -2,20 +2,27 @@
 //
 // In slot t, after a prefix, with p the n-gram model's distribution, interpolated with that of the running text:
 //
-//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram probability, at most 32
-//     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
+//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram
+//     probability, at most 32 q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho
+//     arc
 //
-// rest_t is the cost of a token outside the candidates if they shared what the head's candidates leave of its mass. p sums to
-// 1, so the mass of all other tokens is known from p of the candidates, and q is normalised over the whole vocabulary
-// without looking at it. Without the rho arc (`open` false) the same q is searched among the candidates alone.
+// rest_t is the cost of a token outside the candidates if they shared what the head's candidates leave of its mass. p
+// sums to 1, so the mass of all other tokens is known from p of the candidates, and q is normalised over the whole
+// vocabulary without looking at it. Without the rho arc (`open` false) the same q is searched among the candidates
+// alone.
 #pragma once
 
 #include <utility>
 
 #include "best_prefixes.h"
 #include "context_model.h"
+#include "match_cache.h"
+#include "slot.h"
 
 namespace rescore {
+
+constexpr double kLeastMass = 1e-6;  // that a head leaves to others: its candidates, in float16, may sum to 1 and more
+constexpr double kRarest = 32;       // nats: the 227 or 1000 of never-seen tokens do not measure how rare they are
 
 // Of every slot.
 struct OpenWeights {
@@ -25,8 +32,8 @@ struct OpenWeights {
 class OpenTreeSearch {
  public:
   // text: the running text, or null. strength [its order]: ContextModel::mixture. Every slot may be without candidates.
-  int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open, const ContextModel* text,
-          const double* strength, TreeOutput out);
+  int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
+          const ContextModel* text, const double* strength, TreeOutput out);
 
  private:
   struct Opened {
@@ -66,7 +73,8 @@ class OpenTreeSearch {
   double scale_;   // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   double rest_;    // the n-gram model's share of p
   double common_;  // what every occurrence of a token in the whole text is worth
-  std::vector<std::pair<uint32_t, double>> followers_;  // what followed its last tokens in the text, ascending, and what that is worth
+  std::vector<std::pair<uint32_t, double>>
+      followers_;  // what followed its last tokens in the text, ascending, and what that is worth
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of the text among the proposals

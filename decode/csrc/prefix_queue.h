@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "composition.h"
+#include "weight.h"
 
 namespace rescore {
 
-// Before(a, b): whether prefix a comes first, of two whose offers cost the same. Which of two costs is the lesser is hard to foretell:
-// on the way down, which always ends at the bottom, nothing branches on it.
+// Before(a, b): whether prefix a comes first, of two whose offers cost the same. Which of two costs is the lesser is
+// hard to foretell: on the way down, which always ends at the bottom, nothing branches on it.
 template <typename Before>
 class PrefixQueue {
  public:

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "composition.h"
+#include "nodes.h"
+#include "weight.h"
 
 namespace rescore {
 

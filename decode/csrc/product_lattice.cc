@@ -4,14 +4,16 @@
 
 namespace rescore {
 
-void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, size_t most, FailureLattice& out) {
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends,
+                  size_t most, FailureLattice& out) {
   if (models.size() == 1)
     composer_.run(*models.lm[0], sausage, slots, start[0], {models.weights(0), true}, ends, most, out);
   else
     multiply(models, sausage, slots, start, most, out);
 }
 
-void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most, FailureLattice& out) {
+void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start,
+                       size_t most, FailureLattice& out) {
   const int length = sausage.length();
   factors_.resize(models.size());
   States first{};

@@ -1,9 +1,10 @@
-// The composition of a sausage with any number of automata. Unless it is one, there is a node for each tuple of nodes of the
-// compositions with one, with an arc for every token.
+// The composition of a sausage with any number of automata. Unless it is one, there is a node for each tuple of nodes
+// of the compositions with one, with an arc for every token.
 #pragma once
 
 #include <vector>
 
+#include "expansion.h"
 #include "failure_lattice.h"
 #include "layers.h"
 
@@ -12,14 +13,16 @@ namespace rescore {
 class Product {
  public:
   // ends, most: as Composer's; `ends` of one automaton.
-  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends, size_t most, FailureLattice& out);
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends,
+           size_t most, FailureLattice& out);
 
  private:
   struct Row {
     std::array<Fixed, kMaxCandidates> weight;
     std::array<States, kMaxCandidates> target;
   };
-  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most, FailureLattice& out);
+  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most,
+                FailureLattice& out);
   void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
 
   Composer composer_;

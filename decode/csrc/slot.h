@@ -28,7 +28,8 @@ struct Slot {
     if (!tokens.assign(ids, count, place_.data()))
       for (int i = 0; i < count; ++i)
         if (std::find(ids, ids + i, ids[i]) != ids + i)
-          throw std::invalid_argument("slot " + std::to_string(t) + ": expected different tokens, got " + std::to_string(ids[i]) + " twice");
+          throw std::invalid_argument("slot " + std::to_string(t) + ": expected different tokens, got " +
+                                      std::to_string(ids[i]) + " twice");
     for (int i = 0; i < count; ++i) rank[place_[i]] = static_cast<uint8_t>(i);
   }
 

@@ -1,13 +1,15 @@
-"""Weights in units of 2^-32 nats, as in the native core (csrc/composition.h): equal sums tie exactly."""
+"""Weights in units of 2^-32 nats, as in the native core (csrc/weight.h): equal sums tie exactly."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-IMPOSSIBLE = tl.constexpr((2**63 - 1) // 4)
-MAX_WEIGHT = tl.constexpr(float(1 << 19))  # nats
-ONE = tl.constexpr(4294967296.0)
+from rescore import _core
+
+IMPOSSIBLE = tl.constexpr(_core.IMPOSSIBLE)
+MAX_WEIGHT = tl.constexpr(_core.MAX_WEIGHT)  # nats
+ONE = tl.constexpr(_core.FIXED_ONE)
 ROUNDER = tl.constexpr(1.5 * (1 << 20))  # float64 are 2^-32 apart where this and a weight are added
 
 

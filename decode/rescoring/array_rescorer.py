@@ -34,7 +34,7 @@ class ArrayRescorer:
     def paths(self, sausage: Sausage, history: ArrayLike, p: int, semantics: str, out: Drafts | None = None) -> Drafts:
         """The p best distinct strings."""
         if out is None:
-            _expect_within("paths p", p, 1024)
+            _expect_within("paths p", p, _core.MAX_PATHS)
             shape = sausage.ids.shape[:-2]
             tokens, cost = np.empty((*shape, p, sausage.slots), np.int32), np.empty((*shape, p), np.float32)
             out = Drafts(tokens=tokens, cost=cost, count=np.empty(shape, np.int32))
@@ -48,7 +48,7 @@ class ArrayRescorer:
     def trees(self, sausage: Sausage, history: ArrayLike, n: int, out: Trees | None = None) -> Trees:
         """The trees of the n most probable prefixes, of a batch even for a single sausage."""
         if out is None:
-            _expect_within("nodes", n, 4096)
+            _expect_within("nodes", n, _core.MAX_NODES)
             out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)
         _core.best_tree(*self._call(sausage, history), nodes=n, threads=self.threads, out=out.columns)
         return out

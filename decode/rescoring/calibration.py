@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
+
 MOST = 1e4  # a weight's greatest magnitude
-MAX_TEXT_ORDER = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,8 @@ class Calibration:
                 f"{[len(values) for values in self._of_slots()]}"
             )
         if self.text is not None:
-            if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= MAX_TEXT_ORDER:
-                raise ValueError(f"text: expected strengths of 1 to {MAX_TEXT_ORDER} orders, got {self.text!r:.80}")
+            if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= _core.MAX_TEXT_ORDER:
+                raise ValueError(f"text: expected strengths of 1 to {_core.MAX_TEXT_ORDER} orders, got {self.text!r:.80}")
             check_numbers("text", self.text, 1e-6)
 
     def _of_slots(self) -> tuple[tuple[float, ...], ...]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
 from rescore.decode.replay.drafters.calibrated import running_texts
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
@@ -14,7 +15,6 @@ from rescore.decode.tuning.logit import Choices
 from rescore.lattice.block import Block
 from rescore.lm.ngram import NGram
 
-LEAST_MASS, RAREST = 1e-6, 32.0  # as in csrc/open_tree.cc
 LEAST_P = 1e-300
 MOST_ROWS = 30_000  # of a slot
 
@@ -50,16 +50,16 @@ def calibration_choices(
     ids = np.where(listed, sausages.ids, 0)
     p = probabilities(block, model, text, ids)
     cost = np.where(listed, sausages.cost, np.inf).astype(np.float64)
-    left = np.maximum(1 - np.exp(-cost).sum(axis=-1), LEAST_MASS)
+    left = np.maximum(1 - np.exp(-cost).sum(axis=-1), _core.LEAST_MASS)
     features = np.zeros((rows, slots, width + 1, 4))
     features[..., :width, 0] = np.where(listed, -cost, 0)
     features[..., :width, 1] = np.log(np.maximum(p, LEAST_P))
-    features[..., :width, 2] = np.minimum(model.distribution(0).astype(np.float64), RAREST)[ids]
+    features[..., :width, 2] = np.minimum(model.distribution(0).astype(np.float64), _core.RAREST)[ids]
     features[..., width, 0] = -np.log((model.vocab_size - listed.sum(axis=-1)) / left)
     features[..., width, 3] = -1
     offset = np.zeros((rows, slots, width + 1))
     offset[..., :width] = np.where(listed, 0, -np.inf)
-    offset[..., width] = np.log(np.maximum(1 - np.where(listed, p, 0).sum(axis=-1), LEAST_MASS))
+    offset[..., width] = np.log(np.maximum(1 - np.where(listed, p, 0).sum(axis=-1), _core.LEAST_MASS))
     hit = listed & (ids == truth[..., None])
     chosen = np.where(hit.any(axis=-1), hit.argmax(axis=-1), width)
     return of_slots(Choices(features=features, offset=offset, chosen=chosen), truth >= 0)

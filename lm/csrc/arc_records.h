@@ -1,5 +1,5 @@
-// What is stored of the arcs of one order beside their tokens, arc by arc: the cost, and where orders above have states a code of the
-// next state. What a search wants to know of an arc lies in one line of memory.
+// What is stored of the arcs of one order beside their tokens, arc by arc: the cost, and where orders above have states
+// a code of the next state. What a search wants to know of an arc lies in one line of memory.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,9 @@ class ArcRecords {
       const __m512i number = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(arc + first)));
       const __m512i offset = _mm512_mul_epu32(number, _mm512_set1_epi64(stride_));
       const __m256i bits = _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), own, offset, data_, 1);
-      const __m256 costs = form_.book ? _mm512_castps512_ps256(of_book(_mm512_castsi256_si512(bits), own, arc[first + __builtin_ctz(own | 0x80)])) : _mm256_castsi256_ps(bits);
+      const __m256 costs = form_.book ? _mm512_castps512_ps256(of_book(_mm512_castsi256_si512(bits), own,
+                                                                       arc[first + __builtin_ctz(own | 0x80)]))
+                                      : _mm256_castsi256_ps(bits);
       _mm512_storeu_pd(cost + first, _mm512_mask_cvtps_pd(_mm512_loadu_pd(cost + first), own, costs));
     }
 #else
@@ -69,13 +71,17 @@ class ArcRecords {
 #ifdef __AVX512BW__
   // The first 4 bytes of records i .. i + size - 1; size <= 16.
   __m512i sixteen(uint64_t i, uint32_t size) const {
-    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), stride = _mm512_set1_epi32(stride_);
-    if (stride_ % 2) return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), static_cast<__mmask16>((uint32_t{1} << size) - 1), _mm512_mullo_epi32(number, stride), at(i), 1);
+    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                  stride = _mm512_set1_epi32(stride_);
+    if (stride_ % 2)
+      return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), static_cast<__mmask16>((uint32_t{1} << size) - 1),
+                                         _mm512_mullo_epi32(number, stride), at(i), 1);
     // Two loads and one choice of 16-bit words are faster than a gather.
     const uint64_t words = (uint64_t{1} << (size * stride_ + 2) / 2) - 1;
     const __m512i low = _mm512_srli_epi32(_mm512_mullo_epi32(number, stride), 1);
     const __m512i chosen = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(1)), 16));
-    return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(words), at(i)), chosen, _mm512_maskz_loadu_epi16(static_cast<__mmask32>(words >> 32), at(i) + 64));
+    return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(words), at(i)), chosen,
+                                     _mm512_maskz_loadu_epi16(static_cast<__mmask32>(words >> 32), at(i) + 64));
   }
   // first: the number of the first one, should one be damaged.
   __m512 of_book(__m512i bits, __mmask16 here, uint64_t first) const {

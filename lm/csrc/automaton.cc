@@ -7,13 +7,14 @@
 #include "gallop.h"
 
 namespace rescore {
-// Let the arcs of order n with token w, in their order, lead to states of length n. Such a state is w and the tokens of the
-// arc's context, so read backwards it is w and that context read backwards: as contexts ascend read backwards, these states
-// ascend. So the numbers x that they have among the states of length n can be cut where they pass a multiple of 2^b:
-// x = k 2^b + low, where k is the greatest number such that the arc is not before jumps[k], the first arc with token w that
-// leads to k 2^b or beyond. All the states that end in w lie together, from first[w] to first[w + 1] - 1, so k is one of
-// first[w] >> b, .., (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less. Every other k has
-// first[w] < k 2^b < first[w + 1], so jumps[k], one number whatever the token, is about this w; and they ascend in k.
+// Let the arcs of order n with token w, in their order, lead to states of length n. Such a state is w and the tokens of
+// the arc's context, so read backwards it is w and that context read backwards: as contexts ascend read backwards,
+// these states ascend. So the numbers x that they have among the states of length n can be cut where they pass a
+// multiple of 2^b: x = k 2^b + low, where k is the greatest number such that the arc is not before jumps[k], the first
+// arc with token w that leads to k 2^b or beyond. All the states that end in w lie together, from first[w] to first[w +
+// 1] - 1, so k is one of first[w] >> b, .., (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less.
+// Every other k has first[w] < k 2^b < first[w + 1], so jumps[k], one number whatever the token, is about this w; and
+// they ascend in k.
 uint32_t Automaton::extension(uint32_t l, uint32_t arc, Ending ending) const {
   if (l == 0) return ending.begin;
   if (ending.begin == ending.end) corrupt_arc(l, arc);
@@ -24,7 +25,8 @@ uint32_t Automaton::extension(uint32_t l, uint32_t arc, Ending ending) const {
     half = (left + 1) / 2;
     k = jumps[k + half] <= arc ? k + half : k;
   }
-  const uint64_t index = static_cast<uint64_t>(k) << next_bits_ | (levels_[l].records.code(arc) & ((uint32_t{1} << next_bits_) - 1));
+  const uint64_t index =
+      static_cast<uint64_t>(k) << next_bits_ | (levels_[l].records.code(arc) & ((uint32_t{1} << next_bits_) - 1));
   if (index >= levels_[l + 1].states) corrupt_arc(l, arc);
   return static_cast<uint32_t>(index);
 }
@@ -45,7 +47,8 @@ uint32_t Automaton::next(uint32_t state, uint64_t arc, uint32_t token) const {
 
 uint64_t Automaton::find(Arcs arcs, uint32_t token) const {
   const uint64_t begin = arcs.begin - vocab_size, end = arcs.end - vocab_size;
-  const uint64_t at = vocab_size + (token16_ ? gallop(token16_, begin, end, token) : gallop(Token24{token24_}, begin, end, token));
+  const uint64_t at =
+      vocab_size + (token16_ ? gallop(token16_, begin, end, token) : gallop(Token24{token24_}, begin, end, token));
   return at < arcs.end && this->token(at) == token ? at : arcs.end;
 }
 

@@ -24,11 +24,11 @@
 #include "dense_lists.h"
 #include "elias_fano.h"
 #include "list_match.h"
+#include "order.h"
 
 namespace rescore {
 
 constexpr uint32_t kRoot = 0;
-constexpr uint32_t kMaxOrder = 7;
 
 template <typename T>
 struct Span {
@@ -38,25 +38,25 @@ struct Span {
 
 // One row of `sizes` for each order n.
 struct Sizes {
-  uint64_t arcs;  // of order n
+  uint64_t arcs;                    // of order n
   uint64_t arc_bytes, arc_entries;  // of their costs, and of the book of these
-  uint64_t states;  // of length n - 1
+  uint64_t states;                  // of length n - 1
   uint64_t backoff_bytes, backoff_entries;
 };
 
 // The arrays as they lie in the file. Root arcs are in root_cost and first_state alone.
 struct Sections {
-  Span<Sizes> sizes;            // [order]
-  Span<float> root_cost;        // [vocab_size]
-  Span<uint8_t> arc_token;      // 2 or 3 bytes for each arc but the root's
-  Span<uint8_t> arcs;           // records of orders 2, 3, ..
+  Span<Sizes> sizes;        // [order]
+  Span<float> root_cost;    // [vocab_size]
+  Span<uint8_t> arc_token;  // 2 or 3 bytes for each arc but the root's
+  Span<uint8_t> arcs;       // records of orders 2, 3, ..
   Span<float> arc_book;
-  Span<uint8_t> contexts;       // blocks of lengths 1, 2, ..
+  Span<uint8_t> contexts;  // blocks of lengths 1, 2, ..
   Span<float> backoff_book;
   Span<uint32_t> wide;
-  Span<uint32_t> first_state;   // [order - 1, vocab_size + 1]
+  Span<uint32_t> first_state;  // [order - 1, vocab_size + 1]
   Span<uint32_t> jumps;
-  Span<uint64_t> backoff_state; // Elias-Fano, lengths 2, 3, ..
+  Span<uint64_t> backoff_state;  // Elias-Fano, lengths 2, 3, ..
 };
 
 // What is known of the states of one length l, and of their arcs, which are those of order l + 1.
@@ -65,9 +65,9 @@ struct StateLevel {
   uint64_t first_arc = 0, arcs = 0;
   const uint32_t* first = nullptr;  // [vocab_size + 1]: where the states begin whose context ends in each token
   const uint32_t* jumps = nullptr;  // for `extension`
-  ArcRecords records;      // [arcs]
-  ContextBlocks contexts;  // [states]
-  EliasFano shorter;       // [states]
+  ArcRecords records;               // [arcs]
+  ContextBlocks contexts;           // [states]
+  EliasFano shorter;                // [states]
 };
 
 struct Step {
@@ -136,15 +136,14 @@ class Automaton {
     return l ? levels_[l].contexts.backoff(state - levels_[l].first_state) : 0;
   }
   // Of arcs below num_arcs.
-  float cost(uint64_t arc) const {
-    return cost(arc_level(arc), arc);
-  }
+  float cost(uint64_t arc) const { return cost(arc_level(arc), arc); }
   // Of an arc of a state of length l.
   float cost(uint32_t l, uint64_t arc) const { return levels_[l].records.cost(arc - levels_[l].first_arc); }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
     const uint64_t at = arc - vocab_size;
-    return token16_ ? token16_[at] : uint32_t{token24_[3 * at]} | token24_[3 * at + 1] << 8 | token24_[3 * at + 2] << 16;
+    return token16_ ? token16_[at]
+                    : uint32_t{token24_[3 * at]} | token24_[3 * at + 1] << 8 | token24_[3 * at + 2] << 16;
   }
   uint32_t checked_token(uint64_t arc) const {
     const uint32_t found = token(arc);
@@ -170,9 +169,9 @@ class Automaton {
   // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
   uint32_t start(const int32_t* history, size_t length) const;
 
-  // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before the
-  // next: prefetch_state, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of
-  // that length. Lists, and arcs, are numbered among the arcs of these states.
+  // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before
+  // the next: prefetch_state, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of that
+  // length. Lists, and arcs, are numbered among the arcs of these states.
   struct List {
     uint32_t begin, end;
     const DenseList* dense;  // or null
@@ -190,7 +189,8 @@ class Automaton {
     else
       prefetch_tokens(inner(l, list.begin), list.end - list.begin);
   }
-  // Which of the wanted tokens a list has, as the functions of list_match.h: `list.begin` is to be added to their numbers.
+  // Which of the wanted tokens a list has, as the functions of list_match.h: `list.begin` is to be added to their
+  // numbers.
   template <typename Out>
   uint64_t match(uint32_t l, const List& list, const TokenSet& tokens, uint64_t wanted, Out out) const {
     if (list.dense) return list.dense->match(tokens, wanted, out);
@@ -210,8 +210,8 @@ class Automaton {
     if (found.begin > found.end || found.end > levels_[l].states) corrupt("first_state", token);
     return found;
   }
-  // Whether an arc of a state of length l leads to a state of length l + 1, and to which of those whose context ends in its
-  // token. Precondition of `extension`: extends.
+  // Whether an arc of a state of length l leads to a state of length l + 1, and to which of those whose context ends in
+  // its token. Precondition of `extension`: extends.
   bool extends(uint32_t l, uint32_t arc, Ending ending) const {
     return l ? levels_[l].records.code(arc) >> next_bits_ : ending.begin < ending.end;
   }
@@ -235,7 +235,9 @@ class Automaton {
  private:
   struct Token24 {
     const uint8_t* bytes;
-    uint32_t operator[](uint64_t i) const { return uint32_t{bytes[3 * i]} | bytes[3 * i + 1] << 8 | bytes[3 * i + 2] << 16; }
+    uint32_t operator[](uint64_t i) const {
+      return uint32_t{bytes[3 * i]} | bytes[3 * i + 1] << 8 | bytes[3 * i + 2] << 16;
+    }
   };
 
   static constexpr uint64_t kPrefetched = 1024;  // entries of a list
@@ -245,11 +247,15 @@ class Automaton {
   // The list as bits; as a rule not null.
   const DenseList* dense(uint32_t l, uint32_t index, List list) const {
     const uint64_t first = levels_[l].first_arc + list.begin;
-    return dense_[l]->at(index, [&] { return DenseList(vocab_size, list.end - list.begin, [&](uint64_t i) { return checked_token(first + i); }); });
+    return dense_[l]->at(index, [&] {
+      return DenseList(vocab_size, list.end - list.begin, [&](uint64_t i) { return checked_token(first + i); });
+    });
   }
   void prefetch_tokens(uint64_t begin, uint64_t size) const {
     if (!size) return;
-    const auto address = [this](uint64_t at) { return token16_ ? reinterpret_cast<const uint8_t*>(token16_ + at) : token24_ + 3 * at; };
+    const auto address = [this](uint64_t at) {
+      return token16_ ? reinterpret_cast<const uint8_t*>(token16_ + at) : token24_ + 3 * at;
+    };
     const uint8_t* last = address(begin + std::min(size, kPrefetched) - 1);
     // Most lists are shorter than a line.
     ask_for(address(begin));

@@ -37,15 +37,16 @@ Word load_word(const uint8_t* bytes) {
 inline uint16_t load16(const uint8_t* bytes) { return load_word<uint16_t>(bytes); }
 inline uint32_t load32(const uint8_t* bytes) { return load_word<uint32_t>(bytes); }
 
-// Asks for the memory at an address, which may be anywhere. GCC takes a function that does nothing but __builtin_prefetch for one
-// without effect and leaves out its calls; the empty statement keeps them.
+// Asks for the memory at an address, which may be anywhere. GCC takes a function that does nothing but
+// __builtin_prefetch for one without effect and leaves out its calls; the empty statement keeps them.
 inline void ask_for(const void* address) {
   __builtin_prefetch(address);
   asm volatile("");
 }
 
 // The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
-// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, those are used.
+// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, those are
+// used.
 inline uint64_t ones_by_byte(uint64_t word) {
   word -= (word >> 1) & 0x5555555555555555ull;
   word = (word & 0x3333333333333333ull) + ((word >> 2) & 0x3333333333333333ull);

@@ -10,7 +10,9 @@ namespace {
   throw std::invalid_argument(std::string(array) + "[" + std::to_string(index) + "]: " + what);
 }
 
-std::string below(uint64_t bound, uint64_t got) { return "below " + std::to_string(bound) + ", got " + std::to_string(got); }
+std::string below(uint64_t bound, uint64_t got) {
+  return "below " + std::to_string(bound) + ", got " + std::to_string(got);
+}
 
 }  // namespace
 
@@ -41,11 +43,18 @@ class Check {
     uint64_t begin = 0;
     for (uint64_t index = 0; index < own.states; ++index) {
       const auto [from, to] = own.contexts.arcs(index);
-      if (from != begin) fail("contexts", own.first_state + index, "expected the states" + length + " to have arcs one behind the other, those of this one from " + std::to_string(begin) + " on, got " + std::to_string(from));
+      if (from != begin)
+        fail("contexts", own.first_state + index,
+             "expected the states" + length + " to have arcs one behind the other, those of this one from " +
+                 std::to_string(begin) + " on, got " + std::to_string(from));
       begin = to;
     }
-    if (begin != own.arcs) fail("contexts", own.first_state, "expected the states" + length + " to have " + std::to_string(own.arcs) + " arcs together, got " + std::to_string(begin));
-    if (!own.shorter.well_formed()) fail("backoff_state", own.first_state, "expected ascending states" + length + " less one in Elias-Fano form");
+    if (begin != own.arcs)
+      fail("contexts", own.first_state,
+           "expected the states" + length + " to have " + std::to_string(own.arcs) + " arcs together, got " +
+               std::to_string(begin));
+    if (!own.shorter.well_formed())
+      fail("backoff_state", own.first_state, "expected ascending states" + length + " less one in Elias-Fano form");
     if (own.first[0] != 0 || own.first[lm_.vocab_size] != own.states)
       fail("first_state", 0, "expected 0 to " + std::to_string(own.states) + " for the states" + length);
     for (uint32_t token = 0; token < lm_.vocab_size; ++token)
@@ -61,7 +70,9 @@ class Check {
       for (uint64_t arc = list.begin; arc < list.end; ++arc) {
         const int64_t token = lm_.token(arc);
         if (token <= before || token >= lm_.vocab_size)
-          fail("arc_token", arc, "expected tokens that ascend in state " + std::to_string(own.first_state + index) + " " + below(lm_.vocab_size, token));
+          fail("arc_token", arc,
+               "expected tokens that ascend in state " + std::to_string(own.first_state + index) + " " +
+                   below(lm_.vocab_size, token));
         before = token;
       }
     }
@@ -74,12 +85,13 @@ class Check {
     for (uint64_t i = 0; i < own.arcs; ++i)
       if (!std::isfinite(own.records.cost(i))) fail("arcs", own.first_arc + i, "expected a finite cost");
     for (uint64_t i = 0; i < own.states; ++i)
-      if (!std::isfinite(own.contexts.backoff(i))) fail("contexts", own.first_state + i, "expected a finite backoff cost");
+      if (!std::isfinite(own.contexts.backoff(i)))
+        fail("contexts", own.first_state + i, "expected a finite backoff cost");
   }
 
-  // Let h be a context of length l. If hw has an arc, so has h'w; and if the arc of hw leads to the state hw, its failure arc
-  // leads where h'w leads. All states of length l + 1 are entered so, each by one arc, and are in order: by h'w, their failure
-  // arc, then by the first token of h.
+  // Let h be a context of length l. If hw has an arc, so has h'w; and if the arc of hw leads to the state hw, its
+  // failure arc leads where h'w leads. All states of length l + 1 are entered so, each by one arc, and are in order: by
+  // h'w, their failure arc, then by the first token of h.
   void targets(uint32_t l) {
     const StateLevel& own = lm_.levels_[l];
     const bool extends = l + 1 < lm_.order;
@@ -93,9 +105,11 @@ class Check {
         const uint32_t token = lm_.token(arc);
         const uint64_t without = suffix == kRoot ? token : lm_.find(shorter, token);
         if (without == shorter.end)
-          fail("arc_token", arc, "expected token " + std::to_string(token) + " to have an arc in the next shorter context too");
+          fail("arc_token", arc,
+               "expected token " + std::to_string(token) + " to have an arc in the next shorter context too");
         if (suffix != kRoot) shorter.begin = without;
-        if (extends) enter(arc, longer(l, arc, token), lm_.next(suffix, without, token), l, first_tokens_[index], first_tokens);
+        if (extends)
+          enter(arc, longer(l, arc, token), lm_.next(suffix, without, token), l, first_tokens_[index], first_tokens);
       }
     }
     for (uint64_t x = 0; x < states; ++x) {
@@ -107,12 +121,15 @@ class Check {
     first_tokens_ = std::move(first_tokens);
   }
 
-  void enter(uint64_t arc, uint32_t state, uint32_t suffix, uint32_t l, uint32_t first_token, std::vector<uint32_t>& first_tokens) const {
+  void enter(uint64_t arc, uint32_t state, uint32_t suffix, uint32_t l, uint32_t first_token,
+             std::vector<uint32_t>& first_tokens) const {
     if (state == kRoot) return;
     const uint64_t x = state - lm_.levels_[l + 1].first_state;
     if (lm_.backoff(state) != suffix)
-      fail("arcs", arc, "expected a state that backs off to " + std::to_string(suffix) + ", got " + std::to_string(state));
-    if (first_tokens[x] != UINT32_MAX) fail("arcs", arc, "expected state " + std::to_string(state) + " to be entered by one context");
+      fail("arcs", arc,
+           "expected a state that backs off to " + std::to_string(suffix) + ", got " + std::to_string(state));
+    if (first_tokens[x] != UINT32_MAX)
+      fail("arcs", arc, "expected state " + std::to_string(state) + " to be entered by one context");
     first_tokens[x] = first_token;
   }
 
@@ -121,7 +138,8 @@ class Check {
     const StateLevel& to = lm_.levels_[l + 1];
     const uint64_t x = state - to.first_state;
     if (state != kRoot && (x < to.first[token] || x >= to.first[token + 1]))
-      fail("arcs", arc, "expected a state whose context ends in token " + std::to_string(token) + ", got " + std::to_string(state));
+      fail("arcs", arc,
+           "expected a state whose context ends in token " + std::to_string(token) + ", got " + std::to_string(state));
     return state;
   }
 

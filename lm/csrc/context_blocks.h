@@ -1,4 +1,5 @@
-// What is stored of the contexts of one length: where the arcs of each begin and end, and its backoff cost, in one line of memory.
+// What is stored of the contexts of one length: where the arcs of each begin and end, and its backoff cost, in one line
+// of memory.
 //
 // A block of 64 bytes for every 10, 15 or 30 of them, as backoff costs have 4, 2 or 1 bytes:
 //
@@ -6,8 +7,8 @@
 //     uint16  where those of each end, counted from there; uint8 where costs have 1 byte
 //     costs
 //
-// Where that does not fit, since contexts of one block have many arcs, the first number is 2^32 - 1, and the next 32 bits say from
-// where on the begins of all of them are in `wide`, and the end of the last.
+// Where that does not fit, since contexts of one block have many arcs, the first number is 2^32 - 1, and the next 32
+// bits say from where on the begins of all of them are in `wide`, and the end of the last.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +26,19 @@ class ContextBlocks {
   ContextBlocks() = default;
   // A view of blocks that someone else keeps, and of `wide_size` numbers.
   ContextBlocks(const uint8_t* blocks, uint64_t arcs, CostForm form, const uint32_t* wide, uint64_t wide_size)
-      : blocks_(blocks), arcs_(arcs), form_(form), wide_(wide), wide_size_(wide_size), end_bytes_(end_bytes(form.bytes)), each_(contexts(form.bytes)) {}
+      : blocks_(blocks),
+        arcs_(arcs),
+        form_(form),
+        wide_(wide),
+        wide_size_(wide_size),
+        end_bytes_(end_bytes(form.bytes)),
+        each_(contexts(form.bytes)) {}
 
   // How many contexts a block has, and how many blocks so many contexts take.
   static uint32_t contexts(uint32_t cost_bytes) { return (kBytes - 4) / (end_bytes(cost_bytes) + cost_bytes); }
-  static uint64_t blocks(uint64_t size, uint32_t cost_bytes) { return (size + contexts(cost_bytes) - 1) / contexts(cost_bytes); }
+  static uint64_t blocks(uint64_t size, uint32_t cost_bytes) {
+    return (size + contexts(cost_bytes) - 1) / contexts(cost_bytes);
+  }
 
   void prefetch(uint32_t i) const { ask_for(block(i)); }
   const CostForm& form() const { return form_; }
@@ -43,11 +52,14 @@ class ContextBlocks {
     if (from > to || to > arcs_) corrupt("contexts", i);
     return {static_cast<uint32_t>(from), static_cast<uint32_t>(to)};
   }
-  float backoff(uint32_t i) const { return form_.read(block(i) + 4 + end_bytes_ * each_ + form_.bytes * (i % each_), i); }
+  float backoff(uint32_t i) const {
+    return form_.read(block(i) + 4 + end_bytes_ * each_ + form_.bytes * (i % each_), i);
+  }
 
   // Appends the blocks of `size` contexts: arcs begin(i) to begin(i + 1) - 1, and costs cost[i].
   template <typename Begin>
-  static void encode(uint64_t size, Begin begin, const float* cost, const CostWriter& writer, std::vector<uint8_t>& blocks, std::vector<uint32_t>& wide) {
+  static void encode(uint64_t size, Begin begin, const float* cost, const CostWriter& writer,
+                     std::vector<uint8_t>& blocks, std::vector<uint32_t>& wide) {
     const uint32_t bytes = writer.bytes(), ends = end_bytes(bytes), each = contexts(bytes);
     uint64_t at = blocks.size();
     blocks.resize(at + kBytes * ContextBlocks::blocks(size, bytes));
@@ -73,7 +85,9 @@ class ContextBlocks {
   static uint32_t end_bytes(uint32_t cost_bytes) { return cost_bytes == 1 ? 1 : 2; }
   static void store(uint32_t value, uint8_t* to, uint32_t bytes) { std::memcpy(to, &value, bytes); }
 
-  uint32_t end(const uint8_t* block, uint32_t place) const { return end_bytes_ == 1 ? block[4 + place] : load16(block + 4 + 2 * place); }
+  uint32_t end(const uint8_t* block, uint32_t place) const {
+    return end_bytes_ == 1 ? block[4 + place] : load16(block + 4 + 2 * place);
+  }
   const uint8_t* block(uint32_t i) const { return blocks_ + uint64_t{kBytes} * (i / each_); }
   std::pair<uint32_t, uint32_t> wide_arcs(uint32_t i) const {
     const uint64_t at = uint64_t{load32(block(i) + 4)} + i % each_;

@@ -13,7 +13,8 @@ ContextModel::ContextModel(uint32_t order) : order_(order), table_(256, kNone) {
 }
 
 uint64_t ContextModel::bytes() const {
-  return sizeof *this + nodes_.capacity() * sizeof(Node) + 4 * (table_.capacity() + by_count_.capacity() + place_.capacity() + first_of_.capacity());
+  return sizeof *this + nodes_.capacity() * sizeof(Node) +
+         4 * (table_.capacity() + by_count_.capacity() + place_.capacity() + first_of_.capacity());
 }
 
 uint32_t ContextModel::child(uint32_t parent, uint32_t token) const {

@@ -1,11 +1,12 @@
 // An n-gram model of one running text, counted while it grows.
 //
-// A trie: the node of w_1..w_n, n <= order, counts how often these tokens came in a row; its children are what followed.
-// A state is a context of at most order - 1 tokens that came at least once; its link leads to the next shorter one.
+// A trie: the node of w_1..w_n, n <= order, counts how often these tokens came in a row; its children are what
+// followed. A state is a context of at most order - 1 tokens that came at least once; its link leads to the next
+// shorter one.
 //
 // p(w | c) is interpolated over all contexts that are suffixes of c, in the manner of Witten and Bell:
-// p_o(w) = (n_o(w) + m_o p_{o-1}(w)) / (N_o + m_o), m_o being strength_o times the number of distinct tokens that followed
-// the context of o tokens, and p_{-1} another model's distribution.
+// p_o(w) = (n_o(w) + m_o p_{o-1}(w)) / (N_o + m_o), m_o being strength_o times the number of distinct tokens that
+// followed the context of o tokens, and p_{-1} another model's distribution.
 #pragma once
 
 #include <array>
@@ -57,7 +58,8 @@ class ContextModel {
   // Calls see(token, count) for all that followed the state's context.
   template <typename See>
   void followers(uint32_t state, See see) const {
-    for (uint32_t node = nodes_[state].first_child; node != kNone; node = nodes_[node].sibling) see(nodes_[node].token, nodes_[node].count);
+    for (uint32_t node = nodes_[state].first_child; node != kNone; node = nodes_[node].sibling)
+      see(nodes_[node].token, nodes_[node].count);
   }
 
   // Held while threads search: a text must not grow under a search.
@@ -89,7 +91,9 @@ class ContextModel {
     uint32_t depth;
   };
 
-  static size_t hash(uint32_t parent, uint32_t token) { return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20; }
+  static size_t hash(uint32_t parent, uint32_t token) {
+    return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20;
+  }
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token);
   void grow();
@@ -102,7 +106,7 @@ class ContextModel {
   std::vector<Node> nodes_;
   std::vector<uint32_t> table_;  // open addressing over nodes_ by (parent, token)
   std::vector<uint32_t> by_count_;
-  std::vector<uint32_t> place_;    // in by_count_, by the token's node below the root
+  std::vector<uint32_t> place_;     // in by_count_, by the token's node below the root
   std::vector<uint32_t> first_of_;  // [c]: the first place of a token that came at most c times
 };
 

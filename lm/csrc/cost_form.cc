@@ -47,6 +47,8 @@ uint32_t CostWriter::nearest(float cost) const {
   return up ? not_zero(above, above - 1) : not_zero(above - 1, above);
 }
 
-uint32_t CostWriter::not_zero(uint32_t code, uint32_t other) const { return book_[code] == 0 && book_.size() > 1 ? other : code; }
+uint32_t CostWriter::not_zero(uint32_t code, uint32_t other) const {
+  return book_[code] == 0 && book_.size() > 1 ? other : code;
+}
 
 }  // namespace rescore

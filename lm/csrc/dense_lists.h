@@ -1,5 +1,5 @@
-// Long lists of arcs as bits: whether a token is in the list, and where, is one read away where a search would take a dozen.
-// Made when a list is first looked at, and kept: at most 4 bytes for each of its arcs.
+// Long lists of arcs as bits: whether a token is in the list, and where, is one read away where a search would take a
+// dozen. Made when a list is first looked at, and kept: at most 4 bytes for each of its arcs.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,8 @@ class DenseList {
     const auto eight = [&](int first) {
       const __mmask8 here = static_cast<__mmask8>(wanted >> first);
       const __m512i token = _mm512_maskz_cvtepu32_epi64(here, _mm256_maskz_loadu_epi32(here, tokens.begin() + first));
-      const __m512i word = _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), here, _mm512_srli_epi64(token, 5), words_.get(), 8);
+      const __m512i word =
+          _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), here, _mm512_srli_epi64(token, 5), words_.get(), 8);
       const __m512i bit = _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_and_si512(token, _mm512_set1_epi64(31)));
       const __m512i before = _mm512_popcnt_epi64(_mm512_and_si512(word, _mm512_sub_epi64(bit, _mm512_set1_epi64(1))));
       found |= static_cast<uint64_t>(_mm512_mask_test_epi64_mask(here, word, bit)) << first;
@@ -56,7 +57,8 @@ class DenseList {
     }
 #else
     for (int i = 0; i < tokens.size(); ++i) {
-      const Word word = words_[tokens[i] / 32], bit = uint64_t{1} << tokens[i] % 32, here = ((word & bit) != 0) & (wanted >> i);
+      const Word word = words_[tokens[i] / 32], bit = uint64_t{1} << tokens[i] % 32,
+                 here = ((word & bit) != 0) & (wanted >> i);
       out.add(here, static_cast<uint32_t>(word >> 32) + count_ones(word & (bit - 1)), i);
       found |= here << i;
     }
@@ -86,15 +88,16 @@ class DenseLists {
 
   bool dense(uint64_t size) const { return size >= least_; }
 
-  // That of a context, of make() when it is asked for first; null where there are more long lists than the arcs allow for,
-  // in a damaged model.
+  // That of a context, of make() when it is asked for first; null where there are more long lists than the arcs allow
+  // for, in a damaged model.
   template <typename Make>
   const DenseList* at(uint32_t context, Make make) const {
     const uint64_t first = (context * 0x9E3779B97F4A7C15ull) >> (64 - bits_);
     for (uint64_t probe = 0; probe < kProbes; ++probe) {
       Entry& entry = entries_[(first + probe) & ((uint64_t{1} << bits_) - 1)];
       uint64_t key = entry.key.load(std::memory_order_relaxed);
-      if (!key && entry.key.compare_exchange_strong(key, context + uint64_t{1}, std::memory_order_relaxed)) key = context + uint64_t{1};
+      if (!key && entry.key.compare_exchange_strong(key, context + uint64_t{1}, std::memory_order_relaxed))
+        key = context + uint64_t{1};
       if (key != context + uint64_t{1}) continue;
       const DenseList* known = entry.list.load(std::memory_order_acquire);
       if (known) return known;

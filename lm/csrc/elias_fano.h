@@ -45,7 +45,8 @@ class EliasFano {
     for (uint64_t at = 0; at < high_words_; ++at) {
       for (uint64_t word = high_[at]; word; word &= word - 1, ++number) {
         const uint64_t position = at * 64 + __builtin_ctzll(word);
-        if (number == count_ || position < number || (number % kSampled == 0 && sample(number) != position)) return false;
+        if (number == count_ || position < number || (number % kSampled == 0 && sample(number) != position))
+          return false;
         const uint64_t found = ((position - number) << low_bits_) | low(number);
         if (found < before || found > greatest_) return false;
         before = found;
@@ -77,7 +78,9 @@ class EliasFano {
  private:
   static uint64_t samples(uint64_t count) { return (count + 2 * kSampled - 1) / (2 * kSampled); }
   static uint64_t low_words(uint64_t count, uint32_t bits) { return bits ? (count * bits + 63) / 64 + 1 : 0; }
-  static uint64_t high_words(uint64_t count, uint64_t greatest, uint32_t bits) { return (count + (greatest >> bits)) / 64 + 1; }
+  static uint64_t high_words(uint64_t count, uint64_t greatest, uint32_t bits) {
+    return (count + (greatest >> bits)) / 64 + 1;
+  }
 
   uint64_t low(uint64_t i) const {
     if (!low_bits_) return 0;

@@ -9,7 +9,7 @@ namespace rescore {
 
 // The automaton as one would write it down first; `NGram` in Python says what each array means.
 struct Plain {
-  Span<uint64_t> arc_begin;  // [states + 1]
+  Span<uint64_t> arc_begin;           // [states + 1]
   const uint16_t* token16 = nullptr;  // [arcs], or null: then token32 holds them
   const uint32_t* token32 = nullptr;
   uint64_t arcs = 0;
@@ -44,8 +44,8 @@ Encoded encode(const Plain& plain, uint32_t next_bits, const ChooseBook& choose_
 
 // The arrays of the arcs and states that `encode` took, costs included.
 struct Decoded {
-  uint64_t* arc_begin;      // [states + 1]
-  uint16_t* token16;        // [arcs], or null: then token32 gets them
+  uint64_t* arc_begin;  // [states + 1]
+  uint16_t* token16;    // [arcs], or null: then token32 gets them
   uint32_t* token32;
   float* arc_cost;          // [arcs]
   uint32_t* arc_next;       // [arcs]

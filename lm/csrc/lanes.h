@@ -41,11 +41,12 @@ inline int64_t least_of(const int64_t* row, int size) {
   return _mm512_reduce_min_epi64(least);
 }
 
-// Writes one number of a row. What is read as vectors is written as vectors: else a processor waits, before it reads, until all
-// that was begun before is done.
+// Writes one number of a row. What is read as vectors is written as vectors: else a processor waits, before it reads,
+// until all that was begun before is done.
 inline void store_one(int64_t* row, int i, int64_t value) {
   int64_t* eight = row + i / kLanes * kLanes;
-  _mm512_storeu_si512(eight, _mm512_mask_set1_epi64(_mm512_loadu_si512(eight), static_cast<__mmask8>(1 << i % kLanes), value));
+  _mm512_storeu_si512(eight,
+                      _mm512_mask_set1_epi64(_mm512_loadu_si512(eight), static_cast<__mmask8>(1 << i % kLanes), value));
 }
 #else
 // The first half with the second, until one is left.

@@ -22,8 +22,8 @@ class Cut {
 
  private:
   [[noreturn]] void fail(uint64_t expected) const {
-    throw std::invalid_argument(std::string(name_) + ": expected " + std::to_string(expected) + " entries by `sizes`, got " +
-                                std::to_string(whole_.size));
+    throw std::invalid_argument(std::string(name_) + ": expected " + std::to_string(expected) +
+                                " entries by `sizes`, got " + std::to_string(whole_.size));
   }
   const char* name_;
   Span<T> whole_;
@@ -39,19 +39,25 @@ std::string row(uint32_t n) { return "sizes, order " + std::to_string(n) + ": ex
 void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) {
   // Far beyond any machine, and small enough that no sum or product below overflows.
   constexpr uint64_t kMost = uint64_t{1} << 40;
-  expect(sections.sizes.size == order, "sizes: expected a row for each of the " + std::to_string(order) + " orders, got " + std::to_string(sections.sizes.size));
+  expect(sections.sizes.size == order, "sizes: expected a row for each of the " + std::to_string(order) +
+                                           " orders, got " + std::to_string(sections.sizes.size));
   for (uint32_t n = 1; n <= order; ++n) {
     const Sizes& own = sections.sizes.data[n - 1];
     if (n == 1) {
-      expect(own.arcs == vocab_size && own.states == 1, row(n) + "an arc for each of the " + std::to_string(vocab_size) + " tokens and one state");
+      expect(own.arcs == vocab_size && own.states == 1,
+             row(n) + "an arc for each of the " + std::to_string(vocab_size) + " tokens and one state");
       continue;
     }
     expect(own.arcs < UINT32_MAX, row(n) + "fewer than 2^32 - 1 arcs, got " + std::to_string(own.arcs));
-    expect(own.states < kMost && own.states <= sections.sizes.data[n - 2].arcs, row(n) + "at most as many states as arcs that may lead to them, got " + std::to_string(own.states));
+    expect(own.states < kMost && own.states <= sections.sizes.data[n - 2].arcs,
+           row(n) + "at most as many states as arcs that may lead to them, got " + std::to_string(own.states));
     expect(own.states > 0 || own.arcs == 0, row(n) + "no arcs where there are no states");
-    expect(own.states == 0 || sections.sizes.data[n - 2].states > 0, row(n) + "no states where there are no shorter ones");
-    expect(CostForm::valid(own.arc_bytes, own.arc_entries), row(n) + "costs of 4 bytes, or of 1 or 2 and a book of them");
-    expect(CostForm::valid(own.backoff_bytes, own.backoff_entries), row(n) + "backoff costs of 4 bytes, or of 1 or 2 and a book of them");
+    expect(own.states == 0 || sections.sizes.data[n - 2].states > 0,
+           row(n) + "no states where there are no shorter ones");
+    expect(CostForm::valid(own.arc_bytes, own.arc_entries),
+           row(n) + "costs of 4 bytes, or of 1 or 2 and a book of them");
+    expect(CostForm::valid(own.backoff_bytes, own.backoff_entries),
+           row(n) + "backoff costs of 4 bytes, or of 1 or 2 and a book of them");
   }
 }
 
@@ -59,7 +65,8 @@ void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) 
 
 Automaton::Automaton(const Sections& sections, uint32_t model_order, uint32_t tokens, uint32_t next_bits)
     : vocab_size(tokens), order(model_order), next_bits_(next_bits) {
-  expect(vocab_size >= 1 && vocab_size <= uint32_t{1} << 24, "vocab_size: expected 1 to 2^24, got " + std::to_string(vocab_size));
+  expect(vocab_size >= 1 && vocab_size <= uint32_t{1} << 24,
+         "vocab_size: expected 1 to 2^24, got " + std::to_string(vocab_size));
   expect(order >= 1 && order <= kMaxOrder, "order: expected 1 to 7, got " + std::to_string(order));
   check_sizes(sections, order, vocab_size);
   for (uint32_t l = 0; l < order; ++l) {
@@ -92,7 +99,8 @@ void Automaton::lay_out(const Sections& sections) {
   Cut jumps("jumps", sections.jumps);
   for (uint32_t l = 1; l < order; ++l) {
     levels_[l].first = first.take(uint64_t{vocab_size} + 1);
-    if (l + 1 < order) levels_[l].jumps = jumps.take((levels_[l + 1].states + (uint64_t{1} << next_bits_) - 1) >> next_bits_);
+    if (l + 1 < order)
+      levels_[l].jumps = jumps.take((levels_[l + 1].states + (uint64_t{1} << next_bits_) - 1) >> next_bits_);
   }
   first.end();
   jumps.end();
@@ -121,11 +129,14 @@ void Automaton::lay_out_contexts(const Sections& sections) {
     StateLevel& own = levels_[l];
     const Sizes& sizes = sections.sizes.data[l];
     const uint32_t bytes = sizes.backoff_bytes;
-    const CostForm form{"contexts", bytes == 4 ? nullptr : book.take(sizes.backoff_entries), sizes.backoff_entries, bytes};
-    own.contexts = ContextBlocks(contexts.take(ContextBlocks::kBytes * ContextBlocks::blocks(own.states, bytes)), own.arcs, form, sections.wide.data, sections.wide.size);
+    const CostForm form{"contexts", bytes == 4 ? nullptr : book.take(sizes.backoff_entries), sizes.backoff_entries,
+                        bytes};
+    own.contexts = ContextBlocks(contexts.take(ContextBlocks::kBytes * ContextBlocks::blocks(own.states, bytes)),
+                                 own.arcs, form, sections.wide.data, sections.wide.size);
     if (l == 1 || !own.states) continue;
     const uint64_t greatest = levels_[l - 1].states - 1;
-    own.shorter = EliasFano("backoff_state", shorter.take(EliasFano::words(own.states, greatest)), own.states, greatest);
+    own.shorter =
+        EliasFano("backoff_state", shorter.take(EliasFano::words(own.states, greatest)), own.states, greatest);
   }
   contexts.end();
   book.end();

@@ -13,10 +13,11 @@ namespace {
 // A mass below this is taken for none: what is left of 1 after a sum in double precision.
 constexpr double kNoMass = 1e-10;
 
-// Arrays come from files. What a kernel is about to use as an index is checked where it is read, which costs a comparison.
+// Arrays come from files. What a kernel is about to use as an index is checked where it is read, which costs a
+// comparison.
 [[noreturn]] void damaged(const char* what, uint64_t index, uint64_t bound, uint64_t got) {
-  throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + ": expected a number below " + std::to_string(bound) + ", got " +
-                              std::to_string(got) + "; the arrays are damaged");
+  throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + ": expected a number below " +
+                              std::to_string(bound) + ", got " + std::to_string(got) + "; the arrays are damaged");
 }
 
 // Calls visit(gram, suffix) for the n-grams of a context. Both lists ascend; steps double so that a short list is
@@ -35,7 +36,8 @@ void with_suffixes(const Level& level, const Level& below, size_t context, Visit
   }
   uint64_t low = below.begin[parent];
   const uint64_t high = below.begin[parent + 1];
-  if (low > high || high > below.grams) damaged("begin of context", parent, std::min<uint64_t>(high, below.grams) + 1, low > high ? low : high);
+  if (low > high || high > below.grams)
+    damaged("begin of context", parent, std::min<uint64_t>(high, below.grams) + 1, low > high ? low : high);
   for (uint64_t gram = level.begin[context]; gram < end; ++gram) {
     const uint32_t token = level.token[gram];
     uint64_t step = 1, bound = low;
@@ -46,7 +48,8 @@ void with_suffixes(const Level& level, const Level& below, size_t context, Visit
     }
     low = std::lower_bound(below.token + low, below.token + std::min(bound, high), token) - below.token;
     if (low == high || below.token[low] != token)
-      throw std::invalid_argument("n-gram " + std::to_string(gram) + ": its suffix, without the first token, is not in the model");
+      throw std::invalid_argument("n-gram " + std::to_string(gram) +
+                                  ": its suffix, without the first token, is not in the model");
     visit(gram, low);
   }
 }
@@ -99,7 +102,8 @@ class DiscountedLogs {
 void suffixes(const Level& level, const Level& below, Range range, uint32_t* out) {
   const uint64_t first = level.begin[range.from];
   for (size_t context = range.from; context < range.to; ++context)
-    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { out[gram - first] = static_cast<uint32_t>(suffix); });
+    with_suffixes(level, below, context,
+                  [&](uint64_t gram, uint64_t suffix) { out[gram - first] = static_cast<uint32_t>(suffix); });
 }
 
 void estimate(const Level& level, const Level& below, const double* below_cost, const KatzInput& input, Range range,
@@ -112,7 +116,9 @@ void estimate(const Level& level, const Level& below, const double* below_cost, 
     double largest = 0;
     with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
       const uint64_t count = input.count[gram];
-      if (count == 0) throw std::invalid_argument("count of n-gram " + std::to_string(gram) + ": expected at least 1, got 0; the arrays are damaged");
+      if (count == 0)
+        throw std::invalid_argument("count of n-gram " + std::to_string(gram) +
+                                    ": expected at least 1, got 0; the arrays are damaged");
       const double own = log_total - log_of(count);
       cost[gram - first] = own;
       largest = std::max(largest, own);
@@ -141,7 +147,8 @@ void normalise(const Level& level, const Level& below, const double* below_cost,
     const Balance found = balance(left, largest);
     backoff[context - range.from] = found.backoff;
     const double more = found.scale == 1.0 ? 0.0 : std::log(found.scale);
-    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) new_cost[gram - first] = cost[gram] - more;
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram)
+      new_cost[gram - first] = cost[gram] - more;
   }
 }
 
@@ -157,25 +164,27 @@ void sums(const Level& level, const Level& below, const double* below_cost, cons
   }
 }
 
-void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above, const uint32_t* above_first,
-          uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out) {
+void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above,
+          const uint32_t* above_first, uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out) {
   const uint64_t first = level.begin[range.from];
   const auto advance = [&](uint64_t gram, uint32_t expected_token, uint32_t expected_parent) {
     const uint32_t token = level.token[gram];
     if (token >= vocab_size) damaged("token of n-gram", gram, vocab_size, token);
     const uint32_t next = cursor[token];
-    const bool found = next < std::min<size_t>(above_first[token + 1], above.contexts) && above.context_token[next] == expected_token &&
-                       above.parent(next) == expected_parent;
+    const bool found = next < std::min<size_t>(above_first[token + 1], above.contexts) &&
+                       above.context_token[next] == expected_token && above.parent(next) == expected_parent;
     out[gram - first] = found ? next : kNoContext;
     cursor[token] += found;
   };
   for (size_t context = range.from; context < range.to; ++context) {
     if (level.root()) {
-      for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) advance(gram, level.token[gram], 0);
+      for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram)
+        advance(gram, level.token[gram], 0);
       continue;
     }
     const uint32_t oldest = level.context_token[context];
-    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) { advance(gram, oldest, below_link[suffix]); });
+    with_suffixes(level, below, context,
+                  [&](uint64_t gram, uint64_t suffix) { advance(gram, oldest, below_link[suffix]); });
   }
 }
 
@@ -189,7 +198,8 @@ void first_by_last_token(const Level& level, const uint32_t* below_first, uint32
   }
 }
 
-void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above, size_t above_contexts) {
+void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range,
+                   double* above, size_t above_contexts) {
   for (size_t context = range.from; context < range.to; ++context)
     for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) {
       if (link[gram] == kNoContext) continue;
@@ -222,7 +232,8 @@ void scores(const Level& level, const double* loss, const Above& above, Range ra
   const uint64_t first = level.begin[range.from], last = level.begin[range.to];
   for (uint64_t gram = first; gram < last; ++gram) {
     const uint32_t context = above.level ? above.link[gram] : kNoContext;
-    if (context != kNoContext && context >= above.level->contexts) damaged("context of n-gram", gram, above.level->contexts, context);
+    if (context != kNoContext && context >= above.level->contexts)
+      damaged("context of n-gram", gram, above.level->contexts, context);
     out[gram - first] = context == kNoContext ? loss[gram] : std::max(loss[gram], above.best[context]);
   }
   if (above.level) {
@@ -234,13 +245,14 @@ void scores(const Level& level, const double* loss, const Above& above, Range ra
   }
   for (size_t context = range.from; context < range.to; ++context) {
     double most = -std::numeric_limits<double>::infinity();
-    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) most = std::max(most, out[gram - first]);
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram)
+      most = std::max(most, out[gram - first]);
     best[context - range.from] = most;
   }
 }
 
-Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, size_t below_contexts,
-                 Range range) {
+Selection select(const Level& level, const double* score, double limit, const double* cost,
+                 const uint32_t* below_number, size_t below_contexts, Range range) {
   Selection kept;
   for (size_t context = range.from; context < range.to; ++context) {
     const size_t before = kept.token.size();
@@ -252,15 +264,16 @@ Selection select(const Level& level, const double* score, double limit, const do
     if (kept.token.size() == before) continue;
     kept.context.push_back(static_cast<uint32_t>(context));
     kept.context_token.push_back(level.context_token[context]);
-    if (level.parent(context) >= below_contexts) damaged("parent of context", context, below_contexts, level.parent(context));
+    if (level.parent(context) >= below_contexts)
+      damaged("parent of context", context, below_contexts, level.parent(context));
     kept.context_parent.push_back(below_number[level.parent(context)]);
     kept.size.push_back(kept.token.size() - before);
   }
   return kept;
 }
 
-void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next, uint32_t first_state,
-                 Range range, uint32_t* out) {
+void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next,
+                 uint32_t first_state, Range range, uint32_t* out) {
   const uint64_t first = level.begin[range.from];
   const auto longest = [&](uint64_t gram, uint32_t shorter) {
     out[gram - first] = link && link[gram] != kNoContext ? first_state + link[gram] : shorter;

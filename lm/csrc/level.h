@@ -39,10 +39,10 @@ struct Range {
 void suffixes(const Level& level, const Level& below, Range range, uint32_t* out);
 
 struct KatzInput {
-  const uint64_t* count;        // [grams]
-  const uint64_t* total;        // [contexts]
-  const double* discount;       // [1 .. k + 1], that of counts 1, .., k and of all above
-  size_t discounts;             // k + 1
+  const uint64_t* count;   // [grams]
+  const uint64_t* total;   // [contexts]
+  const double* discount;  // [1 .. k + 1], that of counts 1, .., k and of all above
+  size_t discounts;        // k + 1
 };
 
 // Katz estimates: costs of the n-grams and of backing off from the contexts. out arrays begin at the range's first.
@@ -62,27 +62,29 @@ void sums(const Level& level, const Level& below, const double* below_cost, cons
 //
 // Both orders are sorted so that the n-grams that end in w, taken in order, are the contexts that end in w, taken in
 // order (with gaps). So one cursor per token finds every context without any search.
-void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above, const uint32_t* above_first,
-          uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out);
+void link(const Level& level, const Level& below, const uint32_t* below_link, const Level& above,
+          const uint32_t* above_first, uint32_t vocab_size, Range range, uint32_t* cursor, uint32_t* out);
 
 // For each token, the first context of `level` (order >= 2) whose last token is not below it: [V + 1].
 void first_by_last_token(const Level& level, const uint32_t* below_first, uint32_t vocab_size, uint32_t* out);
 
 // ln p(h) of the contexts of the order above, by the chain rule; writes only those that the range's n-grams are.
-void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range, double* above, size_t above_contexts);
+void context_logps(const Level& level, const double* cost, const double* logp, const uint32_t* link, Range range,
+                   double* above, size_t above_contexts);
 
 // What dropping each n-gram alone would cost: D of Stolcke (cs/0006025).
 void losses(const Level& level, const Level& below, const double* below_cost, const double* cost, const double* backoff,
             const double* logp, Range range, double* out);
 
-// Scores of the range's n-grams: the greatest of their own loss, and of the scores of the n-grams of the order above that
-// need them, as their context h or their suffix h'w; and the greatest score of each context. out, best begin at the range's first.
+// Scores of the range's n-grams: the greatest of their own loss, and of the scores of the n-grams of the order above
+// that need them, as their context h or their suffix h'w; and the greatest score of each context. out, best begin at
+// the range's first.
 struct Above {
-  const Level* level;      // null for the highest order
-  const double* score;     // [grams]
-  const double* best;      // [contexts], the greatest score after each context
-  const uint32_t* link;    // which context of it each n-gram is, or kNoContext
-  Range children;          // its contexts that extend those of the range
+  const Level* level;    // null for the highest order
+  const double* score;   // [grams]
+  const double* best;    // [contexts], the greatest score after each context
+  const uint32_t* link;  // which context of it each n-gram is, or kNoContext
+  Range children;        // its contexts that extend those of the range
 };
 void scores(const Level& level, const double* loss, const Above& above, Range range, double* out, double* best);
 
@@ -90,14 +92,14 @@ void scores(const Level& level, const double* loss, const Above& above, Range ra
 struct Selection {
   std::vector<uint32_t> context;  // which contexts are left
   std::vector<uint32_t> context_token, context_parent, token;
-  std::vector<uint64_t> size;     // n-grams of each context
+  std::vector<uint64_t> size;  // n-grams of each context
   std::vector<double> cost;
 };
-Selection select(const Level& level, const double* score, double limit, const double* cost, const uint32_t* below_number, size_t below_contexts,
-                 Range range);
+Selection select(const Level& level, const double* score, double limit, const double* cost,
+                 const uint32_t* below_number, size_t below_contexts, Range range);
 
 // The state after each n-gram: that of the context which it is (numbers from `first_state`), or of its longest suffix.
-void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next, uint32_t first_state,
-                 Range range, uint32_t* out);
+void next_states(const Level& level, const Level& below, const uint32_t* link, const uint32_t* below_next,
+                 uint32_t first_state, Range range, uint32_t* out);
 
 }  // namespace rescore

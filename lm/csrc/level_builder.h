@@ -30,7 +30,12 @@ class LevelBuilder {
 
   // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
   LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most)
-      : unigrams(layout.vocab_size), parts(layout.order + 1), of_counts(layout.order + 1), layout_(layout), least_(min_counts), open_(layout.order) {
+      : unigrams(layout.vocab_size),
+        parts(layout.order + 1),
+        of_counts(layout.order + 1),
+        layout_(layout),
+        least_(min_counts),
+        open_(layout.order) {
     for (auto& own : of_counts) own.assign(most + 1, 0);
     // Only the longest context gets its n-grams in order and once.
     for (int length = 1; length < layout.order - 1; ++length) open_[length].sums.assign(layout.vocab_size, 0);
@@ -38,13 +43,15 @@ class LevelBuilder {
     grams_.assign(layout.order + 1, 0);
   }
 
-  std::vector<uint64_t> unigrams;                 // [V]
-  std::vector<LevelPart> parts;                   // by order; 0 and 1 are empty
-  std::vector<std::vector<uint64_t>> of_counts;   // by order: how many n-grams were seen r times, before cut-offs; 0: more often
+  std::vector<uint64_t> unigrams;  // [V]
+  std::vector<LevelPart> parts;    // by order; 0 and 1 are empty
+  std::vector<std::vector<uint64_t>>
+      of_counts;  // by order: how many n-grams were seen r times, before cut-offs; 0: more often
 
   template <int W>
   void add(const WindowKey<W>& key, uint64_t count) {
-    total_ += count;  // no sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs
+    total_ +=
+        count;  // no sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs
     if (total_ > kMostTokens) throw std::invalid_argument("counts: expected at most 2^53 tokens in a slice");
     int length = 0, same = 0;  // of the context, and of what it shares with the one before
     bool shared = true;

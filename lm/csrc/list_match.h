@@ -1,7 +1,8 @@
 // Which of a few tokens are in an ascending list of tokens.
 //
-// Each of the functions returns which of the wanted tokens are in the list, a bit for each place in the set, and hands their
-// numbers in the list to `out`. A list that a damaged model has out of order gives other numbers, each token once at most.
+// Each of the functions returns which of the wanted tokens are in the list, a bit for each place in the set, and hands
+// their numbers in the list to `out`. A list that a damaged model has out of order gives other numbers, each token once
+// at most.
 //
 // Nothing branches on what is found, as that is hard to foretell: a wrong guess takes as long as twenty comparisons.
 #pragma once
@@ -25,12 +26,14 @@ struct MatchRow {
 
   void add(bool here, uint32_t own, int place) { *(here ? number + place : &nothing) = first + own; }
 #ifdef __AVX512F__
-  void add(__mmask16, __m512i own, int place) { _mm512_storeu_si512(number + place, _mm512_add_epi32(own, _mm512_set1_epi32(first))); }
+  void add(__mmask16, __m512i own, int place) {
+    _mm512_storeu_si512(number + place, _mm512_add_epi32(own, _mm512_set1_epi32(first)));
+  }
 #endif
 };
 
-// Takes what was found one after the other, ascending by place: numbers and places, with something added to both. A step more than
-// that may be written.
+// Takes what was found one after the other, ascending by place: numbers and places, with something added to both. A
+// step more than that may be written.
 struct PackedMatches {
   uint32_t *number, *place;
   uint32_t first, first_place;
@@ -45,7 +48,8 @@ struct PackedMatches {
   void add(__mmask16 here, __m512i own, int at) {
     const __m512i sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     _mm512_storeu_si512(number, _mm512_maskz_compress_epi32(here, _mm512_add_epi32(own, _mm512_set1_epi32(first))));
-    _mm512_storeu_si512(place, _mm512_maskz_compress_epi32(here, _mm512_add_epi32(sixteen, _mm512_set1_epi32(first_place + at))));
+    _mm512_storeu_si512(
+        place, _mm512_maskz_compress_epi32(here, _mm512_add_epi32(sixteen, _mm512_set1_epi32(first_place + at))));
     number += count_ones(here);
     place += count_ones(here);
   }
@@ -65,8 +69,8 @@ struct Wanted {
   }
 };
 
-// Binary searches for eight tokens, each step for all of them before the next: their reads do not wait for each other. A
-// search for a token of the list ends where it is.
+// Binary searches for eight tokens, each step for all of them before the next: their reads do not wait for each other.
+// A search for a token of the list ends where it is.
 template <typename List>
 inline void search_eight(List list, uint32_t size, const uint32_t* tokens, uint32_t* ended) {
   std::array<uint32_t, 8> low{};
@@ -87,7 +91,8 @@ inline uint64_t search_list(List list, uint32_t size, const TokenSet& tokens, ui
   std::array<uint32_t, 8> ended;
   for (int first = 0; first < tokens.size(); first += 8) {
     search_eight(list, size, tokens.begin() + first, ended.data());
-    for (int i = first; i < tokens.size() && i < first + 8; ++i) found.add(list[ended[i - first]] == tokens[i], ended[i - first], i);
+    for (int i = first; i < tokens.size() && i < first + 8; ++i)
+      found.add(list[ended[i - first]] == tokens[i], ended[i - first], i);
   }
   return found.tokens;
 }
@@ -127,7 +132,8 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
   uint64_t all = 0;
   for (int first = 0; first < tokens.size(); first += kMatchStep) {
     const __m512i set = _mm512_mask_loadu_epi32(no_token, wanted >> first, tokens.begin() + first);
-    __m512i numbers = _mm512_setzero_si512(), at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i numbers = _mm512_setzero_si512(),
+            at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __mmask16 found = 0;
     for (uint32_t n = 0; n < size; n += 16) {
       const __mmask16 here = static_cast<__mmask16>((uint32_t{1} << std::min<uint32_t>(size - n, 16)) - 1);

@@ -18,9 +18,13 @@ struct CountedKey {
 };
 
 template <int W>
-const WindowKey<W>& key_of(const WindowKey<W>& item) { return item; }
+const WindowKey<W>& key_of(const WindowKey<W>& item) {
+  return item;
+}
 template <int W>
-const WindowKey<W>& key_of(const CountedKey<W>& item) { return item.key; }
+const WindowKey<W>& key_of(const CountedKey<W>& item) {
+  return item.key;
+}
 
 // Sorts by the lowest `bits` bits of the keys, above which all are zero. `spare` is used as the second buffer.
 template <typename Item>

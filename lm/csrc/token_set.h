@@ -14,7 +14,8 @@ class TokenSet {
  public:
   static constexpr int kMissing = -1;
 
-  // The tokens in any order, each once; place[i] becomes the place of the one given as number i. Returns whether none was there twice.
+  // The tokens in any order, each once; place[i] becomes the place of the one given as number i. Returns whether none
+  // was there twice.
   bool assign(const int32_t* tokens, int size, uint8_t* place) {
     std::array<int32_t, kMaxCandidates> given;
     given.fill(INT32_MAX);
@@ -57,7 +58,8 @@ class TokenSet {
   }
 
   int size_ = 0;
-  std::array<uint64_t, kFilter> filter_{};  // a bit for each of them, modulo its size: most others are told from them by one look
+  std::array<uint64_t, kFilter>
+      filter_{};  // a bit for each of them, modulo its size: most others are told from them by one look
   std::array<int32_t, kMaxCandidates> tokens_{};  // a step is filled up with the greatest number
 };
 

@@ -45,8 +45,9 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
   const auto checked = [&](size_t i) {
     const auto token = segment.tokens[i];
     if (token < 0 || static_cast<uint64_t>(token) >= layout.vocab_size)
-      throw std::invalid_argument("token " + std::to_string(i) + ": expected an id in 0.." + std::to_string(layout.vocab_size - 1) +
-                                  ", got " + std::to_string(static_cast<int64_t>(token)));
+      throw std::invalid_argument("token " + std::to_string(i) + ": expected an id in 0.." +
+                                  std::to_string(layout.vocab_size - 1) + ", got " +
+                                  std::to_string(static_cast<int64_t>(token)));
     return static_cast<uint32_t>(token);
   };
   size_t i = segment.begin;
@@ -59,7 +60,8 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
     for (size_t before = i - reach; before < i; ++before) enter(checked(before));
   }
   for (; i < segment.stop; ++i) end_at(checked(i));
-  if (segment.begin < segment.stop && segment.stop == segment.length && checked(segment.length - 1) != layout.eot) end_at(layout.eot);
+  if (segment.begin < segment.stop && segment.stop == segment.length && checked(segment.length - 1) != layout.eot)
+    end_at(layout.eot);
 }
 
 struct Run {
@@ -99,9 +101,13 @@ class SliceMarks {
 };
 
 template <int W>
-uint64_t times(const CountedKey<W>& item) { return item.count; }
+uint64_t times(const CountedKey<W>& item) {
+  return item.count;
+}
 template <int W>
-uint64_t times(const WindowKey<W>&) { return 1; }
+uint64_t times(const WindowKey<W>&) {
+  return 1;
+}
 
 // Sorts windows and adds up the equal ones.
 template <int W, typename Item>

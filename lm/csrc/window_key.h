@@ -9,10 +9,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "order.h"
+
 namespace rescore {
 
-constexpr int kMaxOrder = 7;
-constexpr int kMaxWords = 3;  // 7 tokens of 24 bits and a half
+constexpr int kMaxWords = 3;                         // 7 tokens of 24 bits and a half
 constexpr uint64_t kMostTokens = uint64_t{1} << 53;  // counted at all: estimation has them in double precision
 
 // Words from the most significant, so that they compare as they lie.
@@ -85,11 +86,13 @@ struct WindowLayout {
   uint32_t eot;
 
   WindowLayout(int order, uint32_t vocab_size, uint32_t eot) : order(order), bits(1), vocab_size(vocab_size), eot(eot) {
-    if (order < 1 || order > kMaxOrder) throw std::invalid_argument("order: expected 1..7, got " + std::to_string(order));
+    if (order < 1 || order > kMaxOrder)
+      throw std::invalid_argument("order: expected 1..7, got " + std::to_string(order));
     if (vocab_size == 0 || vocab_size > 1u << 24)
       throw std::invalid_argument("vocabulary size: expected 1..2^24, got " + std::to_string(vocab_size));
     if (eot >= vocab_size)
-      throw std::invalid_argument("end-of-text id: expected 0.." + std::to_string(vocab_size - 1) + ", got " + std::to_string(eot));
+      throw std::invalid_argument("end-of-text id: expected 0.." + std::to_string(vocab_size - 1) + ", got " +
+                                  std::to_string(eot));
     while (vocab_size >> bits) ++bits;
   }
 
@@ -99,7 +102,8 @@ struct WindowLayout {
   int words() const { return (order * bits + 63) / 64; }
   int shift(int field) const { return (order - 1 - field) * bits; }
 
-  // Whether a key, perhaps of a damaged file, is a window: something before the last token, and nothing beyond what is not there.
+  // Whether a key, perhaps of a damaged file, is a window: something before the last token, and nothing beyond what is
+  // not there.
   template <int W>
   bool valid(const WindowKey<W>& key) const {
     const int unused = 64 * W - order * bits;

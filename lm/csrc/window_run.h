@@ -119,7 +119,9 @@ class RunReader {
   uint64_t consumed() const { return bytes_.consumed(); }
 
  private:
-  [[noreturn]] static void damaged() { throw std::invalid_argument("a run of counts ends inside a window, or counts too much; the file is damaged"); }
+  [[noreturn]] static void damaged() {
+    throw std::invalid_argument("a run of counts ends inside a window, or counts too much; the file is damaged");
+  }
 
   RunBytes bytes_;
 };

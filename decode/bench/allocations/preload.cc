@@ -2,8 +2,8 @@
 //
 //   g++ -O2 -shared -fPIC preload.cc -o preload.so;  LD_PRELOAD=./preload.so python ...
 //
-// It stands before the allocator and calls it under the names that glibc keeps for that purpose, so that nothing has to be looked up
-// while the process starts. Read and reset through `rescore_allocations`.
+// It stands before the allocator and calls it under the names that glibc keeps for that purpose, so that nothing has to
+// be looked up while the process starts. Read and reset through `rescore_allocations`.
 #include <errno.h>
 #include <stddef.h>
 

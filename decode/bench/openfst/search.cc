@@ -11,8 +11,8 @@
 //
 // A lattice is a line "STATE SLOTS", STATE being the model state of its history, and then a line for each slot,
 // "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS" and then a line for each path,
-// "COST LABEL LABEL ...". The time is the thread's for composition and search alone: building the lattice's FST and reading
-// the strings off the result are not in it.
+// "COST LABEL LABEL ...". The time is the thread's for composition and search alone: building the lattice's FST and
+// reading the strings off the result are not in it.
 //
 // Under failure semantics a state reads a token in one way: by its own arc, or else by its failure arc. The lattice
 // is deterministic, so the composition is, each string has one path, and the p best paths are the p best distinct
@@ -94,7 +94,8 @@ std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
   std::vector<Problem> problems;
   StateId start;
   for (int slots; in >> start >> slots;) {
-    if (start < 0 || start >= states) Fail("expected a state below " + std::to_string(states) + ", got " + std::to_string(start));
+    if (start < 0 || start >= states)
+      Fail("expected a state below " + std::to_string(states) + ", got " + std::to_string(start));
     fst::VectorFst<StdArc> lattice;
     lattice.SetStart(lattice.AddState());
     for (int t = 0; t < slots; ++t) {
@@ -105,7 +106,8 @@ std::vector<Problem> ReadProblems(std::istream& in, StateId states) {
         Label label = 0;
         float cost = 0;
         in >> label >> cost;
-        if (!in || label < 1) Fail("lattice " + std::to_string(problems.size()) + ": expected labels from 1 up, each with a cost");
+        if (!in || label < 1)
+          Fail("lattice " + std::to_string(problems.size()) + ": expected labels from 1 up, each with a cost");
         lattice.AddArc(t, StdArc(label, label, cost, t + 1));
       }
     }
@@ -149,7 +151,8 @@ Queue MakeQueue(const fst::Fst<StdArc>& whole, const std::vector<Weight>* distan
 
 void SearchPhi(const Lattice& lattice, const Model& model, int paths, Result* result) {
   using Matcher = fst::PhiMatcher<fst::SortedMatcher<Model>>;
-  const auto composed = Compose(lattice, model, new Matcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER));
+  const auto composed =
+      Compose(lattice, model, new Matcher(&model, fst::MATCH_INPUT, 0, false, fst::MATCHER_REWRITE_NEVER));
   // All paths to a state are equally long, so a first-in-first-out queue relaxes each state once and spares the
   // depth-first search with which the default queue finds an order.
   using AnyArc = fst::AnyArcFilter<StdArc>;
@@ -157,7 +160,8 @@ void SearchPhi(const Lattice& lattice, const Model& model, int paths, Result* re
   std::vector<Weight> distance;
   const auto search = [&](const fst::Fst<StdArc>& whole) {
     Queue queue = MakeQueue<Queue>(whole, &distance);
-    fst::ShortestPath(whole, result, &distance, fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
+    fst::ShortestPath(whole, result, &distance,
+                      fst::ShortestPathOptions<StdArc, Queue, AnyArc>(&queue, AnyArc(), paths));
   };
   if (EAGER) return search(Result(composed));
   search(composed);
@@ -211,7 +215,8 @@ int main(int argc, char** argv) {
   if (argc != 5) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS < lattices");
   const std::string mode = argv[2];
   const int count = std::atoi(argv[3]), rounds = std::atoi(argv[4]);
-  if ((mode != "phi" && mode != "epsilon" && mode != "unique") || count < 1 || rounds < 1) Fail("expected phi, epsilon or unique, and numbers of at least 1");
+  if ((mode != "phi" && mode != "epsilon" && mode != "unique") || count < 1 || rounds < 1)
+    Fail("expected phi, epsilon or unique, and numbers of at least 1");
   const std::unique_ptr<fst::Fst<StdArc>> source(fst::Fst<StdArc>::Read(argv[1]));
   if (!source) Fail(std::string(argv[1]) + ": not an OpenFst file of standard arcs");
   Anchored model(Sorted(*source));

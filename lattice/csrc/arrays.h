@@ -48,12 +48,17 @@ struct Answer {
       return;
     }
     nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu> taken;
-    if (!nb::try_cast(given, taken, false)) throw nb::type_error((std::string("out: ") + name + ": expected an array of the answer's dtype, contiguous, that can be written").c_str());
+    if (!nb::try_cast(given, taken, false))
+      throw nb::type_error(
+          (std::string("out: ") + name + ": expected an array of the answer's dtype, contiguous, that can be written")
+              .c_str());
     int axis = 0;
     for (const size_t extent : shape)
       if (taken.shape(axis++) != extent)
-        throw nb::value_error((std::string("out: ") + name + ": expected " + std::to_string(extent) + " entries in axis " + std::to_string(axis - 1) + ", got " +
-                               std::to_string(taken.shape(axis - 1))).c_str());
+        throw nb::value_error((std::string("out: ") + name + ": expected " + std::to_string(extent) +
+                               " entries in axis " + std::to_string(axis - 1) + ", got " +
+                               std::to_string(taken.shape(axis - 1)))
+                                  .c_str());
     data = taken.data();
     array = nb::borrow(given);
   }
@@ -63,18 +68,24 @@ struct Answer {
 inline nb::handle given(const nb::object& out, size_t i, size_t count) {
   if (out.is_none()) return nb::handle();
   const nb::tuple arrays = nb::cast<nb::tuple>(out);
-  if (arrays.size() != count) throw nb::value_error(("out: expected " + std::to_string(count) + " arrays, got " + std::to_string(arrays.size())).c_str());
+  if (arrays.size() != count)
+    throw nb::value_error(
+        ("out: expected " + std::to_string(count) + " arrays, got " + std::to_string(arrays.size())).c_str());
   return PyTuple_GET_ITEM(arrays.ptr(), i);
 }
 
 inline void expect_size(const char* name, size_t got, size_t expected) {
   if (got != expected)
-    throw nb::value_error((std::string(name) + ": expected " + std::to_string(expected) + " entries, got " + std::to_string(got)).c_str());
+    throw nb::value_error(
+        (std::string(name) + ": expected " + std::to_string(expected) + " entries, got " + std::to_string(got))
+            .c_str());
 }
 
 inline void expect_range(const char* name, int64_t got, int64_t low, int64_t high) {
   if (got < low || got > high)
-    throw nb::value_error((std::string(name) + ": expected " + std::to_string(low) + " to " + std::to_string(high) + ", got " + std::to_string(got)).c_str());
+    throw nb::value_error((std::string(name) + ": expected " + std::to_string(low) + " to " + std::to_string(high) +
+                           ", got " + std::to_string(got))
+                              .c_str());
 }
 
 // A vector as an array that keeps it.

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "bind_lm.h"
 #include "encode.h"
 #include "model.h"
 #include "parallel.h"
@@ -27,9 +28,10 @@ Span<uint8_t> bytes_of(const char* name, const Bytes& array, bool wide) {
 
 }  // namespace
 
-Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book, In<uint8_t, 1> contexts,
-             In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state,
-             uint32_t order, uint32_t vocab_size, uint32_t next_bits) {
+Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book,
+             In<uint8_t, 1> contexts, In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state,
+             In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size,
+             uint32_t next_bits) {
   expect_size("sizes, of every order", sizes.shape(1), sizeof(Sizes) / sizeof(uint64_t));
   Sections sections;
   sections.sizes = {reinterpret_cast<const Sizes*>(sizes.data()), sizes.shape(0)};
@@ -44,7 +46,8 @@ Model::Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<
   sections.jumps = span(jumps);
   sections.backoff_state = span(backoff_state);
   automaton_ = std::make_unique<Automaton>(sections, order, vocab_size, next_bits);
-  const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state);
+  const auto arrays = std::make_tuple(sizes, root_cost, arc_token, arcs, arc_book, contexts, backoff_book, wide,
+                                      first_state, jumps, backoff_state);
   kept_ = std::make_shared<decltype(arrays)>(arrays);
 }
 
@@ -52,11 +55,14 @@ namespace {
 
 void expect_token(const Automaton& lm, int64_t token, const char* name, size_t index) {
   if (token < 0 || token >= lm.vocab_size)
-    throw nb::value_error((std::string(name) + "[" + std::to_string(index) + "]: expected a token id in [0, " + std::to_string(lm.vocab_size) +
-                           "), got " + std::to_string(token)).c_str());
+    throw nb::value_error((std::string(name) + "[" + std::to_string(index) + "]: expected a token id in [0, " +
+                           std::to_string(lm.vocab_size) + "), got " + std::to_string(token))
+                              .c_str());
 }
 
-uint32_t start(const Model& model, In<int32_t, 1> history) { return model.lm().start(history.data(), history.shape(0)); }
+uint32_t start(const Model& model, In<int32_t, 1> history) {
+  return model.lm().start(history.data(), history.shape(0));
+}
 
 nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads, const nb::object& out) {
   const size_t rows = histories.shape(0), width = histories.shape(1);
@@ -64,7 +70,8 @@ nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads
   const Automaton& lm = model.lm();
   {
     nb::gil_scoped_release release;
-    parallel_for(rows, threads, [&](int64_t b) { states.data[b] = start_of_row(lm, histories.data() + b * width, width); });
+    parallel_for(rows, threads,
+                 [&](int64_t b) { states.data[b] = start_of_row(lm, histories.data() + b * width, width); });
   }
   return states.array;
 }
@@ -76,7 +83,8 @@ std::tuple<uint32_t, double> step(const Model& model, uint64_t state, int64_t to
   return {taken.next, taken.cost};
 }
 
-std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> tokens, In<int64_t, 1> offsets, In<uint32_t, 1> states) {
+std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> tokens, In<int64_t, 1> offsets,
+                                            In<uint32_t, 1> states) {
   const Automaton& lm = model.lm();
   const size_t rows = states.shape(0), total = tokens.shape(0);
   expect_size("offsets", offsets.shape(0), rows + 1);
@@ -105,7 +113,8 @@ std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> t
   return {cost.array, end.array};
 }
 
-std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Model& model, In<int32_t, 1> tokens, uint64_t state) {
+std::tuple<Out<float>, Out<uint8_t>, Out<uint32_t>, uint32_t> walk_text(const Model& model, In<int32_t, 1> tokens,
+                                                                        uint64_t state) {
   const Automaton& lm = model.lm();
   const size_t count = tokens.shape(0);
   expect_state(lm, state);
@@ -156,10 +165,12 @@ PlainArrays plain(const Model& model) {
   return {begin.array, token, cost.array, next.array, backoff_state.array, backoff_cost.array};
 }
 
-using EncodedArrays = std::tuple<Out<uint64_t>, Out<uint8_t>, Out<uint8_t>, Out<float>, Out<uint8_t>, Out<float>, Out<uint32_t>, Out<uint32_t>, Out<uint32_t>, Out<uint64_t>>;
+using EncodedArrays = std::tuple<Out<uint64_t>, Out<uint8_t>, Out<uint8_t>, Out<float>, Out<uint8_t>, Out<float>,
+                                 Out<uint32_t>, Out<uint32_t>, Out<uint32_t>, Out<uint64_t>>;
 
-EncodedArrays encode_arrays(In<uint64_t, 1> arc_begin, Bytes arc_token, In<float, 1> arc_cost, In<uint32_t, 1> arc_next, In<uint32_t, 1> backoff_state, In<float, 1> backoff_cost,
-                            uint32_t order, uint32_t vocab_size, uint32_t next_bits, const nb::callable& choose_book) {
+EncodedArrays encode_arrays(In<uint64_t, 1> arc_begin, Bytes arc_token, In<float, 1> arc_cost, In<uint32_t, 1> arc_next,
+                            In<uint32_t, 1> backoff_state, In<float, 1> backoff_cost, uint32_t order,
+                            uint32_t vocab_size, uint32_t next_bits, const nb::callable& choose_book) {
   expect_range("order", order, 1, kMaxOrder);
   expect_range("vocab_size", vocab_size, 1, 1 << 24);
   if (arc_begin.shape(0) == 0) expect_size("arc_begin", 0, 2);
@@ -185,7 +196,8 @@ EncodedArrays encode_arrays(In<uint64_t, 1> arc_begin, Bytes arc_token, In<float
   expect_size("backoff_cost", backoff_cost.shape(0), plain.states());
   const auto choose = [&](const float* cost, uint64_t size) {
     nb::gil_scoped_acquire acquire;
-    const auto book = nb::cast<In<float, 1>>(choose_book(nb::ndarray<nb::numpy, const float>(cost, {size}, nb::handle())));
+    const auto book =
+        nb::cast<In<float, 1>>(choose_book(nb::ndarray<nb::numpy, const float>(cost, {size}, nb::handle())));
     expect_range("book", book.shape(0), 0, 1 << 16);
     return std::vector<float>(book.data(), book.data() + book.shape(0));
   };
@@ -194,8 +206,10 @@ EncodedArrays encode_arrays(In<uint64_t, 1> arc_begin, Bytes arc_token, In<float
     nb::gil_scoped_release release;
     made = encode(plain, next_bits, choose);
   }
-  return {keep(std::move(made.sizes)), keep(std::move(made.arc_token)), keep(std::move(made.arcs)), keep(std::move(made.arc_book)), keep(std::move(made.contexts)),
-          keep(std::move(made.backoff_book)), keep(std::move(made.wide)), keep(std::move(made.first_state)), keep(std::move(made.jumps)), keep(std::move(made.backoff_state))};
+  return {keep(std::move(made.sizes)),        keep(std::move(made.arc_token)),   keep(std::move(made.arcs)),
+          keep(std::move(made.arc_book)),     keep(std::move(made.contexts)),    keep(std::move(made.backoff_book)),
+          keep(std::move(made.wide)),         keep(std::move(made.first_state)), keep(std::move(made.jumps)),
+          keep(std::move(made.backoff_state))};
 }
 
 Out<float> book_of(In<float, 1> cost) {
@@ -207,27 +221,32 @@ Out<float> book_of(In<float, 1> cost) {
 
 }  // namespace
 
-void bind_model(nb::module_& m) {
+void bind_automaton(nb::module_& m) {
   nb::class_<Model>(m, "Automaton")
-      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>, In<uint32_t, 1>, In<uint32_t, 1>, In<uint32_t, 1>,
-                    In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
-           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arcs").noconvert(), nb::arg("arc_book").noconvert(),
-           nb::arg("contexts").noconvert(), nb::arg("backoff_book").noconvert(), nb::arg("wide").noconvert(), nb::arg("first_state").noconvert(), nb::arg("jumps").noconvert(),
-           nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a)
+      .def(nb::init<In<uint64_t, 2>, In<float, 1>, Bytes, In<uint8_t, 1>, In<float, 1>, In<uint8_t, 1>, In<float, 1>,
+                    In<uint32_t, 1>, In<uint32_t, 1>, In<uint32_t, 1>, In<uint64_t, 1>, uint32_t, uint32_t, uint32_t>(),
+           nb::arg("sizes").noconvert(), nb::arg("root_cost").noconvert(), nb::arg("arc_token").noconvert(),
+           nb::arg("arcs").noconvert(), nb::arg("arc_book").noconvert(), nb::arg("contexts").noconvert(),
+           nb::arg("backoff_book").noconvert(), nb::arg("wide").noconvert(), nb::arg("first_state").noconvert(),
+           nb::arg("jumps").noconvert(), nb::arg("backoff_state").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a,
+           "next_bits"_a)
       .def_prop_ro("num_states", [](const Model& model) { return model.lm().num_states; })
       .def_prop_ro("num_arcs", [](const Model& model) { return model.lm().num_arcs; })
       .def_prop_ro("order", [](const Model& model) { return model.lm().order; })
       .def_prop_ro("vocab_size", [](const Model& model) { return model.lm().vocab_size; })
-      .def("check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "check", [](const Model& model) { model.lm().check(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("plain", &plain)
       .def("start", &start, nb::arg("history").noconvert())
       .def("start_batch", &start_batch, nb::arg("histories").noconvert(), "threads"_a = 1, "out"_a = nb::none())
       .def("step", &step, "state"_a, "token"_a)
-      .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(), nb::arg("states").noconvert())
+      .def("score", &score, nb::arg("tokens").noconvert(), nb::arg("offsets").noconvert(),
+           nb::arg("states").noconvert())
       .def("walk", &walk_text, nb::arg("tokens").noconvert(), "state"_a)
       .def("distribution", &distribution, "state"_a);
-  m.def("encode", &encode_arrays, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(), nb::arg("arc_cost").noconvert(), nb::arg("arc_next").noconvert(),
-        nb::arg("backoff_state").noconvert(), nb::arg("backoff_cost").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a, "choose_book"_a);
+  m.def("encode", &encode_arrays, nb::arg("arc_begin").noconvert(), nb::arg("arc_token").noconvert(),
+        nb::arg("arc_cost").noconvert(), nb::arg("arc_next").noconvert(), nb::arg("backoff_state").noconvert(),
+        nb::arg("backoff_cost").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "next_bits"_a, "choose_book"_a);
   m.def("exact_book", &book_of, nb::arg("cost").noconvert());
 }
 

@@ -2,9 +2,9 @@
 
 #include <nanobind/stl/tuple.h>
 
-#include "counting_bindings.h"
-#include "level.h"
 #include "arrays.h"
+#include "bind_lm.h"
+#include "level.h"
 
 namespace rescore {
 namespace {
@@ -44,15 +44,20 @@ class PyLevel {
     if (from > to || to > level_.contexts) throw nb::value_error("range: expected from <= to <= contexts");
     for (size_t context = from; context < to; ++context)
       if (level_.begin[context] > level_.begin[context + 1])
-        throw nb::value_error(("begin " + std::to_string(context + 1) + ": expected offsets that never fall; the arrays are damaged").c_str());
+        throw nb::value_error(
+            ("begin " + std::to_string(context + 1) + ": expected offsets that never fall; the arrays are damaged")
+                .c_str());
     if (level_.begin[to] > level_.grams)
-      throw nb::value_error(("begin " + std::to_string(to) + ": expected an offset of at most " + std::to_string(level_.grams) + ", got " +
-                             std::to_string(level_.begin[to]) + "; the arrays are damaged").c_str());
+      throw nb::value_error(("begin " + std::to_string(to) + ": expected an offset of at most " +
+                             std::to_string(level_.grams) + ", got " + std::to_string(level_.begin[to]) +
+                             "; the arrays are damaged")
+                                .c_str());
     return {from, to};
   }
   // Only the longer orders have contexts with a first token.
   void expect_contexts(const char* name) const {
-    if (level_.root()) throw nb::value_error((std::string(name) + ": expected an order of at least 2, got the unigrams").c_str());
+    if (level_.root())
+      throw nb::value_error((std::string(name) + ": expected an order of at least 2, got the unigrams").c_str());
   }
   size_t grams(Range range) const { return level_.begin[range.to] - level_.begin[range.from]; }
 
@@ -71,7 +76,8 @@ Out<uint32_t> py_suffixes(const PyLevel& level, const PyLevel& below, size_t fro
   return out.array;
 }
 
-nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total, Values discount, size_t from, size_t to) {
+nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total,
+                      Values discount, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("count", count.shape(0), level.get().grams);
@@ -81,12 +87,14 @@ nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_c
   auto backoff = make<double>({to - from});
   {
     nb::gil_scoped_release release;
-    estimate(level.get(), below.get(), below_cost.data(), {count.data(), total.data(), discount.data(), discount.shape(0)}, range, cost.data, backoff.data);
+    estimate(level.get(), below.get(), below_cost.data(),
+             {count.data(), total.data(), discount.data(), discount.shape(0)}, range, cost.data, backoff.data);
   }
   return nb::make_tuple(cost.array, backoff.array);
 }
 
-nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, size_t from, size_t to) {
+nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, size_t from,
+                       size_t to) {
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("cost", cost.shape(0), level.get().grams);
@@ -99,7 +107,8 @@ nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_
   return nb::make_tuple(scaled.array, backoff.array);
 }
 
-Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff, Values below_sum, size_t from, size_t to) {
+Out<double> py_sums(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff,
+                    Values below_sum, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("cost", cost.shape(0), level.get().grams);
@@ -128,11 +137,13 @@ Out<uint32_t> py_link(const PyLevel& level, const PyLevel& below, Ids below_link
   if (!level.get().root()) expect_size("below_link", below_link.shape(0), below.get().grams);
   auto out = make<uint32_t>({level.grams(range)});
   nb::gil_scoped_release release;
-  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(), static_cast<uint32_t>(cursor.shape(0)), range, cursor.data(), out.data);
+  link(level.get(), below.get(), below_link.data(), above.get(), above_first.data(),
+       static_cast<uint32_t>(cursor.shape(0)), range, cursor.data(), out.data);
   return out.array;
 }
 
-void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, InOut<double> above, size_t from, size_t to) {
+void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, InOut<double> above, size_t from,
+                      size_t to) {
   const Range range = level.range(from, to);
   expect_size("cost", cost.shape(0), level.get().grams);
   expect_size("logp", logp.shape(0), level.get().contexts);
@@ -141,7 +152,8 @@ void py_context_logps(const PyLevel& level, Values cost, Values logp, Ids link, 
   context_logps(level.get(), cost.data(), logp.data(), link.data(), range, above.data(), above.shape(0));
 }
 
-Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff, Values logp, size_t from, size_t to) {
+Out<double> py_losses(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, Values backoff,
+                      Values logp, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("below_cost", below_cost.shape(0), below.get().grams);
   expect_size("cost", cost.shape(0), level.get().grams);
@@ -160,7 +172,8 @@ Range children(const PyLevel& above, size_t from, size_t to) {
   return above.range(std::lower_bound(parent, end, from) - parent, std::lower_bound(parent, end, to) - parent);
 }
 
-nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Values above_score, Values above_best, Ids link, size_t from, size_t to) {
+nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Values above_score, Values above_best,
+                    Ids link, size_t from, size_t to) {
   const Range range = level.range(from, to);
   expect_size("loss", loss.shape(0), level.get().grams);
   if (above) {
@@ -180,7 +193,8 @@ nb::tuple py_scores(const PyLevel& level, Values loss, const PyLevel* above, Val
   return nb::make_tuple(score.array, best.array);
 }
 
-nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from, size_t to) {
+nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cost, Ids below_number, size_t from,
+                    size_t to) {
   const Range range = level.range(from, to);
   level.expect_contexts("level");
   expect_size("score", score.shape(0), level.get().grams);
@@ -190,8 +204,9 @@ nb::tuple py_select(const PyLevel& level, Values score, double limit, Values cos
     nb::gil_scoped_release release;
     kept = select(level.get(), score.data(), limit, cost.data(), below_number.data(), below_number.shape(0), range);
   }
-  return nb::make_tuple(keep(std::move(kept.context)), keep(std::move(kept.context_token)), keep(std::move(kept.context_parent)),
-                        keep(std::move(kept.size)), keep(std::move(kept.token)), keep(std::move(kept.cost)));
+  return nb::make_tuple(keep(std::move(kept.context)), keep(std::move(kept.context_token)),
+                        keep(std::move(kept.context_parent)), keep(std::move(kept.size)), keep(std::move(kept.token)),
+                        keep(std::move(kept.cost)));
 }
 
 Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids link, Ids below_next, uint32_t first_state,
@@ -202,7 +217,8 @@ Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids lin
   if (!level.get().root()) expect_size("below_next", below_next.shape(0), below.get().grams);
   auto out = make<uint32_t>({level.grams(range)});
   nb::gil_scoped_release release;
-  next_states(level.get(), below.get(), longest ? nullptr : link.data(), below_next.data(), first_state, range, out.data);
+  next_states(level.get(), below.get(), longest ? nullptr : link.data(), below_next.data(), first_state, range,
+              out.data);
   return out.array;
 }
 
@@ -213,18 +229,26 @@ void bind_levels(nb::module_& m) {
   const auto exact = [](const char* name) { return nb::arg(name).noconvert(); };
   const auto from = nb::arg("from_"), to = nb::arg("to");
   nb::class_<PyLevel>(m, "Level")
-      .def(nb::init<Ids, Ids, Numbers, Ids>(), exact("context_token"), exact("context_parent"), exact("begin"), exact("token"));
+      .def(nb::init<Ids, Ids, Numbers, Ids>(), exact("context_token"), exact("context_parent"), exact("begin"),
+           exact("token"));
   m.def("suffixes", &py_suffixes, "level"_a, "below"_a, from, to);
-  m.def("estimate", &py_estimate, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"), exact("discount"), from, to);
+  m.def("estimate", &py_estimate, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"),
+        exact("discount"), from, to);
   m.def("normalise", &py_normalise, "level"_a, "below"_a, exact("below_cost"), exact("cost"), from, to);
-  m.def("sums", &py_sums, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"), exact("below_sum"), from, to);
+  m.def("sums", &py_sums, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"),
+        exact("below_sum"), from, to);
   m.def("first_by_last_token", &py_first_by_last_token, "level"_a, exact("below_first"), "vocab_size"_a);
-  m.def("link", &py_link, "level"_a, "below"_a, exact("below_link"), "above"_a, exact("above_first"), exact("cursor"), from, to);
-  m.def("context_logps", &py_context_logps, "level"_a, exact("cost"), exact("logp"), exact("link"), exact("above"), from, to);
-  m.def("losses", &py_losses, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"), exact("logp"), from, to);
-  m.def("scores", &py_scores, "level"_a, exact("loss"), "above"_a.none(), exact("above_score"), exact("above_best"), exact("link"), from, to);
+  m.def("link", &py_link, "level"_a, "below"_a, exact("below_link"), "above"_a, exact("above_first"), exact("cursor"),
+        from, to);
+  m.def("context_logps", &py_context_logps, "level"_a, exact("cost"), exact("logp"), exact("link"), exact("above"),
+        from, to);
+  m.def("losses", &py_losses, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"), exact("logp"),
+        from, to);
+  m.def("scores", &py_scores, "level"_a, exact("loss"), "above"_a.none(), exact("above_score"), exact("above_best"),
+        exact("link"), from, to);
   m.def("select", &py_select, "level"_a, exact("score"), "limit"_a, exact("cost"), exact("below_number"), from, to);
-  m.def("next_states", &py_next_states, "level"_a, "below"_a, exact("link"), exact("below_next"), "first_state"_a, from, to);
+  m.def("next_states", &py_next_states, "level"_a, "below"_a, exact("link"), exact("below_next"), "first_state"_a, from,
+        to);
 }
 
 }  // namespace rescore

@@ -1,6 +1,6 @@
 // What Python sees of counting: text to runs of windows, runs to the n-grams of every order.
 
-#include "counting_bindings.h"
+#include "bind_lm.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -13,8 +13,8 @@
 #include <memory>
 #include <variant>
 
-#include "level_builder.h"
 #include "arrays.h"
+#include "level_builder.h"
 #include "window_count.h"
 #include "window_merge.h"
 
@@ -32,32 +32,39 @@ using Source = std::variant<nb::bytes, std::tuple<std::string, uint64_t, uint64_
 template <typename Body>
 auto with_words(const WindowLayout& layout, Body body) {
   switch (layout.words()) {
-    case 1: return body(std::integral_constant<int, 1>());
-    case 2: return body(std::integral_constant<int, 2>());
-    default: return body(std::integral_constant<int, 3>());
+    case 1:
+      return body(std::integral_constant<int, 1>());
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    default:
+      return body(std::integral_constant<int, 3>());
   }
 }
 
 template <int W, typename Token>
-void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& layout, std::vector<WindowKey<W>>& keys) {
+void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& layout,
+            std::vector<WindowKey<W>>& keys) {
   windows_of(Segment<Token>{static_cast<const Token*>(array.data()), array.shape(0), begin, stop}, layout, keys);
 }
 
 void expect_starts(const std::vector<uint32_t>& starts) {
-  if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end()) throw nb::value_error("starts: expected tokens that ascend");
+  if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end())
+    throw nb::value_error("starts: expected tokens that ascend");
 }
 
 RunTuple as_tuple(const Run& run) {
   return {nb::bytes(run.bytes.data(), run.bytes.size()), run.slices, run.windows, run.tokens};
 }
 
-RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint32_t>& starts) {
+RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab_size, uint32_t eot,
+                       const std::vector<uint32_t>& starts) {
   const WindowLayout layout(order, vocab_size, eot);
   expect_starts(starts);
   size_t total = 0;
   for (const auto& [array, begin, stop] : parts) {
     if (begin > stop || stop > array.shape(0)) throw nb::value_error("parts: expected begin <= stop <= length");
-    if (array.dtype() != nb::dtype<uint16_t>() && array.dtype() != nb::dtype<uint32_t>() && array.dtype() != nb::dtype<int32_t>())
+    if (array.dtype() != nb::dtype<uint16_t>() && array.dtype() != nb::dtype<uint32_t>() &&
+        array.dtype() != nb::dtype<int32_t>())
       throw nb::type_error("parts: expected arrays of uint16, uint32 or int32");
     total += stop - begin + 1;
   }
@@ -83,8 +90,8 @@ RunTuple count_windows(const std::vector<Part>& parts, int order, uint32_t vocab
   return as_tuple(run);
 }
 
-RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_t, 1> counts, int order, uint32_t vocab_size, uint32_t eot,
-                        const std::vector<uint32_t>& starts) {
+RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_t, 1> counts, int order,
+                        uint32_t vocab_size, uint32_t eot, const std::vector<uint32_t>& starts) {
   const WindowLayout layout(order, vocab_size, eot);
   expect_starts(starts);
   expect_size("offsets", offsets.shape(0), counts.shape(0) + 1);
@@ -97,21 +104,28 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
       uint64_t total = 0;
       for (size_t i = 0; i < items.size(); ++i) {
         const int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
-        if (begin < 0 || end <= begin || end - begin > order || end > static_cast<int64_t>(tokens.shape(0)) || counts.data()[i] < 1)
-          throw std::invalid_argument("window " + std::to_string(i) + ": expected 1 to " + std::to_string(order) + " tokens and a count of at least 1");
+        if (begin < 0 || end <= begin || end - begin > order || end > static_cast<int64_t>(tokens.shape(0)) ||
+            counts.data()[i] < 1)
+          throw std::invalid_argument("window " + std::to_string(i) + ": expected 1 to " + std::to_string(order) +
+                                      " tokens and a count of at least 1");
         if (end - begin < order && tokens.data()[begin] != static_cast<int32_t>(eot))
-          throw std::invalid_argument("window " + std::to_string(i) + ": expected " + std::to_string(order) + " tokens, or fewer after an end of text");
-        if (order > 1 && end - begin < 2) throw std::invalid_argument("window " + std::to_string(i) + ": expected a token and what comes before it, got one token");
+          throw std::invalid_argument("window " + std::to_string(i) + ": expected " + std::to_string(order) +
+                                      " tokens, or fewer after an end of text");
+        if (order > 1 && end - begin < 2)
+          throw std::invalid_argument("window " + std::to_string(i) +
+                                      ": expected a token and what comes before it, got one token");
         total += static_cast<uint64_t>(counts.data()[i]);
         if (total > kMostTokens) throw std::invalid_argument("counts: expected a sum of at most 2^53");
         WindowKey<W> key{};
         for (int64_t at = begin; at < end; ++at) {
           const int32_t token = tokens.data()[at];
           if (token < 0 || static_cast<uint32_t>(token) >= vocab_size)
-            throw std::invalid_argument("window " + std::to_string(i) + ": expected ids in 0.." + std::to_string(vocab_size - 1) + ", got " + std::to_string(token));
+            throw std::invalid_argument("window " + std::to_string(i) + ": expected ids in 0.." +
+                                        std::to_string(vocab_size - 1) + ", got " + std::to_string(token));
           const bool last = at == end - 1;
           if (token == static_cast<int32_t>(eot) && at != begin && !last)
-            throw std::invalid_argument("window " + std::to_string(i) + ": expected the end of text first or last, got it inside");
+            throw std::invalid_argument("window " + std::to_string(i) +
+                                        ": expected the end of text first or last, got it inside");
           key.place(uint64_t(token) + !last, layout.shift(last ? order - 1 : static_cast<int>(end - 2 - at)));
         }
         items[i] = {key, static_cast<uint64_t>(counts.data()[i])};
@@ -128,7 +142,8 @@ class Merge {
   virtual ~Merge() = default;
   virtual bool build(LevelBuilder& levels, size_t windows) = 0;
   virtual bool write(std::vector<uint8_t>& bytes, size_t windows, size_t& written) = 0;
-  virtual bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts, size_t windows) = 0;
+  virtual bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts,
+                     size_t windows) = 0;
   virtual uint64_t consumed() const = 0;
 };
 
@@ -149,7 +164,8 @@ class MergeOf final : public Merge {
     writer_.bytes.clear();
     return more;
   }
-  bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts, size_t windows) override {
+  bool spell(std::vector<int64_t>& offsets, std::vector<int32_t>& tokens, std::vector<int64_t>& counts,
+             size_t windows) override {
     offsets.push_back(0);
     return each(windows, [&](const WindowKey<W>& key, uint64_t count) {
       for (int field = layout_.order - 2; field >= 0; --field)
@@ -168,7 +184,8 @@ class MergeOf final : public Merge {
     uint64_t count;
     for (; windows > 0; --windows) {
       if (!merge_.next(key, count)) return false;
-      if (!layout_.valid(key)) throw std::invalid_argument("a run of counts: expected tokens below the vocabulary size; the file is damaged");
+      if (!layout_.valid(key))
+        throw std::invalid_argument("a run of counts: expected tokens below the vocabulary size; the file is damaged");
       body(key, count);
     }
     return true;
@@ -193,7 +210,9 @@ class RunSlices {
         runs.emplace_back(path, begin, end, buffer);
       }
     }
-    merge_ = with_words(layout_, [&](auto words) -> std::unique_ptr<Merge> { return std::make_unique<MergeOf<words()>>(layout_, std::move(runs)); });
+    merge_ = with_words(layout_, [&](auto words) -> std::unique_ptr<Merge> {
+      return std::make_unique<MergeOf<words()>>(layout_, std::move(runs));
+    });
   }
 
   const WindowLayout& layout() const { return layout_; }
@@ -215,7 +234,8 @@ class Levels {
       : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), checked_most(most)) {}
 
   bool add(RunSlices& slices, size_t windows) {
-    if (!(slices.layout() == builder_.layout())) throw nb::value_error("slices: expected those of the same order, vocabulary and end of text");
+    if (!(slices.layout() == builder_.layout()))
+      throw nb::value_error("slices: expected those of the same order, vocabulary and end of text");
     expect_windows(windows);
     nb::gil_scoped_release release;
     return slices.merge().build(builder_, windows);
@@ -229,8 +249,9 @@ class Levels {
     for (size_t order = 2; order < builder_.parts.size(); ++order) {
       LevelPart part = std::move(builder_.parts[order]);
       builder_.parts[order] = {};
-      out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)), keep(std::move(part.context_total)),
-                                keep(std::move(part.context_end)), keep(std::move(part.token)), keep(std::move(part.count))));
+      out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)),
+                                keep(std::move(part.context_total)), keep(std::move(part.context_end)),
+                                keep(std::move(part.token)), keep(std::move(part.count))));
     }
     return out;
   }
@@ -241,7 +262,8 @@ class Levels {
   static std::vector<uint64_t> checked(const std::vector<uint64_t>& least, int order) {
     expect_size("min_counts", least.size(), order);
     for (size_t i = 0; i < least.size(); ++i)
-      if (least[i] < 1 || (i > 0 && least[i] < least[i - 1])) throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
+      if (least[i] < 1 || (i > 0 && least[i] < least[i - 1]))
+        throw nb::value_error("min_counts: expected counts of at least 1 that never fall");
     return least;
   }
   static uint64_t checked_most(uint64_t most) {
@@ -279,17 +301,17 @@ nb::tuple write(RunSlices& slices, size_t windows) {
 
 void bind_counting(nb::module_& m) {
   m.def("count_windows", &count_windows, "parts"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
-  m.def("run_of_windows", &run_of_windows, nb::arg("offsets").noconvert(), nb::arg("tokens").noconvert(), nb::arg("counts").noconvert(),
-        nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
+  m.def("run_of_windows", &run_of_windows, nb::arg("offsets").noconvert(), nb::arg("tokens").noconvert(),
+        nb::arg("counts").noconvert(), nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a, "starts"_a);
   nb::class_<RunSlices>(m, "RunSlices")
-      .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a,
-           "buffer"_a = size_t{1} << 18)
+      .def(nb::init<const std::vector<Source>&, int, uint32_t, uint32_t, size_t>(), "sources"_a, nb::kw_only(),
+           "order"_a, "vocab_size"_a, "eot"_a, "buffer"_a = size_t{1} << 18)
       .def_prop_ro("consumed", [](RunSlices& slices) { return slices.merge().consumed(); })
       .def("spell", &spell, "windows"_a)
       .def("write", &write, "windows"_a);
   nb::class_<Levels>(m, "LevelBuilder")
-      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t>(), nb::kw_only(), "order"_a, "vocab_size"_a, "eot"_a,
-           "min_counts"_a, "most"_a)
+      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t>(), nb::kw_only(), "order"_a,
+           "vocab_size"_a, "eot"_a, "min_counts"_a, "most"_a)
       .def("add", &Levels::add, "slices"_a, "windows"_a)
       .def("finish", &Levels::finish)
       .def("take", &Levels::take_parts)

@@ -13,9 +13,9 @@ using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  
 
 class Model {
  public:
-  Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book, In<uint8_t, 1> contexts,
-        In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state, In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state,
-        uint32_t order, uint32_t vocab_size, uint32_t next_bits);
+  Model(In<uint64_t, 2> sizes, In<float, 1> root_cost, Bytes arc_token, In<uint8_t, 1> arcs, In<float, 1> arc_book,
+        In<uint8_t, 1> contexts, In<float, 1> backoff_book, In<uint32_t, 1> wide, In<uint32_t, 1> first_state,
+        In<uint32_t, 1> jumps, In<uint64_t, 1> backoff_state, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
 
   const Automaton& lm() const { return *automaton_; }
 
@@ -26,7 +26,8 @@ class Model {
 
 inline void expect_state(const Automaton& lm, uint64_t state) {
   if (state >= lm.num_states)
-    throw nb::value_error(("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
+    throw nb::value_error(
+        ("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
 }
 
 // The state of a history of at most `size` tokens; padding -1 comes first in a shorter one.
@@ -34,8 +35,5 @@ inline uint32_t start_of_row(const Automaton& lm, const int32_t* row, size_t siz
   while (size && *row == -1) ++row, --size;
   return lm.start(row, size);
 }
-
-// Automaton, and the functions that make its arrays.
-void bind_model(nb::module_& m);
 
 }  // namespace rescore

@@ -1,9 +1,9 @@
-#include "composition.h"
+#include "expansion.h"
 
 namespace rescore {
 
-void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states,
-            Caches& caches, Expansion& out) {
+void expand(const Models& models, const Sausage& sausage, const Slot& slot, int t, const States& states, Caches& caches,
+            Expansion& out) {
   for (int rank = 0; rank < slot.count; ++rank) out.cost[rank] = sausage.slot_cost(t)[rank];
   std::array<uint64_t, kMaxCandidates> arc;
   std::array<double, kMaxCandidates> cost;

@@ -1,0 +1,11 @@
+// What Python sees of the searches.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace rescore {
+
+void bind_searches(nanobind::module_& m);    // best_paths, best_tree, open_tree
+void bind_normalised(nanobind::module_& m);  // Normalised
+
+}  // namespace rescore

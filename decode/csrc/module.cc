@@ -1,0 +1,42 @@
+// The native core as Python imports it.
+
+#include "best_paths.h"
+#include "bind_decode.h"
+#include "bind_lm.h"
+#include "context_model.h"
+#include "models.h"
+#include "open_tree.h"
+#include "order.h"
+#include "sausage.h"
+#include "weight.h"
+
+using namespace rescore;
+
+// What Python has to know as well.
+static void bind_constants(nanobind::module_& m) {
+  m.attr("MAX_SLOTS") = kMaxSlots;
+  m.attr("MAX_CANDIDATES") = kMaxCandidates;
+  m.attr("MAX_ORDER") = kMaxOrder;
+  m.attr("MAX_TEXT_ORDER") = ContextModel::kMaxOrder;
+  m.attr("MAX_MODELS") = kMaxModels;
+  m.attr("MAX_PATHS") = kMaxPaths;
+  m.attr("MAX_NODES") = kMaxNodes;
+  m.attr("FIXED_ONE") = kFixedOne;
+  m.attr("IMPOSSIBLE") = kImpossible;
+  m.attr("MAX_WEIGHT") = kMaxWeight;
+  m.attr("LEAST_MASS") = kLeastMass;
+  m.attr("RAREST") = kRarest;
+}
+
+NB_MODULE(_core, m) {
+  m.doc() = "Native core of rescore; the functions are documented in _core.pyi.";
+  m.attr("native") = RESCORE_NATIVE;
+  nanobind::set_leak_warnings(false);
+  bind_constants(m);
+  bind_automaton(m);
+  bind_context_model(m);
+  bind_counting(m);
+  bind_levels(m);
+  bind_searches(m);
+  bind_normalised(m);
+}

@@ -1,0 +1,8 @@
+// The longest n-grams.
+#pragma once
+
+namespace rescore {
+
+constexpr int kMaxOrder = 7;
+
+}  // namespace rescore
