@@ -1,9 +1,9 @@
 """Sausage lattices, token trees, the oracle, dumps and drawings. OpenFst: `rescore.lattice.fst`. See README.md."""
 
-from rescore.lattice.block import Block
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
 from rescore.lattice.logits_file import LogitsSource, reduce_logits
@@ -12,8 +12,8 @@ from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree, accepted_by_size
 
 __all__ = [
-    "Block",
     "Dump",
+    "DumpBlock",
     "DumpHeader",
     "DumpWriter",
     "LogitsSource",

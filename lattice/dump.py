@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, read_header
 from rescore.lattice.mapped import map_tensors
 
@@ -52,7 +52,7 @@ class Dump:
     def tasks(self) -> tuple[str, ...]:
         return tuple(task.name for task in self.header.tasks)
 
-    def blocks(self, task: str | None = None, rows: int = 4096) -> Iterator[Block]:
+    def blocks(self, task: str | None = None, rows: int = 4096) -> Iterator[DumpBlock]:
         """All sequences (of one task), in order, in checked blocks of about `rows` rows, at least one sequence each."""
         if task is not None and task not in self.tasks:
             raise ValueError(f"task {task!r} is not in the dump {self.path}; it has {', '.join(self.tasks)}")
@@ -136,7 +136,7 @@ class Dump:
         _check_arrays(path, arrays, shard, self.header)
         return arrays
 
-    def _blocks_of(self, shard: ShardInfo, rows: int) -> Iterator[Block]:
+    def _blocks_of(self, shard: ShardInfo, rows: int) -> Iterator[DumpBlock]:
         small = self.verify is None and shard.bytes <= VERIFY_BYTES
         arrays = self._map(shard, small)
         exact = self.header.kind == "greedy" and not self.allow_inexact
@@ -146,7 +146,7 @@ class Dump:
             last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
             last = min(max(last, first + 1), shard.sequences)
             part = slice(int(offsets[first]), int(offsets[last]))
-            block = Block(
+            block = DumpBlock(
                 task=shard.task,
                 file=shard.file,
                 first_row=part.start,

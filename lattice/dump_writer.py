@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from rescore.lattice.block import Block
 from rescore.lattice.dump import crc32_of
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, TaskInfo, read_header
 from rescore.lattice.loops import is_loop
 
@@ -161,10 +161,10 @@ class DumpWriter:
         )
 
 
-def _block(task: str, sequences: list[Sequence]) -> Block:
+def _block(task: str, sequences: list[Sequence]) -> DumpBlock:
     arrays: dict[str, Any] = {name: np.concatenate([sequence[name] for sequence in sequences]) for name in sequences[0]}
     arrays.setdefault("seeds", None)
-    return Block(
+    return DumpBlock(
         task=task,
         file="the sequence added",
         first_row=0,

@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.arpa_text import Section, read_sections
+from rescore.lm.arpa_text import ArpaSection, read_sections
 from rescore.lm.atomic import replacing
 from rescore.lm.grams import MAX_VOCABULARY
 from rescore.lm.ngram import NGram
@@ -88,7 +88,7 @@ def _are_ids(words: list[str], options: ArpaOptions) -> bool:
     return ids
 
 
-def _text_model(sections: list[Section], words: list[str]) -> NGram:
+def _text_model(sections: list[ArpaSection], words: list[str]) -> NGram:
     """Ids in order of the unigrams; <unk> last where the file has none.
 
     Where </s> is a place holder the model is over fragments: it, <s> and <unk> go, as far as they are place holders.
@@ -126,7 +126,7 @@ def _place_holders(
     }
 
 
-def _ids_model(sections: list[Section], words: list[str], options: ArpaOptions) -> NGram:
+def _ids_model(sections: list[ArpaSection], words: list[str], options: ArpaOptions) -> NGram:
     """Ids as written; <s> and </s> become the end-of-text id, <unk> is shared by the ids that the file lacks."""
     rows, cost, backoff = _values(sections)
     special = {word: i for i, word in enumerate(words) if word in (BOS, EOS, UNK)}
@@ -187,7 +187,7 @@ def _token_ids(
 
 
 def _values(
-    sections: list[Section],
+    sections: list[ArpaSection],
 ) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """Rows, costs and backoff costs of every order."""
     rows = [section.rows() for section in sections]

@@ -25,7 +25,7 @@ BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # more than this from gzip, at more than
 
 
 @dataclass(slots=True)
-class Section:
+class ArpaSection:
     """The n-grams of one order as they come. Words are numbered as they come in the unigrams.
 
     token   [rows * order] uint32, logp and backoff [rows] float64 in log10, line [rows] of the file
@@ -44,16 +44,16 @@ class Section:
         return np.array(self.token, np.uint32).reshape(-1, self.order)
 
 
-def read_sections(path: str | os.PathLike[str]) -> list[Section]:
+def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
     """The sections of orders 1..N of a file; errors are ValueErrors that name file and line."""
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         lines = _Lines(os.fspath(path), file, packed)
         counts = _read_header(lines)
-        sections: list[Section] = []
+        sections: list[ArpaSection] = []
         for order, count in enumerate(counts, 1):
-            sections.append(Section(order))
+            sections.append(ArpaSection(order))
             following = _read_section(lines, sections, count, last=order == len(counts))
             expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
             if following != expected:
@@ -116,7 +116,7 @@ def _read_header(lines: _Lines) -> list[int]:
     return counts
 
 
-def _read_section(lines: _Lines, sections: list[Section], count: int, *, last: bool) -> bytes | None:
+def _read_section(lines: _Lines, sections: list[ArpaSection], count: int, *, last: bool) -> bytes | None:
     """Fill the last of the sections; the line after it comes back."""
     section, words = sections[-1], sections[0].words
     order = section.order

@@ -21,7 +21,7 @@ from rescore.lm.atomic import replacing
 from rescore.lm.columns import ending
 from rescore.lm.counts import CountOptions
 from rescore.lm.runs import Run, merged, slice_starts
-from rescore.lm.work import Work, expect_bytes
+from rescore.lm.work import WorkFolder, expect_bytes
 
 SLICES = 128
 SAMPLE = 1 << 20  # tokens that the slices are laid out for
@@ -91,7 +91,7 @@ def bytes_per_token(options: CountOptions) -> int:
 
 
 def count_pieces(
-    work: Work,
+    work: WorkFolder,
     source: Source,
     options: CountOptions,
     *,
@@ -138,7 +138,7 @@ def count_pieces(
     return [_run(folder, record) for record in state["runs"]]
 
 
-def _keep_unchanged(work: Work, state: dict[str, Any], pieces: list[Any]) -> None:
+def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) -> None:
     """Forgets the runs of a piece that was read in part and is another now, such as a damaged file that was copied
     anew.
 
@@ -204,7 +204,12 @@ def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator
 
 
 def _in_threads(
-    stretches: Iterator[Stretch], work: Work, state: dict[str, Any], options: CountOptions, threads: int, number: int
+    stretches: Iterator[Stretch],
+    work: WorkFolder,
+    state: dict[str, Any],
+    options: CountOptions,
+    threads: int,
+    number: int,
 ) -> Iterator[dict[str, Any]]:
     """The records of the runs of all stretches, written on several threads, in order."""
     waiting: deque[Future[dict[str, Any]]] = deque()
@@ -236,7 +241,9 @@ def _sample(contents: Iterable[Content]) -> NDArray[Any]:
     return np.concatenate(found) if found else np.zeros(1, np.uint16)
 
 
-def _write(stretch: Stretch, work: Work, options: CountOptions, starts: Sequence[int], number: int) -> dict[str, Any]:
+def _write(
+    stretch: Stretch, work: WorkFolder, options: CountOptions, starts: Sequence[int], number: int
+) -> dict[str, Any]:
     name = f"{number:05}.run"
     end, skipped = stretch.end, [own for own in stretch.skipped if own["documents"]]
     run = _count(stretch.contents, options, starts)
@@ -290,7 +297,7 @@ def _run(folder: Path, record: dict[str, Any]) -> Run:
     )
 
 
-def _compact(work: Work, state: dict[str, Any], options: CountOptions) -> None:
+def _compact(work: WorkFolder, state: dict[str, Any], options: CountOptions) -> None:
     """Merges runs until there are few enough to be read at once."""
     folder, number = work.path / "runs", 0
     while len(state["runs"]) > MOST_RUNS:
@@ -305,7 +312,7 @@ def _compact(work: Work, state: dict[str, Any], options: CountOptions) -> None:
             (folder / own["file"]).unlink()
 
 
-def _merge_runs(work: Work, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
+def _merge_runs(work: WorkFolder, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
     """One run of several."""
     slices, windows = [0], 0
     with replacing(path) as file:

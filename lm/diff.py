@@ -37,7 +37,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ModelDifference:
     """Between models a and b.
 
     ngrams    for orders 1..N of the longer model
@@ -59,12 +59,12 @@ class Difference:
         return {"same": self.same, **asdict(self)}
 
 
-def difference(a: NGram, b: NGram) -> Difference:
+def difference(a: NGram, b: NGram) -> ModelDifference:
     """Between two models; of other vocabularies too, ids being compared as they are."""
     models = a.to_tables(), b.to_tables()
     union = Union.of(models)
     orders = range(1, len(union.levels) + 1)
-    return Difference(
+    return ModelDifference(
         ngrams=tuple(_grams(union, models, order) for order in orders),
         contexts=tuple(_contexts(union, models, order) for order in orders[1:]),
         facts=_facts(a, b),

@@ -16,7 +16,7 @@ from rescore.lm.columns import Folder, ending, in_order
 from rescore.lm.counts import CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
-from rescore.lm.work import Work, expect_bytes
+from rescore.lm.work import WorkFolder, expect_bytes
 
 TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "context_token": np.uint32,
@@ -30,7 +30,7 @@ COPY_BYTES = 8 << 20
 
 
 def merge_runs(
-    work: Work,
+    work: WorkFolder,
     runs: Sequence[Run],
     options: CountOptions,
     threads: int,
@@ -50,7 +50,7 @@ def merge_runs(
 
 
 def _merge(
-    work: Work,
+    work: WorkFolder,
     state: dict[str, Any],
     runs: Sequence[Run],
     options: CountOptions,
@@ -59,7 +59,7 @@ def _merge(
 ) -> None:
     numbers = range(state["slices"], len(runs[0].slices) - 1)
     made = in_order(columns, partial(_make_slice, work, columns.path, runs, options), ((number,) for number in numbers))
-    with naming(columns.path), Target(columns, state, options) as target, ending(made):
+    with naming(columns.path), MergedColumns(columns, state, options) as target, ending(made):
         for number, sums in zip(numbers, made):
             before = state.get("unigrams")
             with work.room(target.largest(number)):  # a column of the slice is there twice until it has been added
@@ -90,7 +90,7 @@ def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.u
     return np.frombuffer((columns.path / name).read_bytes(), np.uint64)
 
 
-def _make_slice(work: Work, folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
+def _make_slice(work: WorkFolder, folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
     """Writes the columns of one slice to files of their own."""
     files = {
         (n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES
@@ -113,7 +113,7 @@ def _part(number: int, order: int, name: str) -> str:
     return f"slice{number:05}.{order}.{name}"
 
 
-class Target:
+class MergedColumns:
     """The columns of all orders, to which slices are added."""
 
     def __init__(self, columns: Folder, state: dict[str, Any], options: CountOptions) -> None:
@@ -160,7 +160,7 @@ class Target:
         self._state["contexts"] = [0, 0, *(contexts[n] + added[n, "context_token"] for n in range(2, len(contexts)))]
         self._state["grams"] = [0, 0, *(grams[n] + added[n, "token"] for n in range(2, len(grams)))]
 
-    def __enter__(self) -> Target:
+    def __enter__(self) -> MergedColumns:
         return self
 
     def __exit__(self, *error: object) -> None:

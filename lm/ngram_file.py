@@ -61,7 +61,7 @@ class Header(NamedTuple):
     crc32: int
 
 
-class Section(NamedTuple):
+class FileSection(NamedTuple):
     name: str
     dtype: str
     crc32: int
@@ -150,7 +150,7 @@ def _map(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, np.uint8)
 
 
-def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, Section]]:
+def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, FileSection]]:
     """Header and section table, checked in themselves and against the size of the file."""
     header = Header(*HEADER.unpack(data[: HEADER.size].tobytes()))
     if header.magic != MAGIC:
@@ -177,11 +177,11 @@ def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, Section]]:
     return header, _sections(table, len(head), len(data))
 
 
-def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, Section]:
-    sections: dict[str, Section] = {}
+def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, FileSection]:
+    sections: dict[str, FileSection] = {}
     for fields in SECTION.iter_unpack(table):
         name, dtype = (text.rstrip(b"\0").decode("ascii", "replace") for text in fields[:2])
-        section = Section(name, dtype, *fields[2:])
+        section = FileSection(name, dtype, *fields[2:])
         if name in sections:
             raise ValueError(f"section {name!r}: expected once, got it twice")
         if section.offset % ALIGNMENT or section.offset < at or section.bytes > file_bytes - section.offset:
@@ -195,13 +195,13 @@ def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, Section]:
     return sections
 
 
-def _verify(data: NDArray[np.uint8], sections: dict[str, Section]) -> None:
+def _verify(data: NDArray[np.uint8], sections: dict[str, FileSection]) -> None:
     for section in sections.values():
         if zlib.crc32(data[section.offset : section.offset + section.bytes].data) != section.crc32:
             raise ValueError(f"section {section.name!r}: its checksum does not match; the file is damaged")
 
 
-def _compact(data: NDArray[np.uint8], sections: dict[str, Section], header: Header) -> Compact:
+def _compact(data: NDArray[np.uint8], sections: dict[str, FileSection], header: Header) -> Compact:
     """The arrays of the automaton, as far as the header alone says what they are; the core compares their lengths."""
     sizes = _view(data, sections, "sizes", "<u8", header.order * 6).reshape(header.order, 6)
     for column, name in ((0, "arcs"), (3, "states")):
@@ -228,7 +228,7 @@ def _compact(data: NDArray[np.uint8], sections: dict[str, Section], header: Head
 
 
 def _view(
-    data: NDArray[np.uint8], sections: dict[str, Section], name: str, dtype: str, length: int | None
+    data: NDArray[np.uint8], sections: dict[str, FileSection], name: str, dtype: str, length: int | None
 ) -> NDArray[Any]:
     if name not in sections:
         raise ValueError(f"section {name!r}: missing; the file has {', '.join(sections) or 'none'}")
@@ -241,7 +241,7 @@ def _view(
     return data[section.offset : section.offset + section.bytes].view(dtype)
 
 
-def _metadata(data: NDArray[np.uint8], sections: dict[str, Section]) -> dict[str, Any]:
+def _metadata(data: NDArray[np.uint8], sections: dict[str, FileSection]) -> dict[str, Any]:
     text = _view(data, sections, "metadata", "<u1", None)
     if len(text) > MAX_METADATA_BYTES:
         raise ValueError(f"metadata: expected at most {MAX_METADATA_BYTES} bytes, got {len(text)}")
@@ -254,7 +254,7 @@ def _metadata(data: NDArray[np.uint8], sections: dict[str, Section]) -> dict[str
     return metadata
 
 
-def _words(data: NDArray[np.uint8], sections: dict[str, Section], vocab_size: int) -> tuple[str, ...] | None:
+def _words(data: NDArray[np.uint8], sections: dict[str, FileSection], vocab_size: int) -> tuple[str, ...] | None:
     if "words" not in sections:
         return None
     text = _view(data, sections, "words", "<u1", None).tobytes()

@@ -27,7 +27,7 @@ from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import Run
 from rescore.lm.tables import Tables
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 RESERVE_BYTES = 200 << 20  # beside the runs that are counted: tokenizer, buffers
 LEAST_RUN = 1 << 18  # tokens
@@ -43,7 +43,7 @@ class Resources:
 
     def run_tokens(self, options: CountOptions) -> int:
         """Tokens that can be counted at once, on every thread."""
-        room = self.memory_bytes - resident_bytes() - RESERVE_BYTES
+        room = self.memory_bytes - memory_in_use() - RESERVE_BYTES
         tokens = room // ((self.threads + 1) * bytes_per_token(options))
         if tokens < LEAST_RUN:
             needed = LEAST_RUN * (self.threads + 1) * bytes_per_token(options) + self.memory_bytes - room
@@ -56,9 +56,9 @@ class Resources:
 
     def check_model(self, ngrams: int) -> None:
         """ValueError if a model of so many n-grams cannot be made within the memory."""
-        needed = resident_bytes() + COMPILED_BYTES * ngrams
+        needed = memory_in_use() + COMPILED_BYTES * ngrams
         if needed > self.memory_bytes:
-            most = max(self.memory_bytes - resident_bytes(), 0) // COMPILED_BYTES
+            most = max(self.memory_bytes - memory_in_use(), 0) // COMPILED_BYTES
             raise ValueError(
                 f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, "
                 f"got {self.memory_bytes / 1e9:.2f} GB; allow more, "
@@ -66,7 +66,7 @@ class Resources:
             )
 
 
-def resident_bytes() -> int:
+def memory_in_use() -> int:
     """Memory that this process has now."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -82,7 +82,7 @@ class StagedBuild:
 
     def __init__(
         self,
-        work: Work,
+        work: WorkFolder,
         options: CountOptions,
         resources: Resources | None = None,
         progress: Progress = lambda stage, done, total, items, unit: None,

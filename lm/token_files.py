@@ -22,7 +22,7 @@ ROWS = 1024  # of an archive
 MAX_TOKENS = 1 << 28  # of a document in a file of tokens
 
 
-class Part(NamedTuple):
+class TokenPart(NamedTuple):
     """Ids as a file holds them, and where: "token" and the number of the first, or "window" or "sequence" and its
     number.
     """
@@ -76,7 +76,7 @@ def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
     return size // dtype.itemsize
 
 
-def _parts(piece: Piece, eot: int | None) -> Iterator[Part]:
+def _parts(piece: Piece, eot: int | None) -> Iterator[TokenPart]:
     if piece.form == "npy":
         return _stretch(map_npy(piece.path), piece, eot)
     if piece.form == "bin":
@@ -89,12 +89,12 @@ def _parts(piece: Piece, eot: int | None) -> Iterator[Part]:
     return _windows(piece.path, eot) if piece.form == "npz" else _sequences(piece.path, eot)
 
 
-def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[Part]:
+def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[TokenPart]:
     """The documents that begin in tokens begin..end of the piece."""
     end = len(array) if piece.end is None else piece.end
     begin, end = (_first_document(array, at, eot) for at in (piece.begin, end))
     for at in range(begin, end, CHUNK):
-        yield Part(array[at : min(at + CHUNK, end)], "token", at)
+        yield TokenPart(array[at : min(at + CHUNK, end)], "token", at)
 
 
 def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
@@ -108,16 +108,16 @@ def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
     return len(array)
 
 
-def _read(piece: Piece, dtype: np.dtype) -> Iterator[Part]:
+def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
     """The ids of a pipe."""
     number = 0
     with lines.opened(piece.path) as stream:
         while block := stream.read(CHUNK * dtype.itemsize):
-            yield Part(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
+            yield TokenPart(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
             number += CHUNK
 
 
-def _windows(path: str, eot: int) -> Iterator[Part]:
+def _windows(path: str, eot: int) -> Iterator[TokenPart]:
     """The windows of `tools/train/sample_text.py`: row i of `tokens` up to `stop[i]`."""
     number = 0
     try:
@@ -128,7 +128,7 @@ def _windows(path: str, eot: int) -> Iterator[Part]:
                         f"windows from {number} on whose stops are too many, too few or outside 0..{rows.shape[1]}"
                     )
                 for row, stop in zip(rows, stops):
-                    yield Part(np.append(row[:stop], eot), "window", number)
+                    yield TokenPart(np.append(row[:stop], eot), "window", number)
                     number += 1
     except (
         zipfile.BadZipFile,
@@ -160,14 +160,14 @@ def _rows(archive: zipfile.ZipFile, name: str, dimensions: int) -> Iterator[NDAr
             yield np.frombuffer(raw, dtype).reshape(rows, *shape[1:])
 
 
-def _sequences(path: str, eot: int) -> Iterator[Part]:
+def _sequences(path: str, eot: int) -> Iterator[TokenPart]:
     """The sequences of a shard of a dump, prompt and continuation."""
     dump = Dump.open(Path(path).parent)
     for number, text in enumerate(dump.texts(Path(path).name)):
-        yield Part(np.append(text, eot), "sequence", number)
+        yield TokenPart(np.append(text, eot), "sequence", number)
 
 
-def _checked(parts: Iterable[Part], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
+def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
     """The ids, all in 0..V-1, in the dtype of the vocabulary."""
     dtype = token_dtype(vocab_size)
     for ids, unit, number in parts:

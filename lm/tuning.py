@@ -23,7 +23,7 @@ CLOSE = 1e-6  # of weights from round to round, and of nats per token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tuned:
+class TunedMixture:
     """The mixture found on held-out text, and the nats of its n tokens.
 
     alone  each model's; equal: those of equal weights; nats: those of the mixture. All of dynamic mixtures
@@ -37,9 +37,9 @@ class Tuned:
     nats: float
 
 
-def tune(
+def tune_mixture(
     models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None = None, log_linear: bool = False
-) -> Tuned:
+) -> TunedMixture:
     """The best weights for the tokens [n] of texts, which are read one after the other as one text.
 
     eot  the end-of-text token that the first follows; None: it follows nothing
@@ -51,7 +51,7 @@ def tune(
     if not costs.size:
         raise ValueError("held-out text: expected at least one token to tune the weights on, got none")
     found = _log_linear(models, costs, texts, eot) if log_linear else _linear(costs)
-    return Tuned(
+    return TunedMixture(
         mixture=Mixture(weights=tuple(found.weights.tolist()), log_linear=log_linear),
         tokens=costs.shape[1],
         alone=tuple(costs.sum(axis=1).tolist()),

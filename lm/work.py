@@ -30,7 +30,7 @@ VERSION = 1
 OWN = ("lock", "manifest.json", "runs", *STAGES)  # what a work folder holds
 
 
-class Work:
+class WorkFolder:
     """A work folder, locked while it is in use."""
 
     def __init__(self, path: str | os.PathLike[str], disk_bytes: int | None = None) -> None:

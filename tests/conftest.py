@@ -44,9 +44,9 @@ def worked():
 @pytest.fixture(scope="session")
 def program(tmp_path_factory) -> Path:
     """The search by C++ OpenFst; compiling it takes some seconds."""
-    from rescore.decode.bench.openfst.search import Unavailable, compile_search
+    from rescore.decode.bench.openfst.search import OpenFstUnavailable, compile_search
 
     try:
         return compile_search(tmp_path_factory.mktemp("openfst") / "openfst_search")
-    except Unavailable as reason:
+    except OpenFstUnavailable as reason:
         pytest.skip(str(reason))

@@ -119,6 +119,15 @@ def test_a_circle_is_found():
     assert set(circle(known)) == {"lattice.tree", "lattice.trees"}
 
 
+def test_a_class_has_its_name_for_itself():
+    found: dict[str, list[str]] = {}
+    for module, file in MODULES.items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    assert {name: homes for name, homes in found.items() if len(homes) > 1} == {}
+
+
 def csrc(layer: str) -> dict[str, Path]:
     return {file.name: file for file in sorted((ROOT / layer / "csrc").glob("*"))}
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.bench.allocations.counter import compile_preload, count_allocations
-from rescore.decode.bench.calls import CALLS, Call, NDArrays, native_arguments, paths_call, tree_call
+from rescore.decode.bench.calls import CALLS, NDArrays, TimedCall, native_arguments, paths_call, tree_call
 from rescore.decode.bench.clock import figures, least_times, least_wall_times
-from rescore.decode.bench.results import Row
+from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import NATIVE, OURS, Disagreement
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
@@ -36,7 +36,7 @@ def throughput(
     threads: Sequence[int],
     rounds: int,
     advance: Callable[[], None],
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     """Of every call, batch size and number of threads the microseconds a lattice by the clock on the wall, over all
     lattices.
 
@@ -55,7 +55,7 @@ def throughput(
                     partial(call.public, rescorer, batch[part], histories[part]) for part in parts(len(histories), size)
                 ]
                 found = figures(least_wall_times(calls, rounds) / size)
-                yield Row(
+                yield BenchRow(
                     group=name,
                     case={"batch": size, "threads": count, "lattices": len(calls) * size},
                     engines={OURS: {**found, "lattices_per_s": 1e6 / found["mean_us"]}},
@@ -68,12 +68,14 @@ def parts(total: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, total - size + 1, size)]
 
 
-def answers(call: Call, rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32], size: int) -> NDArrays:
+def answers(call: TimedCall, rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32], size: int) -> NDArrays:
     found = [call.public(rescorer, batch[part], histories[part]) for part in parts(len(histories), size)]
     return tuple(np.concatenate(arrays) for arrays in zip(*found))
 
 
-def overhead(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.int32], rounds: int) -> Iterator[Row]:
+def overhead(
+    model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.int32], rounds: int
+) -> Iterator[BenchRow]:
     """Microseconds of the thread for lattices in which there is nothing to search: checks, arrays, the way into the
     core and back.
     """
@@ -84,7 +86,7 @@ def overhead(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.i
             AGAIN: call.again(rescorer, small, histories[:1]),
             NATIVE: partial(call.native, *native_arguments(rescorer, small, histories[:1])),
         }
-        yield Row(
+        yield BenchRow(
             group=OVERHEAD,
             case={"call": name},
             engines={way: figures(least_times([one] * CALLS_TIMED, rounds)) for way, one in ways.items()},
@@ -93,13 +95,13 @@ def overhead(model: NGram, alpha: float, batch: Sausage, histories: NDArray[np.i
 
 def allocations(
     lm: Path, alpha: float, batch: Sausage, histories: NDArray[np.int32], *, threads: int, folder: Path
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     """How often a call asks for memory: the least and the most over the lattices, and for all lattices in one call."""
     found = count_allocations(
         compile_preload(folder / "preload.so"), lm, alpha, batch, histories, threads=threads, folder=folder
     )
     for name, own in found.items():
-        yield Row(
+        yield BenchRow(
             group=ALLOCATIONS,
             case={"call": name, "threads": threads, "batch": len(histories)},
             engines={

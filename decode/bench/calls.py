@@ -19,7 +19,7 @@ NDArrays = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class TimedCall:
     """One question to a batch of lattices [B, T, K] with histories [B, N - 1].
 
     public  through `Rescorer`, which checks arrays
@@ -39,7 +39,7 @@ def native_arguments(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.i
     return cores, histories, batch.ids, batch.cost, alpha_of_slots(rescorer.alpha, batch.slots)
 
 
-def paths_call(p: int) -> Call:
+def paths_call(p: int) -> TimedCall:
     def public(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> NDArrays:
         found = rescorer.paths(batch, histories, p)
         return found.tokens, found.cost, found.count
@@ -50,10 +50,10 @@ def paths_call(p: int) -> Call:
     def native(*arguments: Any, threads: int = 1) -> NDArrays:
         return _core.best_paths(*arguments, paths=p, threads=threads)
 
-    return Call(public=public, again=again, native=native)
+    return TimedCall(public=public, again=again, native=native)
 
 
-def tree_call(nodes: int) -> Call:
+def tree_call(nodes: int) -> TimedCall:
     def public(rescorer: Rescorer, batch: Sausage, histories: NDArray[np.int32]) -> NDArrays:
         return rescorer.trees(batch, histories, nodes).columns
 
@@ -63,7 +63,7 @@ def tree_call(nodes: int) -> Call:
     def native(*arguments: Any, threads: int = 1) -> NDArrays:
         return _core.best_tree(*arguments, nodes=nodes, threads=threads)
 
-    return Call(public=public, again=again, native=native)
+    return TimedCall(public=public, again=again, native=native)
 
 
 CALLS = {"paths, p = 16": paths_call(16), "tree of 16": tree_call(16), "tree of 64": tree_call(64)}

@@ -30,7 +30,7 @@ class Contender:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Measured:
+class Measurement:
     """A contender at one batch size.
 
     seconds    wall time of each round over all prompts
@@ -50,7 +50,7 @@ class Measured:
     drafting: float = 0.0
     different: int | None = 0
 
-    def to_json(self, plain: Measured) -> dict[str, Any]:
+    def to_json(self, plain: Measurement) -> dict[str, Any]:
         rates = sorted(self.tokens / seconds for seconds in self.seconds)
         ratios = [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
         return {
@@ -75,7 +75,7 @@ def bench(
     batches: Sequence[int],
     repeats: int,
     advance: Callable[[], None] = lambda: None,
-) -> list[list[Measured]]:
+) -> list[list[Measurement]]:
     """For every batch size, what each contender needs for all prompts; plain decoding is the first.
 
     Contenders take turns in every round, so that what else the machine does meets all alike; a first round, of two
@@ -85,7 +85,7 @@ def bench(
     found = []
     for batch in batches:
         measured = [
-            Measured(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0)
+            Measurement(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0)
             for one in everyone
         ]
         texts: list[list[int]] = []
@@ -113,7 +113,7 @@ def _round(
     one: Contender,
     options: Options,
     batch: int,
-    result: Measured,
+    result: Measurement,
 ) -> list[Generation]:
     """All prompts once; its time goes into the result."""
     own, requests, out = replace(options, layout=one.layout), _requests(prompts), []
@@ -130,7 +130,7 @@ def _requests(prompts: Sequence[NDArray[np.integer]], most: int | None = None) -
     return [Request(prompt=prompt, max_tokens=most, sequence=i) for i, prompt in enumerate(prompts)]
 
 
-def _count(result: Measured, out: Sequence[Generation], texts: Sequence[list[int]]) -> None:
+def _count(result: Measurement, out: Sequence[Generation], texts: Sequence[list[int]]) -> None:
     for one, text in zip(out, texts):
         result.tokens += len(one.tokens)
         result.passes += one.statistics.passes

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from rescore.decode.bench.clock import figures
-from rescore.decode.bench.lattices import Lattices
+from rescore.decode.bench.lattices import BenchLattices
 from rescore.decode.bench.openfst.search import SETTINGS, compile_search, run_search, strings_of
-from rescore.decode.bench.results import Row
+from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import ANCHOR, SLOTS, WIDTH, Disagreement, Engines, check_equal
 from rescore.lattice.dump import Dump
 
@@ -53,7 +53,9 @@ def every_lattice(engines: Engines, dump: Dump, stage: Callable[[str], None] = l
     return lattices
 
 
-def peer_settings(engines: Engines, lattices: Lattices, folder: Path, *, rounds: int, group: str) -> list[Row]:
+def peer_settings(
+    engines: Engines, lattices: BenchLattices, folder: Path, *, rounds: int, group: str
+) -> list[BenchRow]:
     """The exact search of C++ OpenFst with one setting changed at a time, `times_as_timed` being the ratio of its
     median to that of the settings which are timed.
 
@@ -77,6 +79,8 @@ def peer_settings(engines: Engines, lattices: Lattices, folder: Path, *, rounds:
     times = {name: figures(own) for name, own in least.items()}
     anchor = times[next(iter(SETTINGS))]["median_us"]
     return [
-        Row(group=group, case={"setting": name}, engines={ANCHOR: {**own, "times_as_timed": own["median_us"] / anchor}})
+        BenchRow(
+            group=group, case={"setting": name}, engines={ANCHOR: {**own, "times_as_timed": own["median_us"] / anchor}}
+        )
         for name, own in times.items()
     ]

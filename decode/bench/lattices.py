@@ -17,7 +17,7 @@ RIGHT = 0.4  # of a made-up head's slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lattices:
+class BenchLattices:
     """B lattices [B, T, K] with their histories int32 [B, N - 1] (padding -1 in front).
 
     row_slots  slots of a row of the dump; longer lattices are joined of several rows
@@ -42,7 +42,7 @@ class Lattices:
         return max(0, width - (self.sausage.width - self.drawn))
 
 
-def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> Lattices:
+def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int, seed: int) -> BenchLattices:
     """At most `count` lattices of slots x width, at equal distances over all rows of the dump.
 
     Where a row has fewer slots, those of the row behind them follow, so that the lattice goes on where the text does.
@@ -80,12 +80,12 @@ def lattices_of(dump: Dump, model: NGram, *, count: int, slots: int, width: int,
     missing = width - sausage.width
     if missing > 0:
         sausage = widened(sausage, histories, model, missing, seed)
-    return Lattices(sausage=sausage, histories=histories, row_slots=own, drawn=max(0, missing))
+    return BenchLattices(sausage=sausage, histories=histories, row_slots=own, drawn=max(0, missing))
 
 
 def lattices_of_text(
     tokens: NDArray[np.int32], model: NGram, *, count: int, slots: int, width: int, seed: int
-) -> Lattices:
+) -> BenchLattices:
     """Lattices around places of a text, where no dump has the model's tokens: as a head might give them that is right
     in 40% of all slots.
 
@@ -112,7 +112,7 @@ def lattices_of_text(
     ).astype(np.int32)
     cost = np.broadcast_to((-np.log(RIGHT) - place * np.log(1 - RIGHT)).astype(np.float32), chosen.shape)
     sausage = Sausage(ids=np.ascontiguousarray(chosen), cost=np.ascontiguousarray(cost))
-    return Lattices(
+    return BenchLattices(
         sausage=sausage,
         histories=tokens[at[:, None] + np.arange(-context, 0)].astype(np.int32),
         row_slots=slots,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.openfst.python_search import read_model
-from rescore.decode.bench.results import Row
+from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import Disagreement
 from rescore.lm.arpa import write_arpa
 from rescore.lm.ngram import NGram
@@ -89,7 +89,7 @@ def bench_lm(
     *,
     rounds: int,
     advance: Callable[[str], None] = lambda name: None,
-) -> Row:
+) -> BenchRow:
     """The row of all engines. Disagreement unless every one that scores gives our costs to 1e-4 nats.
 
     Of each: `open_ms`; `opened_mib`, `read_mib`: by how much the process grew when it opened the model, and when it had
@@ -113,7 +113,7 @@ def bench_lm(
         check_costs(name, costs[OURS], theirs)
         if name != OURS:
             engines[name]["times_ours"] = engines[name]["walk_us"] / engines[OURS]["walk_us"]
-    return Row(group=GROUP, case={"ngrams": ngrams, "tokens": len(tokens)}, engines=engines)
+    return BenchRow(group=GROUP, case={"ngrams": ngrams, "tokens": len(tokens)}, engines=engines)
 
 
 def measure(peer: Peer, text: Path, rounds: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ Search = Callable[[TensorSausage, Tensor], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class BenchWay:
     """One way to draft: its name in a replay, rows and tokens of a pass for each text, and how its drafts are found.
 
     search: called with lattices [b, T, K] and histories, on the target's device; None where nothing is searched. heads:
@@ -85,17 +85,17 @@ class Way:
     tree: tuple[Rescorer, int] | None = None
 
 
-def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way]:
+def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[BenchWay]:
     """Plain decoding, then every drafter of a replay that a pass can verify."""
     slots, alone, p = dump.header.heads - 1, Rescorer(threads=rescorer.threads), options.paths
-    yield Way(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
-    yield Way(name="base", replayed="base", rows=1, width=1 + slots, search=None)
+    yield BenchWay(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
+    yield BenchWay(name="base", replayed="base", rows=1, width=1 + slots, search=None)
     if rescorer.models:
-        yield Way(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
-    yield Way(
+        yield BenchWay(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
+    yield BenchWay(
         name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p)
     )
-    yield Way(
+    yield BenchWay(
         name=f"parallel {p}, tree",
         replayed="parallel_rescored",
         rows=1,
@@ -104,7 +104,7 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way
     )
     for n in TREE_SIZES:
         if rescorer.models:
-            yield Way(
+            yield BenchWay(
                 name=f"tree {n}",
                 replayed=f"tree_{n}",
                 rows=1,
@@ -112,7 +112,7 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way
                 search=_trees(rescorer, n),
                 tree=(rescorer, n),
             )
-        yield Way(
+        yield BenchWay(
             name=f"tree {n}, heads alone",
             replayed=f"tree_base_{n}",
             rows=1,
@@ -121,7 +121,7 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Way
             tree=(alone, n),
         )
     for n in MODEL_SIZES if rescorer.models else ():
-        yield Way(
+        yield BenchWay(
             name=f"ngram {n}",
             replayed=f"lm_alone_{n}",
             rows=1,

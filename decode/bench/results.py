@@ -11,7 +11,7 @@ from rescore.decode.bench.machine import machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """One question put to several engines.
 
     group    which rows belong together, as the heading of their table says it
@@ -45,9 +45,9 @@ class BenchReport:
     machine: Mapping[str, Any]
     settings: Mapping[str, Any]
     checked: tuple[str, ...]
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[BenchRow, ...] = field(repr=False)
 
-    def group(self, name: str, run: int = 1) -> list[Row]:
+    def group(self, name: str, run: int = 1) -> list[BenchRow]:
         """The rows of one heading and one run."""
         return [row for row in self.rows if (row.group, row.run) == (name, run)]
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.calls import native_arguments, paths_call, tree_call
 from rescore.decode.bench.clock import figures, least_times
-from rescore.decode.bench.lattices import Lattices
+from rescore.decode.bench.lattices import BenchLattices
 from rescore.decode.bench.openfst import python_search
 from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.openfst.search import String, disagreement, run_search, strings_of
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
-from rescore.decode.bench.results import Row
+from rescore.decode.bench.results import BenchRow
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
@@ -142,12 +142,12 @@ class Engines:
 def bench_search(
     engines: Engines,
     asked: Sequence[Question],
-    lattices: Mapping[str, Lattices],
+    lattices: Mapping[str, BenchLattices],
     *,
     rounds: int,
     run: int = 1,
     advance: Callable[[], None] = lambda: None,
-) -> list[Row]:
+) -> list[BenchRow]:
     """A row for every question, put to the lattices of its group.
 
     Disagreement if two engines of one kind give different answers.
@@ -158,12 +158,12 @@ def bench_search(
         times = KINDS[question.kind](
             engines, question, given.cut(question.slots, question.candidates), given.histories, rounds
         )
-        rows.append(Row(group=question.group, case=_case(question, given), engines=compared(times), run=run))
+        rows.append(BenchRow(group=question.group, case=_case(question, given), engines=compared(times), run=run))
         advance()
     return rows
 
 
-def _case(question: Question, lattices: Lattices) -> dict[str, int | float | str]:
+def _case(question: Question, lattices: BenchLattices) -> dict[str, int | float | str]:
     made = {"rows_joined": lattices.joined(question.slots), "candidates_drawn": lattices.drawn_of(question.candidates)}
     return {
         "slots": question.slots,

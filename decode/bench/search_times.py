@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES, Cell
-from rescore.decode.cost.cost_inputs import read_json
+from rescore.decode.cost.cost_inputs import read_report
 
 ENGINES = 16  # at most, and characters of a name
 NAME = 80
@@ -46,7 +46,7 @@ class SearchTimes:
 
 def read_search(path: str | Path) -> SearchTimes:
     """The times of a file. ValueError, with the file's name, unless it is a report of all cells of both tables."""
-    report = read_json(path)
+    report = read_report(path)
     try:
         cells = _cells([row for row in report["results"] if row["group"] == TABLES and row["run"] == 1])
         facts = {

@@ -37,7 +37,7 @@ def open_shape(name: str) -> ModelShape:
 
 def read_ways(path: str | Path, dump: str | None = None) -> list[Way]:
     """Those of a file that `rescore run --json` wrote. ValueError, with the file's name, where it is no such report."""
-    report = read_json(path)
+    report = read_report(path)
     try:
         return ways_of_report(report, dump)
     except (KeyError, TypeError, AttributeError) as error:
@@ -99,7 +99,7 @@ def _ways(name: str, efficiency: float, verified: float, slots: int, paths: int,
 
 def read_passes(path: str | Path, length: int) -> dict[int, PassCosts]:
     """{batch: costs} of a file that `rescore bench passes --json` wrote, those behind `length` tokens."""
-    report = read_json(path)
+    report = read_report(path)
     try:
         tables = report["passes"]
         lengths = sorted({_count(one["length"], "length") for one in tables})
@@ -130,7 +130,7 @@ def _count(value: Any, name: str) -> int:
     return value
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
+def read_report(path: str | Path) -> dict[str, Any]:
     """The object of a JSON file of a stranger; infinities in it, and whole numbers that no float can hold, are NaN.
 
     ValueError, with the file's name, where there is none.

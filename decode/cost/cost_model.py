@@ -92,7 +92,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PassWork:
     """What one piece of a step moves (bytes) and computes (operations; a multiply-add is two)."""
 
     parameter_bytes: float
@@ -104,7 +104,7 @@ class Work:
         return self.parameter_bytes + self.cache_bytes
 
 
-def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> tuple[Work, ...]:
+def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> tuple[PassWork, ...]:
     """The target's pass, then that of its heads and those of a small model where there are any; one waits for the
     other.
     """
@@ -114,7 +114,7 @@ def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision
     if way.slots:
         output = shape.vocab_size * shape.width
         work.append(
-            Work(
+            PassWork(
                 parameter_bytes=precision.parameter * (shape.block_parameters + output),
                 cache_bytes=0.0,
                 flops=2.0 * batch * (shape.block_parameters + way.slots * output),
@@ -127,27 +127,29 @@ def step_work(shape: ModelShape, way: Way, *, batch: int, length: int, precision
 
 def _pass(
     shape: ModelShape, batch: int, tokens: float, rows: int, copies: int, length: int, precision: Precision
-) -> Work:
+) -> PassWork:
     attention = 4.0 * shape.layers * shape.attention_width * (length + tokens / rows)
-    return Work(
+    return PassWork(
         parameter_bytes=precision.parameter * shape.read_parameters,
         cache_bytes=precision.cache * shape.cache_numbers * batch * (copies * length + tokens),
         flops=batch * tokens * (2.0 * shape.read_parameters + attention),
     )
 
 
-def per_token(shape: ModelShape, way: Way, *, batch: int = 1, length: int, precision: Precision | None = None) -> Work:
+def per_token(
+    shape: ModelShape, way: Way, *, batch: int = 1, length: int, precision: Precision | None = None
+) -> PassWork:
     """What one decoded token costs, all pieces of a step together: a column of the paper's table 11."""
     work = step_work(shape, way, batch=batch, length=length, precision=precision or Precision())
     share = 1.0 / (batch * way.tokens_per_pass)
-    return Work(
+    return PassWork(
         parameter_bytes=share * sum(one.parameter_bytes for one in work),
         cache_bytes=share * sum(one.cache_bytes for one in work),
         flops=share * sum(one.flops for one in work),
     )
 
 
-def resident_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> float:
+def held_bytes(shape: ModelShape, way: Way, *, batch: int, length: int, precision: Precision) -> float:
     """Bytes of parameters and cache that lie in memory at once, without activations."""
     copies = 1 if way.shared_cache else way.rows
     small = way.small
@@ -189,7 +191,7 @@ class Roofline:
             max(self.parts(one)) for one in step_work(shape, way, batch=batch, length=length, precision=self.precision)
         )
 
-    def parts(self, work: Work) -> tuple[float, float]:
+    def parts(self, work: PassWork) -> tuple[float, float]:
         """Memory time and compute time."""
         memory = work.bytes / (self.bandwidth_share * self.accelerator.bandwidth)
         return memory, work.flops / (self.compute_share * self.accelerator.flops)

@@ -17,7 +17,7 @@ from rescore.decode.device.compose import Composition
 from rescore.decode.device.fixed import IMPOSSIBLE, to_fixed, to_nats
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.selection import choose, count_upto, threshold
-from rescore.decode.device.slots import Lattices, precedes
+from rescore.decode.device.slots import DeviceLattices, precedes
 from rescore.lattice.tensors import TensorDrafts
 
 
@@ -199,7 +199,7 @@ def best_strings(
     tl.store(counts + b, count)
 
 
-def best(lattices: Lattices, composed: Composition, p: int) -> TensorDrafts:
+def best(lattices: DeviceLattices, composed: Composition, p: int) -> TensorDrafts:
     """The p best strings of a batch: one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     p_pad = max(16, power_of_two(p))

@@ -21,7 +21,7 @@ from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, 
 from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.resident import ResidentModels
 from rescore.decode.device.selection import choose, count_upto, threshold
-from rescore.decode.device.slots import Lattices, keep_starts, lattice_of, length_of, slot_of
+from rescore.decode.device.slots import DeviceLattices, keep_starts, lattice_of, length_of, slot_of
 
 FREE = tl.constexpr(-1)  # of a place in the hash table
 NO_PLACE = tl.constexpr(-2)  # behind the table: nobody finds it free
@@ -280,7 +280,7 @@ def compose_lattices(
     tl.store(out.invalid + b, wrong > 0)
 
 
-def compose(models: ResidentModels, lattices: Lattices, capacity: int, *, parts: bool) -> Composition:
+def compose(models: ResidentModels, lattices: DeviceLattices, capacity: int, *, parts: bool) -> Composition:
     """The composition of a batch: one launch. parts: an edge's weight is rounded part by part, as that of a path."""
     batch, slots, width = lattices.ids.shape
     j, depth = models.size, models.depth

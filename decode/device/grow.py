@@ -18,7 +18,7 @@ from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, 
 from rescore.decode.device.look_up import keep_chain
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
 from rescore.decode.device.resident import ResidentModels
-from rescore.decode.device.slots import Lattices, keep_starts, lattice_of, length_of, slot_of
+from rescore.decode.device.slots import DeviceLattices, keep_starts, lattice_of, length_of, slot_of
 from rescore.lattice.tensors import TensorTrees
 
 
@@ -138,7 +138,7 @@ def grow_trees(
     tl.store(out.invalid, wrong > 0)
 
 
-def grow(models: ResidentModels, lattices: Lattices, n: int) -> TensorTrees:
+def grow(models: ResidentModels, lattices: DeviceLattices, n: int) -> TensorTrees:
     """The trees of n nodes of a batch: one launch."""
     batch, slots, width = lattices.ids.shape
     j, depth = models.size, models.depth

@@ -18,7 +18,7 @@ EMPTY = tl.constexpr(-1)
 WAYS = tl.constexpr(4)  # keys of a bucket: 32 bytes, what memory hands out at once
 
 
-class Models(NamedTuple):
+class ModelTables(NamedTuple):
     """Pointers into a `ResidentModels`. States are numbered over all models; the roots are -1."""
 
     keys: Any  # int64 [buckets * WAYS and a tail]: state << 32 | token of every arc but the roots', EMPTY

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from rescore.decode.device.compose import Composition
 from rescore.decode.device.pushed_trees import grow_pushed
-from rescore.decode.device.slots import Lattices
+from rescore.decode.device.slots import DeviceLattices
 from rescore.decode.device.walks import draw, follow
 from rescore.lattice.tensors import TensorSamples, TensorTrees
 
 
-class TensorNormalised:
+class DeviceNormalised:
     """What `rescore.decode.rescoring.tensor_rescorer` says of it."""
 
-    def __init__(self, lattices: Lattices, composed: Composition, log_mass: Tensor):
+    def __init__(self, lattices: DeviceLattices, composed: Composition, log_mass: Tensor):
         self._lattices, self._composed = lattices, composed
         self.log_mass, self.exact, self.invalid = log_mass, ~composed.dropped, composed.invalid
 

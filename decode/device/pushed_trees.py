@@ -9,7 +9,7 @@ from rescore.decode.device.compose import Composition
 from rescore.decode.device.fixed import IMPOSSIBLE, rounded, to_fixed
 from rescore.decode.device.launch import EXACT, MOST_LANES, Room, power_of_two, warps
 from rescore.decode.device.pool import add_children, best_children, out_of, pool_of, pool_room, tree_out, write_tree
-from rescore.decode.device.slots import Lattices, lattice_of, precedes
+from rescore.decode.device.slots import DeviceLattices, lattice_of, precedes
 from rescore.lattice.tensors import TensorTrees
 
 
@@ -75,7 +75,7 @@ def grow_pushed_trees(
     tl.store(out.invalid, tl.load(composed.invalid + b))
 
 
-def grow_pushed(lattices: Lattices, composed: Composition, n: int) -> TensorTrees:
+def grow_pushed(lattices: DeviceLattices, composed: Composition, n: int) -> TensorTrees:
     """The trees of n nodes of a batch: one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     n_pad = max(16, power_of_two(n))

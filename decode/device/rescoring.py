@@ -12,10 +12,10 @@ from torch import Tensor
 from rescore.decode.device.best import best
 from rescore.decode.device.compose import compose
 from rescore.decode.device.grow import grow
-from rescore.decode.device.normalised import TensorNormalised
+from rescore.decode.device.normalised import DeviceNormalised
 from rescore.decode.device.push import push
 from rescore.decode.device.resident import resident_models
-from rescore.decode.device.slots import Lattices
+from rescore.decode.device.slots import DeviceLattices
 from rescore.lattice.tensors import TensorDrafts, TensorSausage, TensorTrees
 from rescore.lm.ngram import NGram
 
@@ -68,7 +68,7 @@ class DeviceRescorer:
 
     def normalise(
         self, sausage: TensorSausage, history: Tensor, *, temperature: float, local: bool
-    ) -> TensorNormalised:
+    ) -> DeviceNormalised:
         """The lattices as distributions q over their drafts."""
         if not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
             raise ValueError(
@@ -76,9 +76,9 @@ class DeviceRescorer:
             )
         lattices = self.lattices(sausage, history)
         composed = compose(self.models, lattices, self.capacity, parts=not local)
-        return TensorNormalised(lattices, *push(composed, temperature, local))
+        return DeviceNormalised(lattices, *push(composed, temperature, local))
 
-    def lattices(self, sausage: TensorSausage, history: Tensor) -> Lattices:
+    def lattices(self, sausage: TensorSausage, history: Tensor) -> DeviceLattices:
         """A batch as kernels take it."""
         device = self.models.device
         for name, tensor in (("sausage", sausage.ids), ("history", history)):
@@ -95,7 +95,7 @@ class DeviceRescorer:
         if histories.ndim != 2 or len(histories) != batch:
             raise ValueError(f"history: expected one row for each of {batch} lattices, got shape {list(history.shape)}")
         alpha, head = self._slot_weights(slots)
-        return Lattices(ids, cost, head, alpha, histories, slots, width, histories.shape[1])
+        return DeviceLattices(ids, cost, head, alpha, histories, slots, width, histories.shape[1])
 
     def _slot_weights(self, slots: int) -> tuple[Tensor, Tensor]:
         """alpha float64 [J, T] and head float32 [T]."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescore.decode.device.look_up import EMPTY, WAYS, Models, bucket_of
+from rescore.decode.device.look_up import EMPTY, WAYS, ModelTables, bucket_of
 from rescore.lm.compile import Arrays
 from rescore.lm.ngram import NGram
 
@@ -52,9 +52,9 @@ class ResidentModels:
         )
 
     @property
-    def pointers(self) -> Models:
+    def pointers(self) -> ModelTables:
         """What kernels are given."""
-        return Models(self.keys, self.arcs, self.backoffs, self.roots, self.buckets, self.vocab_size)
+        return ModelTables(self.keys, self.arcs, self.backoffs, self.roots, self.buckets, self.vocab_size)
 
     @property
     def bytes(self) -> int:

@@ -10,7 +10,7 @@ import triton.language as tl
 from rescore.decode.device.look_up import keep_chain, start
 
 
-class Lattices(NamedTuple):
+class DeviceLattices(NamedTuple):
     """Pointers to one lattice or, before `lattice_of`, to the first of a batch, and how it is weighed."""
 
     ids: Any  # int32 [T, K], padding -1
@@ -36,7 +36,7 @@ def lattice_of(batch, b):
     """Lattice b of a batch."""
     at = b * batch.slots * batch.width
     history = batch.history + b * batch.length
-    return Lattices(
+    return DeviceLattices(
         batch.ids + at, batch.cost + at, batch.head, batch.alpha, history, batch.slots, batch.width, batch.length
     )
 

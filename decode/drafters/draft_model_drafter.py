@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.reader import Reader
 from rescore.decode.models.target import Target
 from rescore.decode.verify.draft import Draft
@@ -57,7 +57,7 @@ class DraftModelSession:
         self._requests = list(range(reader.requests))
 
     @torch.inference_mode()
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         """One chain for each request, of gamma tokens or its room."""
         lengths = [min(self.gamma, room) for room in step.room]
         uniforms = self._uniforms(step, lengths)
@@ -89,7 +89,7 @@ class DraftModelSession:
         logits = self.reader.peek(row, history, drafted)
         return self.shaping.probabilities(self.shaping.scores(logits[None], [np.append(history, drafted)]))[0]
 
-    def _uniforms(self, step: Step, lengths: Sequence[int]) -> Tensor:
+    def _uniforms(self, step: DraftStep, lengths: Sequence[int]) -> Tensor:
         """float64 [B, longest]; a request's own numbers do not depend on the others' lengths."""
         uniforms = np.zeros((len(lengths), max(lengths)))
         if self.drawn:
@@ -103,7 +103,9 @@ class DraftModelSession:
         drafted = _columns(tokens, len(histories))
         return self.shaping.scores(logits, [np.append(history, row) for history, row in zip(histories, drafted)])
 
-    def _drafts(self, step: Step, tokens: NDArray[np.int64], rows: list[Tensor], lengths: Sequence[int]) -> list[Draft]:
+    def _drafts(
+        self, step: DraftStep, tokens: NDArray[np.int64], rows: list[Tensor], lengths: Sequence[int]
+    ) -> list[Draft]:
         drafts = []
         for row, (length, history) in enumerate(zip(lengths, step.histories)):
             tree = TokenTree.from_drafts(tokens[row, :length])

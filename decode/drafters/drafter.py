@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.tree import TokenTree
@@ -19,7 +19,7 @@ EMPTY = TokenTree.from_drafts(np.empty((1, 0), np.int32))  # of a step that draf
 class DrafterSession(Protocol):
     """A drafter at work on the requests of one call."""
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         """One draft for each of the step's B requests, no deeper than its room."""
 
     def select(self, rows: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
-from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.models.heads import DraftStep, HeadsSession
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.tensor_rescorer import TensorNormalised
 from rescore.decode.verify.draft import Draft
@@ -93,7 +93,7 @@ class _Session:
     def __init__(self, drafter: DrawnDrafter, heads: HeadsSession):
         self.drafter, self.heads = drafter, heads
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         logits, drafter = self.heads.logits(step), self.drafter
         tensors = drafter.lattice.tensors(logits)
         batch, slots, _ = tensors.ids.shape

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.models.heads import DraftStep, HeadsSession
 from rescore.decode.models.reader import Reader
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.decode.verify.draft import Draft
@@ -36,7 +36,7 @@ class NeuralSession:
         self.heads = heads
         self.reader = reader
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         sausages = self.drafter.lattice.sausages(self.heads.logits(step))
         trees = self.drafter.rescorer.trees(self.reader, sausages, step.histories)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]

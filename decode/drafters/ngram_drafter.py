@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.drafters.tree_search import padded
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
@@ -32,7 +32,7 @@ class NGramDrafter:
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> NGramDrafter:
         return self
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         histories = padded(step.histories, max(1, self.model.order - 1))
         trees = propose_trees(self.model, histories, slots=self.slots, n=self.nodes, threads=self.threads)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]

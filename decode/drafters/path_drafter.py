@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import moved
-from rescore.decode.models.heads import HeadsSession, Step
+from rescore.decode.models.heads import DraftStep, HeadsSession
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
@@ -34,7 +34,7 @@ class _PathSession:
     def __init__(self, drafter: PathDrafter, heads: HeadsSession):
         self.drafter, self.heads = drafter, heads
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         rescorer = self.drafter.rescorer
         tensors = self.drafter.lattice.tensors(self.heads.logits(step))
         drafts = rescorer.paths(tensors, moved(step.histories, rescorer.context, tensors.device), self.drafter.paths)

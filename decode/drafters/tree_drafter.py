@@ -12,7 +12,7 @@ from rescore.decode.drafters.drafter import EMPTY, DrafterSession
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import TreeSearch, open_search
 from rescore.decode.drafters.width import AutoWidth, WidthSession
-from rescore.decode.models.heads import HeadsSession, Memoryless, Step
+from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
@@ -51,7 +51,7 @@ class _TreeSession:
     def __init__(self, lattice: HeadsLattice, heads: HeadsSession, search: TreeSearch, nodes: int):
         self.lattice, self.heads, self.search, self.nodes = lattice, heads, search, nodes
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         trees = self.search.trees(self.lattice, self.heads.logits(step), step.histories, self.nodes)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
@@ -68,7 +68,7 @@ class _AutoSession:
     ):
         self.lattice, self.heads, self.search, self.nodes, self.width = lattice, heads, search, nodes, width
 
-    def propose(self, step: Step) -> list[Draft]:
+    def propose(self, step: DraftStep) -> list[Draft]:
         lengths = [len(history) for history in step.histories]
         # Heads that read along must see every step.
         if isinstance(self.heads, Memoryless) and self.width.rests(lengths):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.block import Block
-from rescore.decode.models.heads import Heads, Memoryless, Step
+from rescore.decode.models.heads import DraftStep, Heads, Memoryless
 from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits
@@ -169,8 +169,8 @@ def generated(
         )
 
 
-def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> Step:
-    return Step(
+def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> DraftStep:
+    return DraftStep(
         histories=histories, hidden=torch.stack([states[-1] for states in fresh]), fresh=fresh, room=room, random=()
     )
 

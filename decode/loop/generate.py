@@ -22,7 +22,7 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.target import Target
 from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
 from rescore.decode.verify.draft import Draft
@@ -177,7 +177,7 @@ class _Call:
     def _drafts(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> list[Draft]:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
-        step = Step(
+        step = DraftStep(
             histories=[one.history for one in active],
             hidden=hidden,
             fresh=fresh,

@@ -48,7 +48,7 @@ class Detokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Generic[Mark]):
+class TextPiece(Generic[Mark]):
     """Text, and the mark of the token that completed it."""
 
     text: str
@@ -65,23 +65,23 @@ class TextStream(Generic[Mark]):
     def __init__(self, decode: Decode, *, prompt: Sequence[int] = (), stops: Sequence[str] = ()):
         self._detokenizer = Detokenizer(decode, prompt)
         self._stops = tuple(stops)
-        self._held: list[Piece[Mark]] = []
+        self._held: list[TextPiece[Mark]] = []
         self.stopped = False
 
-    def add(self, token: int, mark: Mark) -> list[Piece[Mark]]:
+    def add(self, token: int, mark: Mark) -> list[TextPiece[Mark]]:
         """What can be shown now."""
         return self._say(self._detokenizer.add(token), mark)
 
-    def finish(self, mark: Mark) -> list[Piece[Mark]]:
+    def finish(self, mark: Mark) -> list[TextPiece[Mark]]:
         """The rest, when no more tokens will come."""
         pieces = self._say(self._detokenizer.finish(), mark)
         rest, self._held = self._held, []
         return pieces + rest
 
-    def _say(self, text: str, mark: Mark) -> list[Piece[Mark]]:
+    def _say(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
         if not text or self.stopped:
             return []
-        self._held.append(Piece(text, mark))
+        self._held.append(TextPiece(text, mark))
         whole = "".join(piece.text for piece in self._held)
         found = [at for stop in self._stops if (at := whole.find(stop)) >= 0]
         if found:
@@ -91,14 +91,14 @@ class TextStream(Generic[Mark]):
             return pieces
         return self._release(len(whole) - max((_overlap(whole, stop) for stop in self._stops), default=0))
 
-    def _release(self, length: int) -> list[Piece[Mark]]:
+    def _release(self, length: int) -> list[TextPiece[Mark]]:
         """The first `length` characters of what is held."""
-        out: list[Piece[Mark]] = []
+        out: list[TextPiece[Mark]] = []
         while self._held and length > 0:
             piece = self._held.pop(0)
-            out.append(Piece(piece.text[:length], piece.mark))
+            out.append(TextPiece(piece.text[:length], piece.mark))
             if len(piece.text) > length:
-                self._held.insert(0, Piece(piece.text[length:], piece.mark))
+                self._held.insert(0, TextPiece(piece.text[length:], piece.mark))
             length -= len(piece.text)
         return out
 

@@ -12,7 +12,7 @@ _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
 
 def _of_index(folder: Path) -> dict[str, Path]:
     """Those of a model in several files; names that lead out of the folder are refused."""
-    names = read_json(folder / _INDEX).get("weight_map")
+    names = read_object(folder / _INDEX).get("weight_map")
     if not isinstance(names, dict):
         raise ValueError(f"{folder / _INDEX}: expected an object 'weight_map', got {type(names).__name__}")
     for name in names.values():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class DraftStep:
     """What is known before a pass, for the B requests under way.
 
     histories  what the target has read and decoded, int32 [n] each, the certain token last
@@ -34,7 +34,7 @@ class Step:
 class HeadsSession(Protocol):
     """Heads at work on the requests of one call."""
 
-    def logits(self, step: Step) -> Tensor:
+    def logits(self, step: DraftStep) -> Tensor:
         """Logits [B, T, V]: slot t is for the token t + 1 positions behind the certain one's, counted from 0."""
 
     def select(self, rows: Sequence[int]) -> None:
@@ -60,7 +60,7 @@ class Memoryless(ABC):
     def open(self, requests: int) -> Memoryless:
         return self
 
-    def logits(self, step: Step) -> Tensor:
+    def logits(self, step: DraftStep) -> Tensor:
         return self.of_hidden(step.hidden)
 
     def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- there is nothing to forget

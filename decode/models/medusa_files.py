@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from rescore.decode.models.checkpoint import read_json, tensor_files
+from rescore.decode.models.checkpoint import read_object, tensor_files
 
 CONFIG = "config.json"
 WEIGHTS = "medusa_lm_head.safetensors"
@@ -94,7 +94,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    return read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
+    return read_object(folder / CONFIG) if (folder / CONFIG).exists() else {}
 
 
 def _safe(path: Path) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import tensor_files
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.slot_layers import SlotLayers, attention_mask
 
@@ -90,7 +90,7 @@ class MtpSession:
         self._kept: list[Tensor] = []
 
     @torch.no_grad()
-    def logits(self, step: Step) -> Tensor:
+    def logits(self, step: DraftStep) -> Tensor:
         """Logits [B, T, V]; ValueError if the step's hidden states do not go on from those of the step before."""
         self._check(step)
         known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
@@ -125,7 +125,7 @@ class MtpSession:
             ids[row, last] = logits[-1].argmax(dim=-1)
         return torch.stack(logits, dim=1)
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: DraftStep) -> None:
         for i, (history, fresh, read) in enumerate(zip(step.histories, step.fresh, self._read)):
             expected = len(history) - 1 - read
             if len(fresh) != expected or not expected:

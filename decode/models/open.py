@@ -11,7 +11,7 @@ import torch
 
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.checkpoint import read_json
+from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.medusa_files import holds_medusa
@@ -151,7 +151,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
 
 
 def _check_config(folder: Path) -> None:
-    config = read_json(folder / "config.json")
+    config = read_object(folder / "config.json")
     if "model_type" not in config:
         remedy = (
             "it holds Medusa heads alone: open their backbone, and give this folder as heads"

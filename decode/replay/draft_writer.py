@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.block import Block
 from rescore.lattice.drafts import Drafts
+from rescore.lattice.dump_block import DumpBlock
 
 SUFFIXES = (".parquet", ".jsonl")
 
@@ -30,7 +30,7 @@ class DraftWriter:
         self._stream = stream
         self._parquet: Any = _open_parquet(stream) if suffix == ".parquet" else None
 
-    def add(self, dump: str, block: Block, drafts: Drafts, visited: NDArray[np.int64]) -> None:
+    def add(self, dump: str, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]) -> None:
         """The drafts of the visited rows [n] of a block; `drafts`: of all its rows."""
         columns = _columns(dump, block, drafts, visited)
         if self._parquet is None:
@@ -71,7 +71,7 @@ def _open_parquet(stream: BinaryIO) -> Any:
     return pq.ParquetWriter(stream, pa.schema(list(fields.items())), compression="zstd")
 
 
-def _columns(dump: str, block: Block, drafts: Drafts, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
+def _columns(dump: str, block: DumpBlock, drafts: Drafts, visited: NDArray[np.int64]) -> dict[str, list[Any]]:
     """The drafts of all visited rows, one after the other; nine digits of a cost give back its float32."""
     tokens, count = drafts.tokens[visited], drafts.count[visited]
     truth = block.truth(visited)[:, None, :]

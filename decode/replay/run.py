@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
-from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 BASE, RESCORED, ORACLE = "base", "rescored", "oracle"  # names of drafters that others are measured against
 
 # What is called for each block: the block, the worth of every drafter, and the rows that each visits.
-Listener = Callable[[Block, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
+Listener = Callable[[DumpBlock, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,7 +106,7 @@ def replay_dump(
     drafters: Sequence[ReplayDrafter],
     *,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
     listeners: Iterable[Listener] = (),
 ) -> DumpResult:
@@ -153,7 +153,7 @@ class _Builder:
     repetition: dict[str, Repetition] = field(default_factory=dict)
     duel: Duel | None = None
 
-    def add(self, block: Block, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
         self.sequences += block.sequences
         self.loops += block.loops
         self.parts.append(

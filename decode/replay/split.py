@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_header import DumpHeader
 
 PARTS = ("tune", "heldout", "all")
@@ -49,9 +49,9 @@ class Split:
         }
         return cls(dump_sha256=digest(dump.header), tune=tune)
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> SplitPart:
         """The part "tune", "heldout" or "all"."""
-        return Part(split=self, name=name)
+        return SplitPart(split=self, name=name)
 
     def check(self, dump: Dump) -> None:
         """ValueError unless the split is of this dump."""
@@ -84,7 +84,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SplitPart:
     """One part of a split: "tune", "heldout", or "all", which is both."""
 
     split: Split
@@ -104,7 +104,7 @@ class Part:
         tuned = self.split.tune[task]
         return {"tune": range(tuned), "heldout": range(tuned, total), "all": range(total)}[self.name]
 
-    def blocks(self, dump: Dump, task: str) -> Iterator[Block]:
+    def blocks(self, dump: Dump, task: str) -> Iterator[DumpBlock]:
         """The part's blocks of a task, as `Dump.blocks`."""
         wanted = self.sequences(dump, task)
         first = 0  # sequence of the task with which the block begins
@@ -120,9 +120,9 @@ class Part:
 def chosen_blocks(
     dump: Dump,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
-) -> Iterator[Block]:
+) -> Iterator[DumpBlock]:
     """The blocks of some tasks (None: all) and of a part of each (None: all of it), task by task, as `Dump.blocks`.
 
     advance: called with the number of rows of each block, once it is done with.

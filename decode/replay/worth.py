@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.block import Block
 from rescore.lattice.drafts import Drafts
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.tree import accepted_by_size
 from rescore.lattice.trees import Trees
 
@@ -45,7 +45,7 @@ class ReplayDrafter(Protocol):
     def names(self) -> tuple[str, ...]:
         """Its rows, in the order of the table."""
 
-    def worth(self, block: Block) -> Mapping[str, Worth]:
+    def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
         """The worth of every name's drafts of all rows of a block."""
 
 

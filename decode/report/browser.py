@@ -18,8 +18,8 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import alpha_of_slots
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import clean
 from rescore.lattice.tree import accepted_by_size
@@ -95,7 +95,7 @@ def _of_task(dump: Dump, task: str, rescorer: Rescorer, options: BrowserOptions)
 
 
 def _of_block(
-    block: Block, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions
+    block: DumpBlock, wanted: int, first: int, rescorer: Rescorer, options: BrowserOptions
 ) -> Iterator[dict[str, Any]]:
     """The first `wanted` sequences of a block; `first`: sequences of the task before it."""
     rows = np.arange(block.offsets[wanted])

@@ -38,7 +38,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PlotView:
     """One choice of a plot, such as a task: its name, its traces as plotly takes them."""
 
     name: str
@@ -51,7 +51,7 @@ class Plot:
 
     title: str
     alt: str
-    views: Sequence[View]
+    views: Sequence[PlotView]
     layout: dict[str, Any] = field(default_factory=dict)
 
 

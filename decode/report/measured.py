@@ -16,7 +16,7 @@ from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
 from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.split import Part, Split
+from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.drafters import report_drafters
@@ -65,7 +65,7 @@ def measure(
     split: Split,
     *,
     trees: TreeCalibrations,
-    part: Part,
+    part: SplitPart,
     tasks: Sequence[str],
     seed: int,
     names: Sequence[str] = (),
@@ -126,7 +126,7 @@ def _of_models(
     return found
 
 
-def rows_to_come(dump: Dump, rescorer: Rescorer, part: Part, tasks: Sequence[str], slow: int = 0) -> int:
+def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:
     """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow`
     drafters
     that tell how far they are."""

@@ -62,7 +62,7 @@ class ReportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class ReportSources:
     """What the page says about where its figures come from.
 
     models: path of each language model, in the rescorer's order; words: every id as text, or None; settings: names and
@@ -78,7 +78,7 @@ def report(
     dump: Dump,
     rescorer: Rescorer,
     options: ReportOptions,
-    sources: Sources,
+    sources: ReportSources,
     *,
     neural: Neural | None = None,
     advance: Callable[[int], None] = lambda rows: None,
@@ -155,7 +155,7 @@ def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape 
     return neural.shape if neural and isinstance(options.clock, Roofline) else None
 
 
-def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: Sources) -> str:
+def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
     header = dump.header
     sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
     models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.lattice.dump import Dump
 
@@ -14,7 +14,7 @@ ROWS = 1024  # lattices searched together
 
 
 def drafting_seconds(
-    dump: Dump, drafters: Sequence[ReplayDrafter], part: Part, tasks: Sequence[str]
+    dump: Dump, drafters: Sequence[ReplayDrafter], part: SplitPart, tasks: Sequence[str]
 ) -> dict[str, float]:
     """Wall time for each lattice of every drafter that tells its search's, on the first lattices of the part.
 

@@ -55,7 +55,9 @@ class Calibration:
             )
         if self.text is not None:
             if not isinstance(self.text, tuple) or not 1 <= len(self.text) <= _core.MAX_TEXT_ORDER:
-                raise ValueError(f"text: expected strengths of 1 to {_core.MAX_TEXT_ORDER} orders, got {self.text!r:.80}")
+                raise ValueError(
+                    f"text: expected strengths of 1 to {_core.MAX_TEXT_ORDER} orders, got {self.text!r:.80}"
+                )
             check_numbers("text", self.text, 1e-6)
 
     def _of_slots(self) -> tuple[tuple[float, ...], ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.trees import Trees
@@ -37,7 +37,7 @@ class StaticTree:
     share: NDArray[np.float64]
 
     @classmethod
-    def counted(cls, blocks: Iterable[Block], n: int, *, top_k: int | None = None) -> StaticTree:
+    def counted(cls, blocks: Iterable[DumpBlock], n: int, *, top_k: int | None = None) -> StaticTree:
         """The best n nodes (fewer, if fewer were ever true) for the rows of these blocks. ValueError if there are none.
 
         The more blocks, the better the counts: take those of a split's tuning part, and report on the rest.

@@ -12,7 +12,7 @@ from rescore.decode.replay.drafters.calibrated import running_texts
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.logit import Choices
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 LEAST_P = 1e-300
@@ -39,7 +39,7 @@ class Thinned:
 
 
 def calibration_choices(
-    block: Block, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None
+    block: DumpBlock, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None
 ) -> list[Choices]:
     """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and
     floor
@@ -48,7 +48,7 @@ def calibration_choices(
     rows, slots, width = sausages.ids.shape
     listed = sausages.ids >= 0
     ids = np.where(listed, sausages.ids, 0)
-    p = probabilities(block, model, text, ids)
+    p = text_probabilities(block, model, text, ids)
     cost = np.where(listed, sausages.cost, np.inf).astype(np.float64)
     left = np.maximum(1 - np.exp(-cost).sum(axis=-1), _core.LEAST_MASS)
     features = np.zeros((rows, slots, width + 1, 4))
@@ -65,7 +65,7 @@ def calibration_choices(
     return of_slots(Choices(features=features, offset=offset, chosen=chosen), truth >= 0)
 
 
-def path_choices(block: Block, models: Sequence[NGram], top_k: int | None = None) -> list[Choices]:
+def path_choices(block: DumpBlock, models: Sequence[NGram], top_k: int | None = None) -> list[Choices]:
     """Of each of T slots: among the K candidates, where the truth is one of them; what head and the models' alpha
     multiply: minus the cost of the head, minus that of each model."""
     sausages, truth = block.sausages(k=top_k), block.truth()
@@ -90,8 +90,8 @@ def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
     ]
 
 
-def probabilities(
-    block: Block, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]
+def text_probabilities(
+    block: DumpBlock, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text:
     float64 [n, T, K]; of no meaning past the end of the text."""
@@ -108,7 +108,7 @@ def probabilities(
     return p
 
 
-def model_probabilities(block: Block, model: NGram, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+def model_probabilities(block: DumpBlock, model: NGram, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
     rows, slots, width = tokens.shape
     states = np.empty(block.rows, np.uint32)  # before each token of the block
     for s in range(block.sequences):

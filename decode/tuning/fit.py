@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rescore.decode.rescoring.calibration import MOST, Calibration
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.logit import Choices, fit_logit
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 START = np.array([0.5, 0.7, 0.0, -3.0])  # head, alpha, prior, floor: what a slot without observations keeps
@@ -24,7 +24,7 @@ PATHS_HEAD, PATHS_ALPHA = 1.0, 0.5  # the same of paths, alpha shared among the 
 
 
 def fit_calibration(
-    blocks: Iterable[Block],
+    blocks: Iterable[DumpBlock],
     model: NGram,
     *,
     text: tuple[float, ...] | None,
@@ -46,7 +46,7 @@ def fit_calibration(
 
 
 def fit_weights(
-    blocks: Iterable[Block], models: Sequence[NGram], *, top_k: int | None = None
+    blocks: Iterable[DumpBlock], models: Sequence[NGram], *, top_k: int | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it
     is one of them.
@@ -61,7 +61,7 @@ def fit_weights(
     return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
-def gathered(blocks: Iterable[Block], choices_of: Callable[[Block], list[Choices]]) -> list[Choices]:
+def gathered(blocks: Iterable[DumpBlock], choices_of: Callable[[DumpBlock], list[Choices]]) -> list[Choices]:
     """The thinned choices of every slot, in one pass over the blocks."""
     slots: list[Thinned] = []
     for block in blocks:

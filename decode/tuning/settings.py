@@ -221,7 +221,7 @@ class Settings:
         scalar = fields.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"})
         return cls(
             models=models,
-            tokenizer_sha256=None if sha256 is None else fields.digest(sha256, "tokenizer_sha256"),
+            tokenizer_sha256=None if sha256 is None else fields.hex_digest(sha256, "tokenizer_sha256"),
             vocab_size=fields.whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
             slots=slots,
             top_k=fields.whole(value["top_k"], "top_k", 1, 64),

@@ -37,7 +37,7 @@ def text(value: Any, name: str, most: int = 4096) -> str:
     return value
 
 
-def digest(value: Any, name: str) -> str:
+def hex_digest(value: Any, name: str) -> str:
     expect(
         isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef"),
         name,

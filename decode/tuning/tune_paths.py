@@ -17,7 +17,7 @@ from rescore.decode.replay.analyses.weights import GRID
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.fit import fit_weights
@@ -79,7 +79,7 @@ def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
 def tune_paths(
     dump: Dump,
     models: Sequence[NGram],
-    part: Part,
+    part: SplitPart,
     *,
     paths: int = 16,
     top_k: int | None = None,
@@ -124,7 +124,7 @@ def scalar_weights(alpha: float, models: int) -> PathWeights:
 def tune_scalar(
     dump: Dump,
     models: Sequence[NGram],
-    part: Part,
+    part: SplitPart,
     make: Callable[[Rescorer], ReplayDrafter],
     judged: tuple[str, ...],
     threads: int,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.fit import fit_calibration
@@ -53,7 +53,7 @@ class TreeTuning:
 def tune_trees(
     dump: Dump,
     model: NGram,
-    part: Part,
+    part: SplitPart,
     *,
     top_k: int | None = None,
     per_task: bool = False,
@@ -75,7 +75,7 @@ class _Search:
     """Of the scale of the text's strengths; each fit serves closed and open lattices."""
 
     def __init__(
-        self, dump: Dump, model: NGram, part: Part, top_k: int | None, threads: int, advance: Callable[[str], None]
+        self, dump: Dump, model: NGram, part: SplitPart, top_k: int | None, threads: int, advance: Callable[[str], None]
     ):
         self.dump, self.model, self.part, self.top_k, self.threads, self.advance = (
             dump,

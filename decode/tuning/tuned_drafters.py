@@ -20,8 +20,8 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 ROWS = {"closed": "tuned", "open": "open", "alone": "lm_text"}  # rows' names of trees
@@ -37,7 +37,7 @@ class TaskReplay:
     def names(self) -> tuple[str, ...]:
         return next(iter(self.of.values())).names
 
-    def worth(self, block: Block) -> Mapping[str, Worth]:
+    def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
         return self.of[block.task].worth(block)
 
 

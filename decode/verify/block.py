@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
+from rescore.decode.verify.chain import AcceptanceLaw, Chain, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
 from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.verdict import Verdict
@@ -26,7 +26,7 @@ GUARANTEE = (
 )
 
 
-def law(p: Array, q: Array, draft: Any) -> Law:
+def law(p: Array, q: Array, draft: Any) -> AcceptanceLaw:
     """h_i, the probability that the test of X_1..i succeeds, and the residuals of P_i M - S.
 
     P_0 = 1, P_i = min(P_{i-1} M(X_i) / S(X_i), 1); R_i = sum_x max(P_i M(x) - S(x), 0); h_i = R_i / (R_i + 1 - P_i)

@@ -57,14 +57,14 @@ class Chain:
         """g, the drafted tokens."""
         return len(self.draft)
 
-    def block_law(self, scale: list[float]) -> Law:
+    def block_law(self, scale: list[float]) -> AcceptanceLaw:
         """The law of testing all prefixes, where X_1..i may stay with probability min(1, scale_i); scale [g+1].
 
         h_g = min(1, scale_g); for i < g, h_i = R_i / (R_i + 1 - scale_i) with R_i = sum_x max(scale_i M(x) - S(x), 0),
         or 1 if scale_i >= 1. (Where both R_i and 1 - scale_i are 0, X_{i+1} stays too whatever it is.)
         """
         tests = [self._test(i, scale[i]) for i in range(1, self.size)] + [min(1.0, last) for last in scale[1:][-1:]]
-        return Law(chain=self, acceptance=np.array(tests), scale=np.array(scale))
+        return AcceptanceLaw(chain=self, acceptance=np.array(tests), scale=np.array(scale))
 
     def _test(self, i: int, scale: float) -> float:
         if not 0 < scale < 1:
@@ -74,7 +74,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Law:
+class AcceptanceLaw:
     """The exact law of a rule given one draft.
 
     acceptance  h float64 [g]: h[i] is the probability that the rule's test of X_{i+1} succeeds

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rescore.decode.verify.chain import Chain, Law, longest, tests_and_draw
+from rescore.decode.verify.chain import AcceptanceLaw, Chain, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
 from rescore.decode.verify.modification import LARGEST, Modified, Stack
 from rescore.decode.verify.rule import Verifier
@@ -38,7 +38,7 @@ GUARANTEE = (
 )
 
 
-def law(p: Array, q: Array, draft: Any) -> Law:
+def law(p: Array, q: Array, draft: Any) -> AcceptanceLaw:
     """h_i, the probability that the test of X_1..i succeeds, and the residuals of r_i M - S.
 
     r_0 = 1, r_i = r_{i-1} M(X_i) / S(X_i); h_i = min(1, R_i / J_i) for i < g (1 where J_i = 0), h_g = min(1, r_g).

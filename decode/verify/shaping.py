@@ -66,7 +66,7 @@ class Shaping:
         """float64 [..., V], each row of sum 1; greedy decoding has all mass on the first of the greatest scores."""
         if self.sampling is None:
             return torch.nn.functional.one_hot(scores.argmax(dim=-1), scores.shape[-1]).double()
-        return probabilities(scores, self.sampling)
+        return shaped_probabilities(scores, self.sampling)
 
     def _penalised(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.repetition_penalty == 1.0:
@@ -77,7 +77,7 @@ class Shaping:
         )
 
 
-def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """`Sampling.distribution` on the device of the tensor: float64 [..., V] of logits [..., V]."""
     z = logits.double()
     top = z.amax(dim=-1, keepdim=True)

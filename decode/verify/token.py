@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rescore.decode.verify.chain import Chain, Law, tests_and_draw
+from rescore.decode.verify.chain import AcceptanceLaw, Chain, tests_and_draw
 from rescore.decode.verify.checked import Array
 from rescore.decode.verify.rule import StatelessRule
 from rescore.decode.verify.verdict import Verdict
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 GUARANTEE = "the emitted tokens have the target's distribution"
 
 
-def law(p: Array, q: Array, draft: Any) -> Law:
+def law(p: Array, q: Array, draft: Any) -> AcceptanceLaw:
     """h_i = min(1, M(X_i) / S(X_i)), the probability that X_i is accepted once those before it are; residuals of M - S.
 
     p [g+1, V] target, q [g, V] drafter, rows of sum 1, numpy or torch floats; draft int [g] in [0, V).
     """
     chain = Chain.checked(p, q, draft)
     acceptance = [min(1.0, m / s) for m, s in zip(chain.m, chain.s)]
-    return Law(chain=chain, acceptance=np.array(acceptance), scale=np.ones(chain.size + 1))
+    return AcceptanceLaw(chain=chain, acceptance=np.array(acceptance), scale=np.ones(chain.size + 1))
 
 
 def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:

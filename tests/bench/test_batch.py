@@ -12,7 +12,7 @@ from support import cli
 
 from rescore.decode.bench import batch as bench_batch
 from rescore.decode.bench.allocations import counter
-from rescore.decode.bench.allocations.counter import Unavailable, compile_preload
+from rescore.decode.bench.allocations.counter import PreloadUnavailable, compile_preload
 from rescore.decode.bench.batch import ALLOCATIONS, OVERHEAD, parts
 from rescore.decode.bench.calls import CALLS
 from rescore.decode.bench.search import NATIVE, OURS
@@ -29,7 +29,7 @@ def world(tmp_path_factory):
 def preload(tmp_path_factory):
     try:
         return compile_preload(tmp_path_factory.mktemp("preload") / "preload.so")
-    except Unavailable as reason:
+    except PreloadUnavailable as reason:
         pytest.skip(str(reason))
 
 
@@ -117,7 +117,7 @@ def test_table_without_a_compiler(world, capsys, monkeypatch, tmp_path):
 def test_a_library_that_does_not_link(monkeypatch, tmp_path):
     (tmp_path / "preload.cc").write_text("no C++")
     monkeypatch.setattr(counter, "SOURCE", tmp_path / "preload.cc")
-    with pytest.raises(Unavailable, match="preload.cc is for glibc, and here it does not link"):
+    with pytest.raises(PreloadUnavailable, match="preload.cc is for glibc, and here it does not link"):
         compile_preload(tmp_path / "preload.so")
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers")
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
-from rescore.decode.cli.actions import drafting
+from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cost import model_shape
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -270,5 +270,5 @@ def test_drafters_are_those_of_the_command_line():
     from rescore.decode.cli import bench as verb
     from rescore.decode.cli import drafting_arguments
 
-    assert tuple(drafting.USES) == drafting_arguments.DRAFTERS
+    assert tuple(drafter_factories.FACTORIES) == drafting_arguments.DRAFTERS
     assert set(verb.SHAPES) < set(model_shape.PRESETS)

@@ -19,7 +19,7 @@ from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.openfst.python_search import best_distinct, read_model, strings_of_fst
 from rescore.decode.bench.openfst.search import (
     SETTINGS,
-    Unavailable,
+    OpenFstUnavailable,
     compile_search,
     disagreement,
     run_search,
@@ -184,10 +184,10 @@ def test_disagreement():
 def test_unavailable_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr("rescore.decode.bench.openfst.search.HEADER", tmp_path / "fstlib.h")
     monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: "/usr/bin/g++")
-    with pytest.raises(Unavailable, match="install OpenFst"):
+    with pytest.raises(OpenFstUnavailable, match="install OpenFst"):
         compile_search(tmp_path / "program")
     monkeypatch.setattr("rescore.decode.bench.openfst.search.shutil.which", lambda name: None)
-    with pytest.raises(Unavailable, match=r"install g\+\+"):
+    with pytest.raises(OpenFstUnavailable, match=r"install g\+\+"):
         compile_search(tmp_path / "program")
 
 

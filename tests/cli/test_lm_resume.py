@@ -13,7 +13,7 @@ import pytest
 from support import cli
 
 from rescore.lm.tokenize import tokens_of
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 IDS = ("--vocab-size", 2000, "--eot", 0)
 
@@ -107,7 +107,7 @@ def test_too_little(text, tmp_path, capsys):
 
 
 def test_a_folder_in_use(text, tmp_path, capsys):
-    other = Work(tmp_path / "w")
+    other = WorkFolder(tmp_path / "w")
     assert "w: another build works there" in cli.refusal(
         capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")
     )

@@ -18,8 +18,8 @@ from rescore.decode.cost.cost_model import (
     Way,
     fastest,
     forecast,
+    held_bytes,
     per_token,
-    resident_bytes,
     step_work,
     stops_paying,
 )
@@ -61,7 +61,7 @@ def test_rows_heads_and_small_models_by_hand():
     small = dataclasses.replace(TREE, small=SHAPE, small_passes=3)
     one, *three = step_work(SHAPE, small, batch=1, length=20, precision=ONE)
     assert len(three) == 3 and three[0] == step_work(SHAPE, PLAIN, batch=1, length=20, precision=ONE)[0]
-    assert resident_bytes(SHAPE, small, batch=1, length=20, precision=ONE) == 2 * 2 * 1204 + 64 * (20 + 5 + 20)
+    assert held_bytes(SHAPE, small, batch=1, length=20, precision=ONE) == 2 * 2 * 1204 + 64 * (20 + 5 + 20)
 
 
 def test_time_by_hand():

@@ -15,10 +15,10 @@ from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.verify import BlockVerification, GreedyBlockVerification, TokenVerification
 from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping, probabilities
+from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 
 torch.set_num_threads(1)
 MODEL = untrained(config=dataclasses.replace(CONFIG, heads=1))
@@ -49,14 +49,16 @@ def law_by_hand(history, shaping: Shaping) -> np.ndarray:
             scores[token] = scores[token] * PENALTY if scores[token] < 0 else scores[token] / PENALTY
         scores = forbid_next(torch.tensor([list(history)]), scores[None])[0]
     return (
-        np.eye(V)[int(scores.argmax())] if shaping.sampling is None else probabilities(scores, shaping.sampling).numpy()
+        np.eye(V)[int(scores.argmax())]
+        if shaping.sampling is None
+        else shaped_probabilities(scores, shaping.sampling).numpy()
     )
 
 
-def step(histories, rooms, seed: int = 0) -> Step:
+def step(histories, rooms, seed: int = 0) -> DraftStep:
     random = [np.random.default_rng([seed, b]) for b in range(len(histories))]
     nothing = torch.zeros(len(histories), 1)
-    return Step(histories=histories, hidden=nothing, fresh=[nothing] * len(histories), room=rooms, random=random)
+    return DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * len(histories), room=rooms, random=random)
 
 
 def histories(lengths=(5, 3, 9)) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from support.tiny_blockwise import V, text, trained
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseTarget
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build
@@ -24,7 +24,7 @@ WORDS = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=0)
 def test_trees_are_the_models_own_and_no_deeper_than_the_room():
     histories = [np.array([3], np.int32), text(9, seed=1).astype(np.int32)]
     nothing = torch.zeros(2, 1)
-    step = Step(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
+    step = DraftStep(histories=histories, hidden=nothing, fresh=[nothing] * 2, room=[2, 9], random=[])
     drafts = NGramDrafter(WORDS, slots=4, nodes=12).open([], Shaping()).propose(step)
     contexts = np.array([[-1, 3], histories[1][-2:]], np.int32)
     trees = propose_trees(WORDS, contexts, slots=4, n=12)

@@ -16,7 +16,7 @@ from rescore.lm import atomic, columns, counting, merging
 from rescore.lm.counts import CountOptions
 from rescore.lm.prune import PruneOptions
 from rescore.lm.staged import Resources
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 OPTIONS = CountOptions(order=3, vocab_size=11, eot=EOT)
 CUT = PruneOptions(theta=0.002)
@@ -107,7 +107,7 @@ class Mortal:
         for owner, name in (
             (atomic.os, "replace"),
             (columns.Folder, "_finish"),
-            (merging.Target, "append"),
+            (merging.MergedColumns, "append"),
             (merging, "_copy"),
         ):  # `replace`: runs, manifest, model
             patch.setattr(owner, name, self.dying(getattr(owner, name)))
@@ -192,7 +192,7 @@ def test_skipped_lines_are_counted_once(tmp_path, monkeypatch):
             pass
     mortal.arm(-1)
     build(tmp_path / "w", ListSource(pieces, bad=bad), OPTIONS, None, tight(12))
-    work = Work(tmp_path / "w")
+    work = WorkFolder(tmp_path / "w")
     assert [(own["examples"], own["documents"]) for own in work.skipped()] == [(["piece 0"], 2), (["piece 2"], 3)]
     work.close()
 
@@ -218,7 +218,7 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
     from rescore.lm.staged import StagedBuild
 
     pieces = text_pieces(11, 11, 300)
-    work = Work(tmp_path / "w")
+    work = WorkFolder(tmp_path / "w")
     stages = StagedBuild(work, OPTIONS, tight(50))
     estimated = stages.estimate(stages.count(ListSource(pieces)), KatzOptions())
     mild = stages.prune(estimated, PruneOptions(theta=1e-5))
@@ -333,7 +333,7 @@ def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "_count", slow)
     resources = tight(20, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(Work, "save", raising_after(Work.save, 2))
+        patch.setattr(WorkFolder, "save", raising_after(WorkFolder.save, 2))
         with pytest.raises(Stop) as error:
             build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
         after = state()
@@ -341,7 +341,7 @@ def test_no_thread_outlives_an_error(tmp_path, monkeypatch):
         assert state() == after
     del error
     with monkeypatch.context() as patch:
-        patch.setattr(merging.Target, "append", raising_after(merging.Target.append, 1))
+        patch.setattr(merging.MergedColumns, "append", raising_after(merging.MergedColumns.append, 1))
         with pytest.raises(Stop) as error:
             build(tmp_path / "w", ListSource(pieces), OPTIONS, None, resources)
         after = state()
@@ -402,7 +402,7 @@ def test_damaged_files_are_errors(tmp_path, stage):
 
 def forget(path, *stages):
     """Takes stages out of the manifest of a work folder."""
-    work = Work(path)
+    work = WorkFolder(path)
     for name in stages:
         del work._manifest["stages"][name]
     work.save()

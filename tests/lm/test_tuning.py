@@ -13,7 +13,7 @@ from rescore.lm.interpolate import interpolate
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.tables import Tables
-from rescore.lm.tuning import tune
+from rescore.lm.tuning import tune_mixture
 
 V = 6
 
@@ -45,7 +45,7 @@ def test_known_optimum_linear():
     """Text drawn exactly as 0.3 of one model and 0.7 of another."""
     a, b = [0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6]
     text = np.repeat(np.arange(4), np.round(1000 * (0.3 * np.array(a) + 0.7 * np.array(b))).astype(int))
-    found = tune([unigrams(a), unigrams(b)], [text])
+    found = tune_mixture([unigrams(a), unigrams(b)], [text])
     assert found.mixture.weights == pytest.approx((0.3, 0.7), abs=1e-4) and sum(found.mixture.weights) == pytest.approx(
         1, abs=1e-12
     )
@@ -57,7 +57,7 @@ def test_known_optimum_log_linear():
     a, b = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.1, 0.2, 0.6])
     mixed = a**1.5 * b**0.25
     text = np.repeat(np.arange(4), np.round(10**6 * mixed / mixed.sum()).astype(int))
-    found = tune([unigrams(a), unigrams(b)], [text], log_linear=True)
+    found = tune_mixture([unigrams(a), unigrams(b)], [text], log_linear=True)
     assert found.mixture.weights == pytest.approx((1.5, 0.25), abs=5e-3)
 
 
@@ -65,7 +65,7 @@ def test_known_optimum_log_linear():
 @given(st.integers(0, 10**6), st.booleans())
 def test_no_other_weights_are_better(seed, log_linear):
     made, text = models(seed), random_text(seed + 5, V, 60)
-    found = tune(made, [text[:20], text[20:]], log_linear=log_linear)
+    found = tune_mixture(made, [text[:20], text[20:]], log_linear=log_linear)
     assert found.nats == pytest.approx(dynamic_nats(made, found.mixture.weights, text, log_linear), rel=1e-4)
     assert found.equal == pytest.approx(dynamic_nats(made, (0.5, 0.5), text, log_linear), rel=1e-4)
     assert found.alone == pytest.approx([dynamic_nats(made, own, text, False) for own in ((1, 0), (0, 1))], rel=1e-4)
@@ -95,26 +95,26 @@ def test_slope_and_curve_are_those_of_differences(seed):
 
 def test_log_linear_nats_are_those_of_the_merged_model():
     made, text = models(4), random_text(9, V, 80)
-    found = tune(made, [text], eot=0, log_linear=True)
+    found = tune_mixture(made, [text], eot=0, log_linear=True)
     merged = NGram.from_tables(interpolate([model.to_tables() for model in made], found.mixture))
     assert found.nats == pytest.approx(perplexity(merged, [text], eot=0).overall()["nats"], rel=1e-5)
 
 
 def test_the_same_model_twice():
     made, text = models(4)[:1] * 2, random_text(9, V, 80)
-    assert sorted(tune(made, [text]).mixture.weights) == [0, 1]
-    found = tune(made, [text], log_linear=True)
+    assert sorted(tune_mixture(made, [text]).mixture.weights) == [0, 1]
+    found = tune_mixture(made, [text], log_linear=True)
     assert found.nats <= found.equal and all(weight >= 0 for weight in found.mixture.weights)
 
 
 def test_a_useless_model_gets_no_weight():
     a, b = unigrams([0.5, 0.3, 0.2]), unigrams([0.2, 0.2, 0.6])
     for log_linear in (False, True):
-        found = tune([a, b], [np.repeat([0, 1], [90, 10])], log_linear=log_linear)
+        found = tune_mixture([a, b], [np.repeat([0, 1], [90, 10])], log_linear=log_linear)
         assert found.mixture.weights[1] == 0
 
 
 @pytest.mark.parametrize("texts", [[], [[]]])
 def test_no_text_is_refused(texts):
     with pytest.raises(ValueError, match="held-out text: expected at least one token to tune the weights on, got none"):
-        tune(models(1), texts)
+        tune_mixture(models(1), texts)

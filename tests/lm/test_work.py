@@ -18,17 +18,17 @@ from support.staged import EOT, ListSource, assert_equal, build, in_memory, text
 from rescore.lm import columns, work
 from rescore.lm.columns import Folder, Memory, in_order
 from rescore.lm.counts import CountOptions
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 OPTIONS = CountOptions(order=3, vocab_size=11, eot=EOT)
 
 
 def test_a_folder_has_one_build(tmp_path):
-    first = Work(tmp_path / "w")
+    first = WorkFolder(tmp_path / "w")
     with pytest.raises(ValueError, match="w: another build works there; wait for it or name another folder"):
-        Work(tmp_path / "w")
+        WorkFolder(tmp_path / "w")
     first.close()
-    Work(tmp_path / "w").remove()
+    WorkFolder(tmp_path / "w").remove()
     assert not (tmp_path / "w").exists()
 
 
@@ -42,7 +42,7 @@ def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
 
     monkeypatch.setattr(work.fcntl, "flock", late)
     with pytest.raises(ValueError, match="another build works there"):
-        Work(tmp_path / "w")
+        WorkFolder(tmp_path / "w")
 
 
 @pytest.mark.parametrize("name", ["runs", "letters", "compile"])
@@ -54,13 +54,13 @@ def test_folders_of_others_are_left_alone(tmp_path, name):
         ValueError,
         match=f"expected an empty folder, or the work folder of a build, got one that holds {name}; name another",
     ):
-        Work(tmp_path)
+        WorkFolder(tmp_path)
     assert (tmp_path / name / "thesis.txt").exists()
 
 
 def test_an_empty_folder_becomes_ours_at_once(tmp_path):
     """Killed at any moment from then on, it can be gone on with."""
-    Work(tmp_path / "w")._lock.close()
+    WorkFolder(tmp_path / "w")._lock.close()
     (tmp_path / "w" / "runs").mkdir()
     (tmp_path / "w" / ".manifest.json.12345.part").touch()
     build(tmp_path / "w", ListSource(text_pieces(1, 11, 60)), OPTIONS)
@@ -89,12 +89,12 @@ def test_damaged_manifests_are_refused(tmp_path):
             ValueError,
             match=r"manifest.json: expected the manifest of a build, got .*; name another folder, or remove this one",
         ):
-            Work(tmp_path / "w")
+            WorkFolder(tmp_path / "w")
     manifest = json.loads(good)
     manifest["version"] = 9
     path.write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="got expected version 1, got 9|expected version 1, got 9"):
-        Work(tmp_path / "w")
+        WorkFolder(tmp_path / "w")
     path.write_bytes(good)
     assert_equal(build(tmp_path / "w", ListSource(pieces), OPTIONS), in_memory(pieces, OPTIONS))
 
@@ -113,7 +113,7 @@ def test_a_missing_run_is_named(tmp_path):
 
 def test_room_is_measured_while_files_come_and_go(tmp_path):
     """Threads that write and rename do not disturb one that adds up what is there."""
-    own, stop = Work(tmp_path / "w", disk_bytes=10**9), threading.Event()
+    own, stop = WorkFolder(tmp_path / "w", disk_bytes=10**9), threading.Event()
 
     def churn() -> None:
         while not stop.is_set():
@@ -137,7 +137,7 @@ def test_room_is_measured_while_files_come_and_go(tmp_path):
 def test_seconds_are_those_of_the_stage_alone(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(work.time, "monotonic", lambda: now[0])
-    own = Work(tmp_path / "w")
+    own = WorkFolder(tmp_path / "w")
     state = own.begin("count", {})
     with own.timed(state):
         now[0] = 3.0

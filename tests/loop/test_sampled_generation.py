@@ -33,7 +33,7 @@ from rescore.decode.verify import (
     TokenVerification,
 )
 from rescore.decode.verify.sampling import Sampling
-from rescore.decode.verify.shaping import Shaping, probabilities
+from rescore.decode.verify.shaping import Shaping, shaped_probabilities
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
@@ -125,7 +125,7 @@ def test_the_text_has_the_targets_law(name):
         for first in range(0, count, 100)
         for one in generate(target, requests[first : first + 100], drafter, options)
     ]
-    step = probabilities(target.table, SHAPING.sampling).numpy()
+    step = shaped_probabilities(target.table, SHAPING.sampling).numpy()
     expected, observed = {}, {}
     for words in itertools.product(range(WORDS), repeat=length):
         expected[words] = count * np.prod([step[a, b] for a, b in zip((1, *words), words)])
@@ -181,7 +181,7 @@ def test_the_words_of_a_trained_model_have_its_distribution(name):
         ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
         with torch.no_grad():
             logits = trained().logits(trained()(ids)[0, len(prompt) - 1 : -1], 1)
-        expected += probabilities(logits, shaping.sampling).sum(0).numpy()
+        expected += shaped_probabilities(logits, shaping.sampling).sum(0).numpy()
         observed += np.bincount(one.tokens, minlength=V)
     assert g_test(observed, expected) > 1e-3
     assert sum(sum(one.statistics.accepted) for one in out) > 60 * 6
@@ -210,7 +210,7 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
     for prompt, one in zip(prompts, out):
         ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
         with torch.no_grad():
-            probs = probabilities(model.logits(model(ids)[0, len(prompt) - 1 : -1], 1), shaping.sampling).numpy()
+            probs = shaped_probabilities(model.logits(model(ids)[0, len(prompt) - 1 : -1], 1), shaping.sampling).numpy()
         rows = np.arange(len(one.tokens))
         places.append(probs.cumsum(axis=1)[rows, one.tokens] - within.random(len(rows)) * probs[rows, one.tokens])
     observed, _ = np.histogram(np.concatenate(places), bins=16, range=(0, 1))

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file
 from torch import nn
 
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.medusa import MedusaHeads
 
 torch.set_num_threads(1)
@@ -74,7 +74,9 @@ def test_heads_compute_what_the_paper_says(tmp_path, own, layers, name):
     tensors = published(layers=layers, own=own)
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 3, "medusa_num_layers": layers}, name))
     hidden = torch.randn(2, WIDTH)
-    step = Step(histories=[np.zeros(1, np.int32)] * 2, hidden=hidden, fresh=[hidden[:1]] * 2, room=[9, 9], random=[])
+    step = DraftStep(
+        histories=[np.zeros(1, np.int32)] * 2, hidden=hidden, fresh=[hidden[:1]] * 2, room=[9, 9], random=[]
+    )
     session = heads.open(2)
     got = session.logits(step)
     assert got.shape == (2, 3, V) and heads.slots == 3 and not heads.training

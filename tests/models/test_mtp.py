@@ -16,7 +16,7 @@ from support.tiny_transformers import V, shared
 from transformers.cache_utils import MtpCache
 
 from rescore.decode.models.causal_lm import CausalLMTarget
-from rescore.decode.models.heads import Step
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.mtp import MtpHeads
 
 torch.set_num_threads(1)
@@ -55,12 +55,12 @@ class Texts:
         self.lengths = lengths
         self.read = [0] * len(lengths)
 
-    def step(self, rows: list[int]) -> Step:
+    def step(self, rows: list[int]) -> DraftStep:
         """What the heads are told of these requests; the certain token is the last of each history."""
         fresh = [self.hidden[row][self.read[row] : self.lengths[row] - 1] for row in rows]
         for row in rows:
             self.read[row] = self.lengths[row] - 1
-        return Step(
+        return DraftStep(
             histories=[self.texts[row][: self.lengths[row]] for row in rows],
             hidden=torch.stack([self.hidden[row][self.lengths[row] - 2] for row in rows]),
             fresh=fresh,

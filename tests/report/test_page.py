@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rescore.decode.report.content import Cell, Facts, Plot, Report, Section, Table, Tile, View
+from rescore.decode.report.content import Cell, Facts, Plot, PlotView, Report, Section, Table, Tile
 from rescore.decode.report.markdown import markdown
 from rescore.decode.report.page import embedded, packed, page
 from rescore.decode.report.plots import axes, curve
@@ -29,7 +29,7 @@ def report():
     plot = Plot(
         title=HOSTILE,
         alt=HOSTILE,
-        views=[View(name=HOSTILE, traces=[curve(HOSTILE, [1], [2], texts=[HOSTILE])])],
+        views=[PlotView(name=HOSTILE, traces=[curve(HOSTILE, [1], [2], texts=[HOSTILE])])],
         layout=axes(HOSTILE, "y"),
     )
     section = Section(

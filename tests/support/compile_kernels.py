@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from rescore.decode.device.best import best
 from rescore.decode.device.compose import compose
-from rescore.decode.device.normalised import TensorNormalised
+from rescore.decode.device.normalised import DeviceNormalised
 from rescore.decode.device.push import push
 from rescore.decode.device.rescoring import DeviceRescorer
 from rescore.lattice.tensors import TensorSausage
@@ -73,7 +73,7 @@ def searches(count: int, slots: int, width: int, most: int, capacity: int) -> No
     lattices = rescorer.lattices(sausage, history)
     for local in (False, True):
         composed = compose(rescorer.models, lattices, capacity, parts=not local)
-        lattice = TensorNormalised(lattices, *push(composed, 1.0, local))
+        lattice = DeviceNormalised(lattices, *push(composed, 1.0, local))
     best(lattices, composed, most)
     lattice.sample(torch.zeros(2, most, slots, dtype=torch.float64))
     lattice.rows(torch.zeros(2, most, slots, dtype=torch.int32))

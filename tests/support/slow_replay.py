@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 
 
 class Step(NamedTuple):
@@ -13,14 +13,14 @@ class Step(NamedTuple):
     accepted length.
     """
 
-    block: Block
+    block: DumpBlock
     row: int
     sequence: int
     truth: list[int]
     accepted: int
 
 
-def steps(blocks, accepted_of: Callable[[Block, int, list[int]], int]) -> Iterator[Step]:
+def steps(blocks, accepted_of: Callable[[DumpBlock, int, list[int]], int]) -> Iterator[Step]:
     """accepted_of: (block, row, truth) to the accepted length of that row's draft."""
     for block in blocks:
         for sequence in range(block.sequences):
@@ -32,7 +32,7 @@ def steps(blocks, accepted_of: Callable[[Block, int, list[int]], int]) -> Iterat
                 row += n + 1
 
 
-def block_efficiency(blocks, accepted_of: Callable[[Block, int, list[int]], int]) -> float:
+def block_efficiency(blocks, accepted_of: Callable[[DumpBlock, int, list[int]], int]) -> float:
     """Tokens per pass, every prompt's pass included."""
     blocks = list(blocks)
     tokens, sequences = sum(block.rows for block in blocks), sum(block.sequences for block in blocks)

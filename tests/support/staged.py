@@ -17,7 +17,7 @@ from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import Run, count, counted
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.tables import Tables
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 EOT = 0
 
@@ -112,7 +112,7 @@ def build(
     out: Path | None = None,
 ) -> tuple[Tables, NGram]:
     """The model in stages; the folder is left for the next."""
-    work = Work(path, disk_bytes)
+    work = WorkFolder(path, disk_bytes)
     try:
         stages = StagedBuild(work, options, resources or tight(50))
         tables = stages.prune(stages.estimate(stages.count(source), KatzOptions()), shorten)

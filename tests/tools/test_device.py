@@ -29,7 +29,7 @@ class Replayed:
 def small(worked, monkeypatch):
     monkeypatch.setattr(
         "rescore.decode.rescoring.tensor_rescorer.open_tensor_rescorer",
-        lambda rescorer, device: device_rescorer(rescorer),
+        lambda rescorer, device, capacity: device_rescorer(rescorer),
     )
     monkeypatch.setattr(bench_device, "captured", lambda call: (Replayed(), call()))
     monkeypatch.setattr(bench_device, "microseconds", lambda call, repeats: 2.0)

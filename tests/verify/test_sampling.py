@@ -103,12 +103,14 @@ def test_torch_and_numpy_agree():
 @pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
 def test_distributions_of_tensors_are_those_of_arrays(top_k, top_p):
     torch = pytest.importorskip("torch")
-    from rescore.decode.verify.shaping import probabilities
+    from rescore.decode.verify.shaping import shaped_probabilities
 
     logits = torch.randint(-3, 3, (9, 40), generator=torch.Generator().manual_seed(1)).float()  # many are equal
     logits[0, 0] = -torch.inf
     sampling = Sampling(temperature=0.7, top_k=top_k, top_p=top_p)
-    np.testing.assert_allclose(probabilities(logits, sampling).numpy(), sampling.distribution(logits), rtol=1e-12)
+    np.testing.assert_allclose(
+        shaped_probabilities(logits, sampling).numpy(), sampling.distribution(logits), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from rescore.lm.pieces import plan
 from rescore.lm.sources import TokenSource
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.windows import Packing, join
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 QUERY = "SELECT key, count(*) AS count FROM {source} GROUP BY key"
 UNITS = {"M": 1 << 20, "G": 1 << 30}
@@ -103,7 +103,9 @@ def native(source: Path, target: Path, work: Path, memory: int, threads: int) ->
     pieces = plan(sorted(source.parent.glob("*.npy")), vocab_size=packing.vocab_size)
     began = time.perf_counter()
     tokens = TokenSource(pieces, vocab_size=packing.vocab_size, eot=packing.eot)
-    runs = StagedBuild(Work(work / "build"), options, Resources(memory_bytes=memory, threads=threads)).runs(tokens)
+    runs = StagedBuild(WorkFolder(work / "build"), options, Resources(memory_bytes=memory, threads=threads)).runs(
+        tokens
+    )
     write_counts(target, windows_of(runs, options), order=packing.order, vocab_size=packing.vocab_size, eot=packing.eot)
     return time.perf_counter() - began
 

@@ -20,7 +20,7 @@ from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
-from rescore.decode.replay.split import Part, Split
+from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
@@ -30,7 +30,7 @@ from rescore.lm.ngram import NGram
 SIZES = (8, 16, 32, 64, 128)
 
 
-def drafters(dump: Dump, tuning: Part, model: NGram, alpha: float, threads: int) -> list[ReplayDrafter]:
+def drafters(dump: Dump, tuning: SplitPart, model: NGram, alpha: float, threads: int) -> list[ReplayDrafter]:
     """Everyone at every size; a budget of n is n // T paths of T tokens, at least one."""
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
     check_models(dump, rescorer)

@@ -26,8 +26,8 @@ from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.tuning.choices import calibration_choices
 from rescore.decode.tuning.fit import START
 from rescore.decode.tuning.logit import Choices, fit_logit
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 PLAIN = (0, 1, 3)  # head, alpha, floor
@@ -72,7 +72,7 @@ def choices_of(dump: Dump, lm: NGram, top_k: int, heads: list[int]) -> dict[int,
     return {head: Choices.joined(own) for head, own in parts.items()}
 
 
-def added(block: Block, top_k: int) -> NDArray[np.float64]:
+def added(block: DumpBlock, top_k: int) -> NDArray[np.float64]:
     """entropy (twice), rank and earlier of every candidate and of all other tokens together: [n, T, K + 1, 4]."""
     out = np.zeros((block.rows, block.slots, top_k + 1, 4))
     out[..., :2] = block.entropy[:, 1:, None, None] / 5

@@ -37,8 +37,8 @@ from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 PATHS = 16
@@ -88,7 +88,7 @@ def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
 
 
 def decode_again(
-    model: BlockwiseTransformer, dump: Dump, block: Block, sequences: int, drafter: Drafter, batch: int = 10
+    model: BlockwiseTransformer, dump: Dump, block: DumpBlock, sequences: int, drafter: Drafter, batch: int = 10
 ) -> list[list[int]]:
     """Accepted lengths of decoding the first sequences of a block; ValueError if a text is not that of the dump."""
     header, target, requests, texts = dump.header, BlockwiseTarget(model), [], []

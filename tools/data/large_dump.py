@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.dump_writer import SHARD_BYTES, DumpWriter
 
 
@@ -56,7 +56,7 @@ def repeated(small: Dump) -> Iterator[dict[str, Any]]:
                 yield sequence_of(block.part(i, i + 1))
 
 
-def sequence_of(block: Block) -> dict[str, Any]:
+def sequence_of(block: DumpBlock) -> dict[str, Any]:
     names = ("tokens", "entropy", "topk_ids", "topk_logp", *(["seeds"] if block.seeds is not None else []))
     return {"task": block.task, "prompt": block.prompt_tokens, **{name: getattr(block, name) for name in names}}
 

@@ -20,7 +20,7 @@ from rescore.lattice.sausage import Sausage
 SOURCE = Path(__file__).with_name("preload.cc")
 
 
-class Unavailable(RuntimeError):
+class PreloadUnavailable(RuntimeError):
     """The calls cannot be counted here; the message says why."""
 
 
@@ -28,14 +28,16 @@ def compile_preload(library: Path) -> Path:
     """`library`, compiled from `preload.cc`; Unavailable without a compiler or on a C library other than glibc."""
     compiler = shutil.which("g++")
     if compiler is None:
-        raise Unavailable("no g++ on the path; install g++")
+        raise PreloadUnavailable("no g++ on the path; install g++")
     done = subprocess.run(
         [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", "-Wl,-z,defs", str(SOURCE), "-o", str(library)],
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise Unavailable(f"preload.cc is for glibc, and here it does not link: {done.stderr.strip().splitlines()[-1]}")
+        raise PreloadUnavailable(
+            f"preload.cc is for glibc, and here it does not link: {done.stderr.strip().splitlines()[-1]}"
+        )
     return library
 
 

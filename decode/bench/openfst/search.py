@@ -34,7 +34,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 TOLERANCE = 1e-4  # nats
 
 
-class Unavailable(RuntimeError):
+class OpenFstUnavailable(RuntimeError):
     """There is no compiler or no OpenFst here; the message says which and what to install."""
 
 
@@ -54,9 +54,9 @@ def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
     """`program`, compiled from `search.cc`; Unavailable if that cannot be done here."""
     compiler = shutil.which("g++")
     if compiler is None:
-        raise Unavailable("no g++ on the path; install g++")
+        raise OpenFstUnavailable("no g++ on the path; install g++")
     if not HEADER.exists():
-        raise Unavailable(f"no {HEADER}; install OpenFst (Debian: libfst-dev)")
+        raise OpenFstUnavailable(f"no {HEADER}; install OpenFst (Debian: libfst-dev)")
     command = [compiler, "-std=c++17", "-w", *options, str(SOURCE), "-o", str(program), "-lfst", "-lpthread", "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:

@@ -7,15 +7,15 @@ import tempfile
 from pathlib import Path
 
 from rescore.decode.bench import batch as bench_batch
-from rescore.decode.bench.allocations.counter import Unavailable
+from rescore.decode.bench.allocations.counter import PreloadUnavailable
 from rescore.decode.bench.batch import AGAIN, ALLOCATIONS, OVERHEAD
 from rescore.decode.bench.calls import CALLS
-from rescore.decode.bench.lattices import Lattices
-from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.lattices import BenchLattices
+from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.bench.search import NATIVE, OURS, SLOTS, WIDTH
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import made_of, open_inputs
-from rescore.decode.cli.actions.bench_tables import Figure, Part, of_engines
+from rescore.decode.cli.actions.bench_tables import Figure, TablePart, of_engines
 from rescore.decode.cli.actions.columns import Column
 
 COUNTED = 32  # lattices whose allocations are counted
@@ -50,7 +50,7 @@ def call(args: argparse.Namespace) -> None:
                 rows += bench_batch.allocations(
                     args.lm, args.alpha, batch[counted], histories[counted], threads=number, folder=Path(folder)
                 )
-        except Unavailable as reason:
+        except PreloadUnavailable as reason:
             left_out = f"allocations: {reason}"
     report = BenchReport(
         bench="batch",
@@ -73,7 +73,7 @@ def call(args: argparse.Namespace) -> None:
     bench_tables.finish(args, report, notes(report, lattices), parts(report))
 
 
-def notes(report: BenchReport, lattices: Lattices) -> list[str]:
+def notes(report: BenchReport, lattices: BenchLattices) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; {settings['lattices']} lattices of {SLOTS} x {WIDTH} "
@@ -84,21 +84,21 @@ def notes(report: BenchReport, lattices: Lattices) -> list[str]:
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
 
 
-def parts(report: BenchReport) -> list[Part]:
+def parts(report: BenchReport) -> list[TablePart]:
     found = []
     for name in CALLS:
         rows = report.group(name)
         sizes = list(dict.fromkeys(row.case["batch"] for row in rows))
         columns = []
         for threads in dict.fromkeys(row.case["threads"] for row in rows):
-            own: list[Row] = [row for row in rows if row.case["threads"] == threads]
+            own: list[BenchRow] = [row for row in rows if row.case["threads"] == threads]
             columns.append(
                 Column(
                     f"{threads} thread{'s' * (threads != 1)}", [f"{row.engines[OURS]['mean_us']:.1f}" for row in own]
                 )
             )
             columns.append(Column("lattices/s", [f"{row.engines[OURS]['lattices_per_s']:,.0f}" for row in own]))
-        found.append(Part(title=name, header="batch", labels=[str(size) for size in sizes], columns=columns))
+        found.append(TablePart(title=name, header="batch", labels=[str(size) for size in sizes], columns=columns))
     short = {NATIVE: "native call", AGAIN: "memory reused"}
     overhead = report.group(OVERHEAD)
     found.append(of_engines(OVERHEAD, "", [str(row.case["call"]) for row in overhead], overhead, short))

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, bench
-from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
-from rescore.decode.cli.actions.bench_tables import Part
+from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
@@ -165,7 +165,7 @@ def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
     ]
 
 
-def parts(rows: list[Row]) -> list[Part]:
+def parts(rows: list[BenchRow]) -> list[TablePart]:
     found = []
     for row in rows:
         own = list(row.engines.values())
@@ -177,7 +177,7 @@ def parts(rows: list[Row]) -> list[Part]:
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
             Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
         ]
-        found.append(Part(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
+        found.append(TablePart(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
     return found
 
 

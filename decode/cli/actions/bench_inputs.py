@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.bench.lattices import Lattices, lattices_of, lattices_of_text
+from rescore.decode.bench.lattices import BenchLattices, lattices_of, lattices_of_text
 from rescore.decode.cli.actions import models
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.rescoring.rescorer import Rescorer
@@ -23,7 +23,7 @@ from rescore.lm.tokenize import tokens_of
 MOST_TOKENS = 10_000_000  # of a text that lattices are made around
 
 # (count, slots, width) to lattices.
-Source = Callable[..., Lattices]
+Source = Callable[..., BenchLattices]
 
 
 def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
@@ -32,7 +32,7 @@ def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
         model = load(args.lm)
         return model, None, partial(lattices_of_text, text_of(args.text, model, MOST_TOKENS), model, seed=args.seed)
     dump = Dump.open(args.dump, allow_inexact=True)
-    model = models.open_model(args.lm, dump)
+    model = models.open_ngram(args.lm, dump)
     check_models(dump, Rescorer(model))
     return model, dump, partial(lattices_of, dump, model, seed=args.seed)
 
@@ -51,7 +51,7 @@ def text_of(path: Path, model: NGram, most: int) -> NDArray[np.int32]:
     return np.concatenate(found)
 
 
-def made_of(lattices: Lattices) -> str:
+def made_of(lattices: BenchLattices) -> str:
     """What of lattices no head gave, for a note; empty if nothing."""
     slots, width = lattices.sausage.slots, lattices.sausage.width
     if lattices.drawn >= width:

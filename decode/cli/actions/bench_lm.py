@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rescore.decode.bench import lm as bench_lm
-from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import text_of
 from rescore.decode.cli.actions.bench_tables import Figure, by_engine
@@ -55,7 +55,7 @@ def call(args: argparse.Namespace) -> None:
     bench_tables.finish(args, report, notes(report, row), [by_engine(bench_lm.GROUP, "engine", row, FIGURES)])
 
 
-def notes(report: BenchReport, row: Row) -> list[str]:
+def notes(report: BenchReport, row: BenchRow) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {row.case['ngrams']:,} n-grams; {settings['tokens']:,} tokens of {settings['text']}",

@@ -7,9 +7,9 @@ import argparse
 import torch
 
 from rescore.decode.bench.replayed import Rig, bench_replay, random_target, replayed_efficiency, ways
-from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_tables, models, output
-from rescore.decode.cli.actions.bench_tables import Part
+from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import checked_device
 from rescore.decode.cli.arguments import Misuse
@@ -81,7 +81,7 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def parts(rows: list[Row]) -> list[Part]:
+def parts(rows: list[BenchRow]) -> list[TablePart]:
     found = []
     for row in rows:
         own = list(row.engines.values())
@@ -109,5 +109,5 @@ def parts(rows: list[Row]) -> list[Part]:
             Column("tokens/s", [f"{one['tokens_per_s']:.1f}" for one in own]),
             Column("x plain", [f"{one['times_plain']:.2f}" for one in own]),
         ]
-        found.append(Part(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
+        found.append(TablePart(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
     return found

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rescore.decode.bench import equality as bench_equality
 from rescore.decode.bench import search as bench_search
-from rescore.decode.bench.lattices import Lattices
-from rescore.decode.bench.openfst.search import OPTIMISED, Unavailable, compile_search
+from rescore.decode.bench.lattices import BenchLattices
+from rescore.decode.bench.openfst.search import OPTIMISED, OpenFstUnavailable, compile_search
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS
-from rescore.decode.bench.results import BenchReport, Row, bench_machine
+from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.bench.search import (
     ANCHOR,
     DISTINCT,
@@ -30,7 +30,7 @@ from rescore.decode.bench.search import (
 )
 from rescore.decode.cli.actions import bench_tables, output
 from rescore.decode.cli.actions.bench_inputs import Source, made_of, open_inputs
-from rescore.decode.cli.actions.bench_tables import OF_ENGINES, Part, by_engine, of_engines, of_runs
+from rescore.decode.cli.actions.bench_tables import OF_ENGINES, TablePart, by_engine, of_engines, of_runs
 from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.dump import Dump
 
@@ -57,7 +57,7 @@ def call(args: argparse.Namespace) -> None:
         tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size
     )
     lattices = lattices_for(asked, partial(source, count=args.lattices))
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     with tempfile.TemporaryDirectory() as name, output.progress_bar() as bar:
         folder = Path(name)
         program, left_out = compiled(args, folder)
@@ -111,7 +111,7 @@ def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
     if CPP_NAME not in args.without:
         try:
             program = compile_search(folder / "openfst_search", OPTIMISED)
-        except Unavailable as reason:
+        except OpenFstUnavailable as reason:
             left_out.append(f"C++ OpenFst: {reason}")
     return program, "; ".join(left_out)
 
@@ -120,7 +120,7 @@ def has_python() -> bool:
     return find_spec("pywrapfst") is not None
 
 
-def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, Lattices]:
+def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, BenchLattices]:
     """For each group lattices as large as its largest question, so that the dump's own are not joined or filled up
     without need.
     """
@@ -141,7 +141,7 @@ def equality(engines: Engines, dump: Dump) -> str:
     )
 
 
-def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
+def notes(report: BenchReport, lattices: dict[str, BenchLattices]) -> list[str]:
     settings = report.settings
     found = [
         f"{settings['lm']}: {sum(settings['ngrams']):,} n-grams; lattices of {settings['dump']}, "
@@ -153,7 +153,7 @@ def notes(report: BenchReport, lattices: dict[str, Lattices]) -> list[str]:
     return found + [f"left out: {settings['left_out']}"] * bool(settings["left_out"])
 
 
-def parts(report: BenchReport) -> list[Part]:
+def parts(report: BenchReport) -> list[TablePart]:
     found = []
     for group in dict.fromkeys(row.group for row in report.rows):
         runs = [
@@ -198,7 +198,7 @@ def parts(report: BenchReport) -> list[Part]:
     return found
 
 
-def label(row: Row) -> str:
+def label(row: BenchRow) -> str:
     case = row.case
     if row.group == SETTINGS:
         return str(case["setting"])

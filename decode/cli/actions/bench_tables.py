@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from rescore.decode.bench.results import BenchReport, Row
+from rescore.decode.bench.results import BenchReport, BenchRow
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.report.markdown import plain, row_of
@@ -40,7 +40,7 @@ OF_ENGINES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TablePart:
     """A table under a heading: a label and a cell of each column for every row."""
 
     title: str
@@ -70,10 +70,10 @@ def of_engines(
     title: str,
     header: str,
     labels: list[str],
-    rows: Sequence[Row],
+    rows: Sequence[BenchRow],
     short: Mapping[str, str],
     figures: Sequence[Figure] = OF_TIMES,
-) -> Part:
+) -> TablePart:
     """Of rows the figures of every engine, each in a column of its own where the first row has it; short: names of
     engines as headers.
     """
@@ -86,10 +86,10 @@ def of_engines(
         for figure in figures
         if figure.name in own
     ]
-    return Part(title=title, header=header, labels=labels, columns=columns)
+    return TablePart(title=title, header=header, labels=labels, columns=columns)
 
 
-def by_engine(title: str, header: str, row: Row, figures: Sequence[Figure]) -> Part:
+def by_engine(title: str, header: str, row: BenchRow, figures: Sequence[Figure]) -> TablePart:
     """Of one row the figures of every engine, a line each."""
     engines = list(row.engines)
     columns = [
@@ -97,14 +97,14 @@ def by_engine(title: str, header: str, row: Row, figures: Sequence[Figure]) -> P
         for figure in figures
         if any(figure.name in own for own in row.engines.values())
     ]
-    return Part(title=title, header=header, labels=engines, columns=columns)
+    return TablePart(title=title, header=header, labels=engines, columns=columns)
 
 
 def written(value: float | str | None, form: str) -> str:
     return "-" if value is None else value if isinstance(value, str) else f"{value:{form}}"
 
 
-def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[Row]], short: Mapping[str, str]) -> Part:
+def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[BenchRow]], short: Mapping[str, str]) -> TablePart:
     """The ratios of every repetition of the whole: medians, and 99th percentiles in brackets."""
     names = [name for name, own in runs[0][0].engines.items() if "times_ours" in own]
     cells = {
@@ -117,12 +117,12 @@ def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[Row]], short:
         ]
         for name in names
     }
-    return Part(
+    return TablePart(
         title=title, header="", labels=labels, columns=[Column(short.get(name, name), cells[name]) for name in names]
     )
 
 
-def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], parts: Sequence[Part]) -> None:
+def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], parts: Sequence[TablePart]) -> None:
     """Print the tables, or write the figures where --json and --markdown say."""
     lines = [machine_line(report), *notes, *(f"equal: {text}" for text in report.checked)]
     output.report(args, report.to_json(), *lines, *(line for part in parts for line in part.shown(output.width())))
@@ -132,13 +132,15 @@ def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], part
             file.write("\n".join([f"## rescore bench {report.bench}", "", *body]).encode())
 
 
-def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[Row]:
+def of_drafters(found: Iterable[Mapping[str, Any]]) -> list[BenchRow]:
     """Rows of decoding: for every batch size the figures of all drafters, each of which names both."""
     batches: dict[int, dict[str, dict[str, Any]]] = {}
     for one in found:
         figures = {name: value for name, value in one.items() if name not in ("drafter", "batch")}
         batches.setdefault(one["batch"], {})[one["drafter"]] = figures
-    return [Row(group=f"batch {batch}", case={"batch": batch}, engines=engines) for batch, engines in batches.items()]
+    return [
+        BenchRow(group=f"batch {batch}", case={"batch": batch}, engines=engines) for batch, engines in batches.items()
+    ]
 
 
 def check_places(args: argparse.Namespace) -> None:

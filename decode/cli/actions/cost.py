@@ -23,8 +23,8 @@ from rescore.decode.cost.cost_model import (
     Way,
     fastest,
     forecast,
+    held_bytes,
     per_token,
-    resident_bytes,
     stops_paying,
 )
 from rescore.decode.cost.hardware import Accelerator, accelerator
@@ -174,7 +174,7 @@ def row(
     pays: dict[str, int | None],
     best: Forecast,
 ) -> dict[str, Any]:
-    resident = resident_bytes(shape, one.way, batch=one.batch, length=length, precision=precision)
+    resident = held_bytes(shape, one.way, batch=one.batch, length=length, precision=precision)
     roofline = clock if isinstance(clock, Roofline) else None
     return {
         "batch": one.batch,

@@ -12,24 +12,24 @@ from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.lattice.block import Block
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 CONTEXT_TOKENS = 12  # shown in a picture's title
 BEST = 4  # steps drawn by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class DrawnStep:
     """A row of a block, and how much further its rescored draft is accepted than its base draft.
 
     sequence, position: of the row, in its task.
     """
 
     gain: int
-    block: Block
+    block: DumpBlock
     row: int
     sequence: int
     position: int
@@ -76,7 +76,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         output.check_place(path)
 
 
-def one_step(dump: Dump, task: str, args: argparse.Namespace) -> Step:
+def one_step(dump: Dump, task: str, args: argparse.Namespace) -> DrawnStep:
     wanted, first = args.sequence or 0, 0
     for block in dump.blocks(task):
         if wanted - first < block.sequences:
@@ -84,14 +84,14 @@ def one_step(dump: Dump, task: str, args: argparse.Namespace) -> Step:
             if args.position >= end - begin - 1:
                 has = f"has lattices at 0 to {end - begin - 2}" if end - begin > 1 else "is one token long and has none"
                 raise Misuse(f"--position {args.position}: sequence {wanted} of task {task!r} {has}")
-            return Step(gain=0, block=block, row=begin + args.position, sequence=wanted, position=args.position)
+            return DrawnStep(gain=0, block=block, row=begin + args.position, sequence=wanted, position=args.position)
         first += block.sequences
     raise Misuse(f"--sequence {wanted}: task {task!r} of {dump.path} has {first} sequences, numbered from 0")
 
 
-def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.Namespace) -> list[Step]:
+def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.Namespace) -> list[DrawnStep]:
     """The steps of the base replay at which the best rescored draft is accepted furthest beyond the base draft."""
-    steps: list[Step] = []
+    steps: list[DrawnStep] = []
     with output.progress_bar() as bar:
         progress = bar.add_task(
             str(dump.path), total=sum(task.rows for task in dump.header.tasks if task.name in tasks)
@@ -107,7 +107,7 @@ def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.
     return steps
 
 
-def gains(block: Block, first: int, rescorer: Rescorer, args: argparse.Namespace) -> Iterator[Step]:
+def gains(block: DumpBlock, first: int, rescorer: Rescorer, args: argparse.Namespace) -> Iterator[DrawnStep]:
     """The steps of a block that the base draft visits; `first`: sequences of the task before it."""
     sausages, truth, sequence_of = block.sausages(k=args.top_k), block.truth(), block.sequence_of
     drafts = rescorer.paths(sausages, block.histories(slice(None), rescorer.context), 1, semantics=args.semantics)
@@ -115,7 +115,7 @@ def gains(block: Block, first: int, rescorer: Rescorer, args: argparse.Namespace
     gain = accepted_of_drafts(drafts.tokens, truth) - base
     for row in visited_rows(base, block.offsets).tolist():
         sequence = int(sequence_of[row])
-        yield Step(
+        yield DrawnStep(
             gain=int(gain[row]),
             block=block,
             row=row,
@@ -125,7 +125,7 @@ def gains(block: Block, first: int, rescorer: Rescorer, args: argparse.Namespace
 
 
 def draw(
-    dump: Dump, step: Step, rescorer: Rescorer, words: Sequence[str] | None, args: argparse.Namespace
+    dump: Dump, step: DrawnStep, rescorer: Rescorer, words: Sequence[str] | None, args: argparse.Namespace
 ) -> Iterator[tuple[str, str]]:
     """The lattice and the tree of a step, as (name of the file, SVG)."""
     block, row = step.block, step.row

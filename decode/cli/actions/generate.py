@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
-from rescore.decode.cli.actions.drafting import Drafters, Drafting
+from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
 from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
@@ -98,7 +98,7 @@ def written(
     decoder: Decoder,
     prompts: list[str],
     ids: list[NDArray[np.int32]],
-    drafting: Drafting,
+    drafting: NamedDrafter,
     options: Options,
 ) -> tuple[list[tuple[list[int], Chunk]], list[str]]:
     """Decodes and shows; of each prompt the tokens, the last chunk and the text that was shown."""
@@ -119,7 +119,7 @@ def written(
     return [(tokens[i], last[i]) for i in range(len(ids))], writer.said
 
 
-def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: Drafting, options: Options) -> None:
+def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:
     """First passes of all kinds take longer: neither side of the comparison is to pay for them."""
     short = [Request(prompt=one, max_tokens=min(WARM_UP, options.max_tokens)) for one in ids]
     generate(decoder.model.target, short, None, replace(options, layout=TreeLayout()))

@@ -26,7 +26,7 @@ from rescore.lm.skipped import Skipped
 from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
 from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.tokenizer import TextTokenizer
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 
 def call(args: argparse.Namespace) -> None:
@@ -40,7 +40,7 @@ def call(args: argparse.Namespace) -> None:
     source = source_of(args, options, tokenizer)
     heldout = inputs.pieces_of(args, tokenizer, options.vocab_size, [args.heldout]) if args.heldout else []
     folder = args.work or args.out.with_name(f"{args.out.name}.work")
-    work = Work(folder, args.disk)
+    work = WorkFolder(folder, args.disk)
     try:
         with BuildProgress() as progress:
             model = staged(
@@ -136,7 +136,7 @@ def heldout_perplexity(
     return {"file": str(args.heldout), **perplexity(model, found, eot=options.eot).overall()}
 
 
-def facts(work: Work) -> dict[str, Any]:
+def facts(work: WorkFolder) -> dict[str, Any]:
     """What the build took."""
     return {
         "stages": [{"stage": name, "seconds": round(seconds, 3)} for name, seconds in work.seconds().items()],
@@ -145,7 +145,7 @@ def facts(work: Work) -> dict[str, Any]:
     }
 
 
-def all_skipped(work: Work) -> Skipped:
+def all_skipped(work: WorkFolder) -> Skipped:
     every = Skipped()
     for own in work.skipped():
         every.extend(Skipped.from_json(own))

@@ -10,7 +10,7 @@ from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.lm_build import all_skipped, count_options, facts, source_of
 from rescore.lm.counts_files import windows_of, write_counts
 from rescore.lm.staged import Resources, StagedBuild
-from rescore.lm.work import Work
+from rescore.lm.work import WorkFolder
 
 
 def call(args: argparse.Namespace) -> None:
@@ -23,7 +23,7 @@ def call(args: argparse.Namespace) -> None:
     tokenizer = models.open_tokenizer(args)
     options = count_options(args, tokenizer)
     source = source_of(args, options, tokenizer)
-    work = Work(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
+    work = WorkFolder(args.work or args.out.with_name(f"{args.out.name}.work"), args.disk)
     try:
         with BuildProgress() as progress:
             runs = StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress).runs(

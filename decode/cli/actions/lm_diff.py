@@ -12,7 +12,7 @@ from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
 from rescore.decode.cli.arguments import printable
-from rescore.lm.diff import Difference, Shared, difference
+from rescore.lm.diff import ModelDifference, Shared, difference
 
 MAX_VALUE = 100  # characters of a value that is shown
 
@@ -34,7 +34,7 @@ def call(args: argparse.Namespace) -> int:
     return 0 if found.same else 1
 
 
-def tables(found: Difference, width: int) -> Iterator[RenderableType]:
+def tables(found: ModelDifference, width: int) -> Iterator[RenderableType]:
     """The n-grams by order, the contexts by length."""
     for name, rows in (("order", found.ngrams), ("context", found.contexts)):
         if rows:
@@ -49,7 +49,7 @@ def tables(found: Difference, width: int) -> Iterator[RenderableType]:
             yield ""
 
 
-def remarks(found: Difference, words: Sequence[str] | None) -> Iterator[str]:
+def remarks(found: ModelDifference, words: Sequence[str] | None) -> Iterator[str]:
     """Where the costs differ most, what else differs."""
     for what, rows in (("cost", found.ngrams), ("backoff cost", found.contexts)):
         for row in rows:

@@ -23,7 +23,7 @@ from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenizer import TextTokenizer
-from rescore.lm.tuning import Tuned, tune
+from rescore.lm.tuning import TunedMixture, tune_mixture
 
 
 def call(args: argparse.Namespace) -> None:
@@ -37,7 +37,7 @@ def call(args: argparse.Namespace) -> None:
         if args.tune:
             texts, eot = read_heldout(stage, args, given, tokenizer, skipped)
             stage("tuning the weights")
-            found = tune(given, texts, eot=eot, log_linear=args.log_linear)
+            found = tune_mixture(given, texts, eot=eot, log_linear=args.log_linear)
             mixture, heldout = found.mixture, told(found, args.tune)
         stage("merging")
         merged = merge_models(given, mixture)
@@ -117,7 +117,7 @@ def read_heldout(
     return texts, eot
 
 
-def told(found: Tuned, file: str) -> dict[str, Any]:
+def told(found: TunedMixture, file: str) -> dict[str, Any]:
     """Perplexities of the held-out text, None where they exceed any number."""
 
     def of(nats: float) -> float | None:

@@ -48,7 +48,7 @@ def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:
         raise Misuse("--semantics epsilon is for one language model; several have no common backoff arcs")
     models = []
     for path, _ in args.lm:
-        models.append(open_model(path, dumps[0]))
+        models.append(open_ngram(path, dumps[0]))
         for dump in dumps:
             try:
                 check_models(dump, Rescorer(models[-1]))
@@ -91,7 +91,7 @@ def weights(args: argparse.Namespace) -> list[float]:
     return [DEFAULT_ALPHA] if args.alpha is None else args.alpha
 
 
-def open_model(path: Path, dump: Dump) -> NGram:
+def open_ngram(path: Path, dump: Dump) -> NGram:
     ids = ArpaOptions(vocab_size=dump.header.vocab_size, eot=dump.header.end_of_text)
     return load(path, arpa=ids)
 

@@ -23,7 +23,7 @@ from rescore.decode.report.markdown import markdown
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.page import page, plotly_source
-from rescore.decode.report.report import ReportOptions, Sources, report
+from rescore.decode.report.report import ReportOptions, ReportSources, report
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
@@ -48,7 +48,7 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse("--tune-sequences: the settings have divided the dump")
     split = found.split if found and own else Split.of_dump(dump, args.tune_sequences)
     args.part = args.part or ("all" if found and not own else "heldout")
-    sources = Sources(
+    sources = ReportSources(
         models=[str(path) for path, _ in args.lm],
         words=models.open_words(args, dump, rescorer),
         settings=settings(args),
@@ -94,7 +94,7 @@ def trees_of(
 
 
 def measured(
-    dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: Sources, args: argparse.Namespace
+    dump: Dump, rescorer: Rescorer, options: ReportOptions, sources: ReportSources, args: argparse.Namespace
 ) -> Report:
     with output.progress_bar() as bar, models.naming(dump):
         progress = bar.add_task(str(dump.path), total=None)

@@ -16,7 +16,7 @@ from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
-from rescore.decode.replay.split import Part, Split
+from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
@@ -91,7 +91,7 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
     return add
 
 
-def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[Part | None]:
+def parts_of(dumps: Sequence[Dump], args: argparse.Namespace, settings: Settings | None) -> list[SplitPart | None]:
     """What is replayed of each dump, None for all of it.
 
     Of the dump that settings were tuned on, what they were not tuned on.
@@ -115,7 +115,7 @@ def to_json(
     args: argparse.Namespace,
     options: ReplayOptions,
     dumps: Sequence[Dump],
-    parts: Sequence[Part | None],
+    parts: Sequence[SplitPart | None],
     results: Sequence[DumpResult],
 ) -> dict[str, Any]:
     """The report: `tasks` of all dumps, `overall` means per dump, settings, times."""

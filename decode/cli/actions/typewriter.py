@@ -9,7 +9,7 @@ from typing import TextIO
 
 from rescore.decode.cli.arguments import printable
 from rescore.decode.loop.generate import Chunk
-from rescore.decode.loop.text_stream import Piece, TextStream
+from rescore.decode.loop.text_stream import TextPiece, TextStream
 
 SHADES = ("\x1b[36m", "\x1b[32m")  # runs of accepted tokens in turn; certain tokens are plain
 PLAIN = "\x1b[0m"
@@ -75,7 +75,7 @@ class Typewriter:
         if len(self.texts) > 1 and self._current < len(self.texts):
             self._write(("\n" if self._current else "") + f"==> {self.headings[self._current]} <==\n")
 
-    def _styled(self, piece: Piece[int]) -> str:
+    def _styled(self, piece: TextPiece[int]) -> str:
         text = _harmless(piece.text) if self._terminal else piece.text
         return f"{SHADES[piece.mark]}{text}{PLAIN}" if self.colour and piece.mark != CERTAIN else text
 

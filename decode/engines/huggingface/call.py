@@ -35,7 +35,7 @@ _KNOWN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Call:
+class GenerateCall:
     """B texts of n ids each, and what is to be done with them.
 
     ids         int64 [B, n], left-padded
@@ -71,7 +71,7 @@ class Call:
         config: Any,
         dropped: Mapping[str, Any],
         kwargs: Mapping[str, Any],
-    ) -> Call:
+    ) -> GenerateCall:
         """What `generate` calls a decoding method with; ValueError for what cannot be done."""
         _check_mode(model, config, dropped, kwargs)
         _check_outputs(config)

@@ -17,10 +17,10 @@ from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.drafters.width import AutoWidth
 from rescore.decode.engines.huggingface.caches import RememberingTarget
-from rescore.decode.engines.huggingface.call import Call
+from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.engines.huggingface.outputs import output_of
-from rescore.decode.engines.huggingface.row import WARPERS, Row, check_processors
+from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_processors
 from rescore.decode.engines.huggingface.steps import Steps, Together
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
@@ -91,16 +91,18 @@ class Drafting:
     ) -> Any:
         """What `GenerationMixin._sample` returns; called by `generate`."""
         dropped = {"streamer": streamer, "synced_gpus": synced_gpus, **dropped_arguments(self)}
-        call = Call.of(model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs)
+        call = GenerateCall.of(
+            model, input_ids, logits_processor, stopping_criteria, generation_config, dropped, model_kwargs
+        )
         streamer = dropped["streamer"]
         steps = Steps(call.batch, call.fill, streamer.put if streamer is not None else None)
-        rows = [Row(call, number) for number in range(call.batch)]
+        rows = [CallRow(call, number) for number in range(call.batch)]
         remembering = self._decode(call, model, rows, steps)
         if streamer is not None:
             streamer.end()
         return output_of(call, steps, rows, remembering)
 
-    def _decode(self, call: Call, model: Any, rows: list[Row], steps: Steps) -> RememberingTarget | None:
+    def _decode(self, call: GenerateCall, model: Any, rows: list[CallRow], steps: Steps) -> RememberingTarget | None:
         target, drafter = self._open(model)
         past = None if _needs_every_state(drafter) else call.cache
         cached = (

@@ -10,13 +10,13 @@ from torch import Tensor
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from rescore.decode.engines.huggingface.caches import Layers, RememberingTarget, fill_cache
-from rescore.decode.engines.huggingface.call import Call
-from rescore.decode.engines.huggingface.row import Row
+from rescore.decode.engines.huggingface.call import GenerateCall
+from rescore.decode.engines.huggingface.row import CallRow
 from rescore.decode.engines.huggingface.steps import Steps
 
 
 def output_of(
-    call: Call, steps: Steps, rows: Sequence[Row], target: RememberingTarget | None
+    call: GenerateCall, steps: Steps, rows: Sequence[CallRow], target: RememberingTarget | None
 ) -> Tensor | GenerateDecoderOnlyOutput:
     """Ids int64 [B, n + steps], in a dict if that was asked for; `target` is what has decoded, None where its cache is
     of no use.
@@ -34,7 +34,7 @@ def output_of(
     return GenerateDecoderOnlyOutput(sequences=cast(torch.LongTensor, sequences), past_key_values=call.cache, **fields)
 
 
-def _read_fill(row: Row, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
+def _read_fill(row: CallRow, sequences: Tensor, written: int, target: RememberingTarget) -> Layers:
     """Keys and values of a row's text but the last token.
 
     `generate` goes on with a text that has ended, by the id that fills it up, until all have. So that its scores and
@@ -50,7 +50,7 @@ def _read_fill(row: Row, sequences: Tensor, written: int, target: RememberingTar
     return layers
 
 
-def _scores(rows: Sequence[Row], columns: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _scores(rows: Sequence[CallRow], columns: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Raw and processed scores float32 [B, V] of every step."""
     recorded = [row.scores_before(new.cpu().numpy()) for row, new in zip(rows, columns)]
     steps = range(columns.shape[1])

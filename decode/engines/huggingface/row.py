@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.generation import logits_process, stopping_criteria
 
-from rescore.decode.engines.huggingface.call import Call
+from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.verify import Greedy, Matching, Rule
 
 
@@ -47,14 +47,14 @@ _OF_ONE_TEXT = (
 """What remembers the step before."""
 
 
-class Row:
+class CallRow:
     """Row `number` of a call.
 
     Rows do not advance together here, so whatever may look at a row's place in the batch is shown B copies of this row,
     and its answer for this row is taken.
     """
 
-    def __init__(self, call: Call, number: int):
+    def __init__(self, call: GenerateCall, number: int):
         self.call, self.number = call, number
         self.start = call.ids.shape[1] - call.pads[number]
         self.padded = call.ids[number : number + 1]
@@ -110,7 +110,7 @@ class Row:
         return type(part) in _ROW_BY_ROW
 
 
-def check_processors(call: Call, rule: Rule) -> None:
+def check_processors(call: GenerateCall, rule: Rule) -> None:
     """ValueError for a processor with a memory, unless it is asked about the positions of one text, once each and in
     order.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.lattice.dump import Dump
 
@@ -45,7 +45,7 @@ def acceptance_by_position(
     drafters: Sequence[ReplayDrafter],
     *,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[Acceptance]:
     """For each task, and each drafter in it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
 
 BINS = 64
@@ -77,7 +77,7 @@ def entropies(
     *,
     bins: int = BINS,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Entropies:
     """Histograms and means of the heads' entropies for each task, h_max, and its regression over the tasks."""

@@ -26,7 +26,7 @@ from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -69,7 +69,7 @@ def lost_tokens(
     larger: int = 128,
     top_k: int | None = None,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[LostTokens]:
     """For each task, of the tree of `budget` nodes (kind "tree") or the `budget` best strings ("paths").

@@ -10,7 +10,7 @@ from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -29,7 +29,7 @@ def compare_models(
     top_k: int | None = None,
     threads: int = 1,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
     cites: str = "table 7",
 ) -> EfficiencyTable:

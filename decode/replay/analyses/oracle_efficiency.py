@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.lattice.dump import Dump
 
 
@@ -19,7 +19,7 @@ def oracle_efficiency(
     widths: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> EfficiencyTable:
     """Oracle block efficiency for every k and number of heads; k = 1 is the base draft. Rows tell k and heads.

@@ -8,7 +8,7 @@ from typing import Any
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Part
+from rescore.decode.replay.split import SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
@@ -22,7 +22,7 @@ def parallel_drafts(
     sizes: Sequence[int] = SIZES,
     top_k: int | None = None,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> EfficiencyTable:
     """Block efficiency for every p, of the heads alone and of the rescored lattice.

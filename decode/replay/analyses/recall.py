@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.replay.split import Part, chosen_blocks
+from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.weights import alpha_of_slots
-from rescore.lattice.block import Block
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import ranks
 
 
@@ -71,7 +71,7 @@ def recall(
     *,
     top_k: int | None = None,
     tasks: Collection[str] | None = None,
-    split: Part | None = None,
+    split: SplitPart | None = None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[TaskRecall]:
     """For each task. Without models `rescored` is `on_path`."""
@@ -90,7 +90,7 @@ def recall(
     ]
 
 
-def count_block(block: Block, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
+def count_block(block: DumpBlock, rescorer: Rescorer, top_k: int | None) -> list[NDArray[np.int64]]:
     """One block's hits [h, K] and totals [h], hits on the path by head cost and rescored [T, K], and totals of those
     [T].
     """
@@ -118,7 +118,7 @@ def hits(rank: NDArray, width: int) -> NDArray[np.int64]:
 
 
 def rescored_ranks(
-    block: Block, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]
+    block: DumpBlock, rescorer: Rescorer, rank: NDArray, ids: NDArray[np.int32], cost: NDArray[np.float32]
 ) -> NDArray[np.int64]:
     """Ranks [n, T] of the true tokens, whose ranks by head cost are given (-1: not asked for), once models are added.
 

@@ -13,7 +13,7 @@ from rescore import _core
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.trees import Trees
 
 
@@ -25,13 +25,13 @@ class CalibratedReplay(Budgeted):
     budgets: Mapping[str, int]
     top_k: int | None = None
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         began = time.perf_counter()
         trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k)
         return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
 
 
-def trees_of_block(rescorer: CalibratedRescorer, block: Block, n: int, top_k: int | None = None) -> Trees:
+def trees_of_block(rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k: int | None = None) -> Trees:
     """The trees of all rows, each drafted when its text was as long."""
     sausages, histories = block.sausages(k=top_k), block.histories(slice(None), rescorer.context)
     if not rescorer.reads_text:
@@ -52,7 +52,7 @@ def trees_of_block(rescorer: CalibratedRescorer, block: Block, n: int, top_k: in
 
 
 def running_texts(
-    rescorer: CalibratedRescorer, block: Block
+    rescorer: CalibratedRescorer, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
     """The first rows of all sequences, their second rows, and so on, with the text up to each, certain
     token included.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.dynamic_tree import WIDTH, dynamic_trees
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class DynamicTreeReplay(Budgeted):
     width: int = WIDTH
     top_k: int | None = None
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         sausages = block.sausages(k=self.top_k)
         began = time.perf_counter()
         trees = dynamic_trees(sausages, max(self.budgets.values()), width=self.width)

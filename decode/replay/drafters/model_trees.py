@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.propose import propose_trees
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
 
@@ -21,7 +21,7 @@ class ModelReplay(Budgeted):
     budgets: Mapping[str, int]
     threads: int = 1
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.model.order - 1)
         began = time.perf_counter()
         trees = propose_trees(

@@ -14,7 +14,7 @@ import numpy as np
 
 from rescore.decode.replay.worth import Worth
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.tree import accepted_by_size
 
 
@@ -37,7 +37,7 @@ class NeuralReplay:
     def names(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         accepted, verified = (np.zeros(block.rows, np.int32) for _ in range(2))
         began = time.perf_counter()
         batch = max(1, self.rows // self.rescorer.paths)

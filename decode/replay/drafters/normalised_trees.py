@@ -11,7 +11,7 @@ import numpy as np
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.trees import Trees
 
 ROWS = 256  # lattices composed at once
@@ -26,7 +26,7 @@ class NormalisedTreeReplay(Budgeted):
     temperature: float = 1.0
     top_k: int | None = None
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.rescorer.context)
         began = time.perf_counter()
         parts = [self._trees(block, slice(first, first + ROWS), histories) for first in range(0, block.rows, ROWS)]
@@ -34,7 +34,7 @@ class NormalisedTreeReplay(Budgeted):
         trees = Trees(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
         return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
 
-    def _trees(self, block: Block, rows: slice, histories: np.ndarray) -> Trees:
+    def _trees(self, block: DumpBlock, rows: slice, histories: np.ndarray) -> Trees:
         lattice = self.rescorer.normalise(
             block.sausages(rows, self.top_k), histories[rows], temperature=self.temperature
         )

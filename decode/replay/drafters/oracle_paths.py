@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescore.decode.replay.worth import Worth
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import oracle_by_width
 
 
@@ -26,7 +26,7 @@ class OracleReplay:
     def names(self) -> tuple[str, ...]:
         return tuple(self.widths)
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         sausages = block.sausages().head(self.slots or block.slots)
         by_width = oracle_by_width(sausages, block.truth())
         verified = np.full(block.rows, sausages.slots, np.int32)

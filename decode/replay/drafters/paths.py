@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_drafts
 from rescore.decode.rescoring.rescorer import Rescorer
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class PathReplay(Budgeted):
     top_k: int | None = None
     semantics: str = "failure"
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         sausages, histories = block.sausages(k=self.top_k), block.histories(slice(None), self.rescorer.context)
         began = time.perf_counter()
         drafts = self.rescorer.paths(sausages, histories, max(self.budgets.values()), semantics=self.semantics)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rescore.decode.replay.worth import ReplayDrafter, Worth
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class RememberedReplay:
     def names(self) -> tuple[str, ...]:
         return self.drafter.names
 
-    def worth(self, block: Block) -> Mapping[str, Worth]:
+    def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
         place = (block.file, block.first_row, block.rows)
         if place not in self.said:
             self.said[place] = self.drafter.worth(block)

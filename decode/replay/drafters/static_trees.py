@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.static_tree import StaticTree
-from rescore.lattice.block import Block
+from rescore.lattice.dump_block import DumpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,5 +19,5 @@ class StaticTreeReplay(Budgeted):
     budgets: Mapping[str, int]
     top_k: int | None = None
 
-    def worth(self, block: Block) -> dict[str, Worth]:
+    def worth(self, block: DumpBlock) -> dict[str, Worth]:
         return worth_of_trees(self.tree.trees(block.sausages(k=self.top_k)), block.truth(), self.budgets)

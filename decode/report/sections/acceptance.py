@@ -8,7 +8,7 @@ import numpy as np
 
 from rescore.decode.replay.analyses.acceptance import Acceptance
 from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 DASHES = ("solid", "dot", "dashdot")  # drafters of one family
 
@@ -28,8 +28,8 @@ def section(found: Sequence[Acceptance]) -> Section:
 
 def _plot(found: Sequence[Acceptance]) -> Plot:
     tasks = list(dict.fromkeys(one.task for one in found))
-    views = [View(name="all tasks", traces=_curves(found))] + [
-        View(name=task, traces=_curves([one for one in found if one.task == task])) for task in tasks
+    views = [PlotView(name="all tasks", traces=_curves(found))] + [
+        PlotView(name=task, traces=_curves([one for one in found if one.task == task])) for task in tasks
     ] * (len(tasks) > 1)
     return Plot(
         title="Drafts accepted up to a position",

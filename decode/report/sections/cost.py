@@ -20,7 +20,7 @@ from rescore.decode.cost.cost_model import (
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.replay.run import ORACLE
 from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Cell, Plot, Section, Table, View
+from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
 from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.neural import BEAM, GREEDY
 
@@ -140,7 +140,7 @@ def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
             dash="dash",
             mode="lines",
         )
-        views.append(View(name=f"{wanted} verified tokens", traces=[*traces, even]))
+        views.append(PlotView(name=f"{wanted} verified tokens", traces=[*traces, even]))
     views.sort(key=lambda view: view.name != "16 verified tokens")
     return Plot(
         title="Speed against plain decoding",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Cell, Plot, Section, Table, Tile, View
+from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table, Tile
 from rescore.decode.report.figures import EQUAL, Figures
 
 # Table 4 of Kim et al.: dataset, base, 4-gram, neural 61M, parallel base, parallel 4-gram, oracle (k = 16).
@@ -73,8 +73,8 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
 
 def _plot(overall: Values, tasks: Sequence[Values]) -> Plot:
     views = [
-        View(name=MEAN, traces=_curves(overall)),
-        *(View(name=task["task"], traces=_curves(task)) for task in tasks),
+        PlotView(name=MEAN, traces=_curves(overall)),
+        *(PlotView(name=task["task"], traces=_curves(task)) for task in tasks),
     ]
     budgets = [
         value for name, value in overall["verified_per_pass"].items() if families.family_of(name).key != "oracle"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rescore.decode.replay.analyses.entropies import Entropies, TaskEntropies
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 
 def section(found: Entropies) -> Section:
@@ -37,7 +37,7 @@ def _histograms(found: Entropies) -> Plot:
     return Plot(
         title="Distribution of entropy by head",
         alt="Density of the entropy of every head: a curve for each head, the later the further to the right.",
-        views=[View(name=task.task, traces=_densities(task, middles)) for task in found.tasks],
+        views=[PlotView(name=task.task, traces=_densities(task, middles)) for task in found.tasks],
         layout=plots.axes("entropy, nats", "density"),
     )
 
@@ -71,7 +71,7 @@ def _scatter(found: Entropies) -> Plot:
     return Plot(
         title="Block efficiency of the base draft against h_max",
         alt="One point for each task, and the least-squares line.",
-        views=[View(name="all tasks", traces=traces)],
+        views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("h_max", "tokens per target pass", x_dtick=1, x_range=[0, len(found.tasks[0].mean) + 1]),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rescore.decode.replay.analyses.lost_tokens import CAUSES, LostTokens
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 TITLES = {
     "absent": "not in the lattice",
@@ -42,7 +42,7 @@ def _plot(found: Sequence[LostTokens]) -> Plot:
     return Plot(
         title="Lost tokens by cause",
         alt="Stacked bars, one for each task, of the share of lost tokens by cause.",
-        views=[View(name="all tasks", traces=traces)],
+        views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("", "share of lost tokens", y_tickformat=".0%", barmode="stack"),
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.report import families, numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 
 def section(orders: EfficiencyTable, several: EfficiencyTable | None, seed: int) -> Section:
@@ -53,8 +53,8 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
         title=title,
         alt="Block efficiency of the best string and of the p best with each language model.",
         views=[
-            View(name="mean over tasks", traces=traces(None)),
-            *(View(name=task, traces=traces(task)) for task in table["tasks"]),
+            PlotView(name="mean over tasks", traces=traces(None)),
+            *(PlotView(name=task, traces=traces(task)) for task in table["tasks"]),
         ],
         layout=plots.axes("", "tokens per target pass", x_type="category"),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 MEAN = "mean over tasks"
 
@@ -30,8 +30,8 @@ def section(found: EfficiencyTable, seed: int) -> Section:
 
 def _plot(table: dict[str, Any]) -> Plot:
     views = [
-        View(name=MEAN, traces=_curves(table, None)),
-        *(View(name=task, traces=_curves(table, task)) for task in table["tasks"]),
+        PlotView(name=MEAN, traces=_curves(table, None)),
+        *(PlotView(name=task, traces=_curves(table, task)) for task in table["tasks"]),
     ]
     return Plot(
         title="Oracle block efficiency against candidates per head",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.drafters import paths
 from rescore.decode.report.figures import Figures
 
@@ -15,8 +15,8 @@ CURVES = (("rescored", "parallel_rescored", "with LM", "paths"), ("base", "paral
 def section(figures: Figures, p: int) -> Section:
     """p: the paths that `parallel_*` of the main table have."""
     views = [
-        View(name="mean over tasks", traces=_traces(figures.overall, p)),
-        *(View(name=task["task"], traces=_traces(task, p)) for task in figures.tasks),
+        PlotView(name="mean over tasks", traces=_traces(figures.overall, p)),
+        *(PlotView(name=task["task"], traces=_traces(task, p)) for task in figures.tasks),
     ]
     budgets = [float(budget) for budget in paths("", "x", p).values()]
     return Section(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.replay.analyses.recall import Recall, TaskRecall
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Cell, Plot, Section, Table, View
+from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
 
 ALL = "all tasks"
 KINDS = (
@@ -38,8 +38,8 @@ def section(found: Sequence[TaskRecall]) -> Section:
 
 
 def _plot(found: Sequence[TaskRecall]) -> Plot:
-    views = [View(name=ALL, traces=_curves(_rates(found)))] + [
-        View(name=task.task, traces=_curves(_rates([task]))) for task in found
+    views = [PlotView(name=ALL, traces=_curves(_rates(found)))] + [
+        PlotView(name=task.task, traces=_curves(_rates([task]))) for task in found
     ] * (len(found) > 1)
     return Plot(
         title="Recall@1 by head, and the share in the lattice",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rescore.decode.report import numbers, plots
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.figures import Figures
 
 SERIES = {"base": ("base draft", "paths-base"), "rescored": ("rescored draft", "paths")}
@@ -39,7 +39,7 @@ def _plot(figures: Figures) -> Plot:
     return Plot(
         title="Neighbouring draft tokens that are equal",
         alt="Bars of the share of equal neighbours in drafts, a pair for each task: the base and the rescored draft.",
-        views=[View(name="all tasks", traces=traces)],
+        views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes("", "equal neighbours", y_tickformat=".0%", barmode="group"),
     )
 

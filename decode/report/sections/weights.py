@@ -7,7 +7,7 @@ import numpy as np
 from rescore.decode.replay.analyses.weights import Weights
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.calibrations import TreeCalibrations
-from rescore.decode.report.content import Plot, Section, Table, View
+from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 TICKS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -73,7 +73,7 @@ def _plot(found: Weights) -> Plot:
     return Plot(
         title="Block efficiency on the tuning sequences, relative to the best weight",
         alt="A curve for each task over alpha, 100% at the best weight.",
-        views=[View(name="all tasks", traces=traces)],
+        views=[PlotView(name="all tasks", traces=traces)],
         layout=plots.axes(
             "alpha",
             "of the best",

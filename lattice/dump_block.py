@@ -15,7 +15,7 @@ MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class DumpBlock:
     """S sequences of together n positions (rows). All arrays are read-only views of the mapped shard.
 
     tokens         int32 or uint16 [n], the continuations one after the other
@@ -111,7 +111,7 @@ class Block:
         histories[in_prompt] = self.prompt_tokens[(ends - before)[in_prompt]]
         return histories
 
-    def part(self, first: int, last: int) -> Block:
+    def part(self, first: int, last: int) -> DumpBlock:
         """The sequences first..last - 1 of the block, at least one, as views."""
         if not 0 <= first < last <= self.sequences:
             raise ValueError(f"part: expected 0 <= first < last <= {self.sequences}, got {first} and {last}")

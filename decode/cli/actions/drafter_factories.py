@@ -1,0 +1,218 @@
+"""One factory for each drafter of `--drafter`: the options that it looks at, and how it is made of them.
+
+A new drafter is a factory here and its name in `cli/drafting_arguments.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.drawn_drafter import DrawnDrafter
+from rescore.decode.drafters.neural_drafter import NeuralDrafter
+from rescore.decode.drafters.ngram_drafter import NGramDrafter
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+
+DEFAULT_TOP_K = 16
+
+
+class Factory(ABC):
+    """Makes drafters of one kind.
+
+    name      in --drafter, and in reports
+    of_heads  whether it drafts from the model's heads
+    defaults  of the options that it looks at, by their names in the parsed arguments
+    """
+
+    name: str
+    of_heads = True
+    defaults: Mapping[str, Any]
+
+    @abstractmethod
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter | None:
+        """options: a value for every name in `defaults`."""
+
+    def leaves(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> int | str:
+        """The most that a draft has, or "auto"."""
+        return options.get("paths") or options.get("nodes") or 1
+
+
+class TreeFactory(Factory):
+    """The best tree of the heads' lattice, rescored."""
+
+    name = "tree"
+    defaults = {"lm": [], "alpha": None, "nodes": "auto", "top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        nodes = inputs.width(options["nodes"])
+        return TreeDrafter(inputs.lattice(options["top_k"]), inputs.rescorer(options["alpha"]), nodes=nodes)
+
+
+class RescoredFactory(Factory):
+    """The best path of the heads' lattice, rescored."""
+
+    name = "rescored"
+    defaults = {"lm": [], "alpha": None, "top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        return PathDrafter(inputs.lattice(options["top_k"]), inputs.rescorer(options["alpha"]))
+
+
+class ParallelFactory(Factory):
+    """The p best paths of the heads' lattice, rescored."""
+
+    name = "parallel"
+    defaults = {"lm": [], "alpha": None, "paths": 16, "top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        rescorer = inputs.rescorer(options["alpha"])
+        return PathDrafter(inputs.lattice(options["top_k"]), rescorer, paths=options["paths"])
+
+
+class BaseFactory(Factory):
+    """What the heads propose by themselves."""
+
+    name = "base"
+    defaults = {"top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        return PathDrafter(inputs.lattice(options["top_k"]))
+
+
+class NeuralFactory(Factory):
+    """The heads' lattice, rescored slot by slot by a small model."""
+
+    name = "neural"
+    defaults = {"neural": None, "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        weights = inputs.alpha(options["alpha"])
+        alpha = weights if len(weights) > 1 else weights[0]
+        small = inputs.small(options["neural"], "--neural")
+        rescorer = NeuralRescorer(small, vocab_size=inputs.model.vocab_size, alpha=alpha, paths=options["paths"])
+        return NeuralDrafter(inputs.lattice(options["top_k"]), rescorer)
+
+    def leaves(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> int:
+        if options["paths"] == 1:
+            return 1
+        assert inputs.model.heads is not None
+        return options["paths"] * inputs.model.heads.slots  # any prefix that the beam held may end there
+
+
+class DrawnFactory(Factory):
+    """Paths drawn from q of the rescored lattice."""
+
+    name = "drawn"
+    defaults = {"lm": [], "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        if not inputs.samples:
+            raise Misuse("--drafter drawn: drafts are drawn where text is; give --temperature above 0")
+        rescorer = inputs.rescorer(options["alpha"])
+        return DrawnDrafter(inputs.lattice(options["top_k"]), rescorer, paths=options["paths"])
+
+
+class DraftModelFactory(Factory):
+    """A small model that writes ahead."""
+
+    name = "draft"
+    of_heads = False
+    defaults = {"draft_model": None, "ahead": 4}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        small, vocab_size = inputs.small(options["draft_model"], "--draft-model"), inputs.model.vocab_size
+        return DraftModelDrafter(small, gamma=options["ahead"], vocab_size=vocab_size, drawn=inputs.samples)
+
+
+class NGramAloneFactory(Factory):
+    """The best tree of an n-gram model, without heads."""
+
+    name = "ngram"
+    of_heads = False
+    defaults = {"lm": [], "nodes": 16, "ahead": 8}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        models = inputs.lms()
+        if len(models) != 1:
+            raise Misuse(f"--drafter ngram: expected one --lm, got {len(models)}")
+        if options["nodes"] == "auto":
+            raise Misuse("--nodes auto: is for trees of heads; give a number of nodes")
+        return NGramDrafter(models[0], slots=options["ahead"], nodes=options["nodes"], threads=inputs.threads)
+
+
+class TunedFactory(Factory):
+    """The best tree of the closed lattice under a calibrated q."""
+
+    name = "tuned"
+    defaults = {"settings": None, "nodes": "auto", "top_k": None}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        if options["settings"] is None:
+            raise Misuse("--drafter tuned: expected what rescore tune wrote, with --settings, got none")
+        rescorer, candidates = inputs.calibrated("closed", options["settings"])
+        return calibrated_tree(inputs, rescorer, candidates, options)
+
+
+class OpenFactory(Factory):
+    """The best tree of the open lattice under a calibrated q."""
+
+    name = "open"
+    defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        if options["settings"] is not None:
+            rescorer, candidates = inputs.calibrated("open", options["settings"])
+            return calibrated_tree(inputs, rescorer, candidates, options)
+        models = options["lm"]
+        if len(models) != 1:
+            raise Misuse(
+                "--drafter open: expected one --lm, or what rescore tune wrote with --settings, "
+                f"got {len(models)} models"
+            )
+        rescorer = CalibratedRescorer(inputs.lms()[0], threads=inputs.threads)
+        return calibrated_tree(inputs, rescorer, DEFAULT_TOP_K, options)
+
+
+class NothingFactory(Factory):
+    """Plain decoding."""
+
+    name = "none"
+    of_heads = False
+    defaults: Mapping[str, Any] = {}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> None:
+        return None
+
+
+def calibrated_tree(
+    inputs: DrafterInputs, rescorer: CalibratedRescorer, candidates: int, options: Mapping[str, Any]
+) -> TreeDrafter:
+    """candidates: of each slot, unless the options say otherwise."""
+    lattice = inputs.lattice(options["top_k"] or candidates)
+    return TreeDrafter(lattice, rescorer, nodes=inputs.width(options["nodes"]))
+
+
+FACTORIES: dict[str, Factory] = {
+    factory.name: factory
+    for factory in (
+        TreeFactory(),
+        RescoredFactory(),
+        ParallelFactory(),
+        BaseFactory(),
+        NeuralFactory(),
+        DrawnFactory(),
+        DraftModelFactory(),
+        NGramAloneFactory(),
+        TunedFactory(),
+        OpenFactory(),
+        NothingFactory(),
+    )
+}
