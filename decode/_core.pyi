@@ -1,8 +1,8 @@
 """Native core of rescore.
 
 Arrays are C-contiguous numpy arrays of exactly the dtypes named; another dtype is a TypeError, never a copy.
-Letters are DESIGN's: B lattices, T slots, K candidates, V vocabulary, S states, A arcs, J models. The GIL is
-released while the core works.
+Letters are those of docs/concepts.md: B lattices, T slots, K candidates, V vocabulary, S states, A arcs, J models. The
+GIL is released while the core works.
 """
 
 from collections.abc import Callable, Sequence

@@ -16,7 +16,6 @@ from rescore.lattice.dump_header import FILE_NAME, DumpHeader, ShardInfo, read_h
 from rescore.lattice.mapped import map_tensors
 
 VERIFY_BYTES = 64 << 20  # shards up to this size are verified whenever they are read
-ARRAYS = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "topk_ids", "topk_logp", "entropy")
 TOKEN_DTYPES = (np.dtype("uint16"), np.dtype("int32"))
 FLOAT_DTYPES = (np.dtype("float16"), np.dtype("float32"))
 

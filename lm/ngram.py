@@ -208,20 +208,6 @@ class NGram:
         ids = self._ids(tokens, "tokens")
         return self.core.score(ids, np.array([0, len(ids)], np.int64), state)[0]
 
-    def score_batch(
-        self, sequences: Sequence[ArrayLike], states: ArrayLike | None = None
-    ) -> tuple[list[NDArray[np.float32]], NDArray[np.uint32]]:
-        """The costs of the tokens of B sequences (ids [n] each), and the states uint32 [B] after them.
-
-        states  [B], where each begins; None: the root
-        """
-        ids = [self._ids(tokens, f"sequence {b}") for b, tokens in enumerate(sequences)]
-        offsets = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum([len(tokens) for tokens in ids], out=offsets[1:])
-        begin = np.zeros(len(ids), np.uint32) if states is None else np.ascontiguousarray(states, np.uint32)
-        costs, after = self.core.score(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, begin)
-        return np.split(costs, offsets[1:-1]) if ids else [], after
-
     def walk(self, tokens: ArrayLike, state: int = 0) -> Walk:
         """What each of the tokens (ids [n]) costs and where its cost was found, read from `state` on."""
         return Walk(*self.core.walk(self._ids(tokens, "tokens"), state))

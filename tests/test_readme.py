@@ -1,5 +1,6 @@
 """What the README shows works as it stands."""
 
+import doctest
 import re
 import shlex
 
@@ -119,3 +120,8 @@ def test_page_on_the_report(demo, monkeypatch):
     assert [section.title for section in names["measured"].sections] == [
         title for title in re.findall(r"^\| ([A-Z][a-z ]+?) \|", text, re.M) if title not in OPTIONAL
     ]
+
+
+def test_page_on_concepts():
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "concepts.md"), module_relative=False)
+    assert tried > 15 and not failed

@@ -1,0 +1,1 @@
+"""What decoding costs, and which drafts pay. See README.md."""

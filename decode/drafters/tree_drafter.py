@@ -20,7 +20,7 @@ from rescore.decode.verify.shaping import Shaping
 
 
 class TreeDrafter:
-    """The tree of the n most probable prefixes of the rescored lattice (DESIGN section 4).
+    """The tree of the n most probable prefixes of the rescored lattice (docs/concepts.md, token trees).
 
     rescorer: of closed lattices, or a calibrated one, whose lattices may be open. nodes: n, or an `AutoWidth` that
     chooses it step by step.

@@ -1,0 +1,1 @@
+"""Plug-ins for the programs that others decode with. See README.md."""

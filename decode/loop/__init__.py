@@ -1,0 +1,1 @@
+"""Decoding with drafts. See README.md."""

@@ -1,0 +1,1 @@
+"""Dumps replayed: what drafters are worth. See README.md."""

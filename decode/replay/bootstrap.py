@@ -32,10 +32,6 @@ class Interval:
     low: float | None
     high: float | None
 
-    @property
-    def half_width(self) -> float | None:
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:

@@ -1,4 +1,4 @@
-"""What a replay is measured by (DESIGN section 7)."""
+"""What a replay is measured by (docs/concepts.md, measures)."""
 
 from __future__ import annotations
 

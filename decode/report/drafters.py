@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
 from rescore.decode.replay.drafters.model_trees import ModelReplay
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.standard import ReplayOptions, check_models
-from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.replay.worth import ReplayDrafter

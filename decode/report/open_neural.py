@@ -10,8 +10,7 @@ import torch
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.models.open import OpenModel, open_model
-from rescore.decode.replay.drafters.neural_trees import NeuralReplay
-from rescore.decode.replay.drafters.remembered import RememberedReplay
+from rescore.decode.replay.drafters.neural_trees import NeuralReplay, RememberedReplay
 from rescore.decode.report.neural import BEAM, GREEDY, Neural
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump

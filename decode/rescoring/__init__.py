@@ -1,0 +1,1 @@
+"""Lattices in, drafts out. See README.md."""

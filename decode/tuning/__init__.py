@@ -1,0 +1,1 @@
+"""Weights chosen on dumps. See README.md."""

@@ -137,7 +137,7 @@ def efficiencies(capsys, dump: Path) -> dict[str, dict[str, float]]:
 
 
 def slow_replay(arrays: dict, logits: np.ndarray) -> dict[str, float]:
-    """Block efficiencies of three drafters, by the loop of DESIGN section 6 over the logits [n, h, V] themselves."""
+    """Block efficiencies of three drafters, by the loop over dump rows over the logits [n, h, V] themselves."""
     passes = {"base": 0, "oracle": 0, f"tree_base_{NODES}": 0}
     for name in passes:
         for first, end in itertools.pairwise(arrays["offsets"].tolist()):

@@ -85,19 +85,6 @@ def test_the_worked_example(worked):
     }
 
 
-def test_batches_are_their_sequences(worked):
-    sequences = [[0, 1, 4], [], [2], [5, 5, 5, 0, 1, 4]]
-    states = [worked.start([5]), worked.start([0]), worked.start([0, 1]), 0]
-    costs, after = worked.score_batch(sequences, states)
-    for own, sequence, state, end in zip(costs, sequences, states, after, strict=True):
-        for token, cost in zip(sequence, own, strict=True):
-            state, expected = worked.step(state, token)
-            assert cost == pytest.approx(expected, rel=1e-6)
-        assert state == end
-    assert worked.score_batch([])[0] == [] and len(worked.score_batch([])[1]) == 0
-    np.testing.assert_array_equal(worked.score_batch([[0, 1]])[0][0], worked.score([0, 1]))
-
-
 def test_build_is_count_katz_prune():
     text = random_text(4, 9, 500)
     model = build(
@@ -165,8 +152,6 @@ def test_wrong_input_is_named(worked):
         worked.start([-1])
     with pytest.raises(ValueError, match="tokens: expected a one-dimensional array of ids, got float64"):
         worked.score([0.5])
-    with pytest.raises(ValueError, match=r"sequence 1: expected a one-dimensional array of ids, got int64 \(1, 1\)"):
-        worked.score_batch([[0], np.zeros((1, 1), np.int64)])
     with pytest.raises(ValueError, match="word 'Pele': the model does not know it and has no <unk>"):
         worked.ids(["Messi", "Pele"])
     with pytest.raises(ValueError, match="words: expected one for each of the 6 ids, got 1"):

@@ -45,7 +45,7 @@ def tiny_dump(folder, kind: str) -> Dump:
 
 
 def replay(ids: np.ndarray, logp: np.ndarray, tokens: np.ndarray) -> list[int]:
-    """Accepted lengths of the base draft, from a dump's rows (DESIGN: a pass that accepts n goes on at row n + 1)."""
+    """Accepted lengths of the base draft, from a dump's rows (a pass that accepts n goes on at row n + 1)."""
     accepted, row = [], 0
     while row + 1 < len(tokens):
         draft, truth = ids[row, 1:, 0].tolist(), tokens[row + 1 :].tolist()

@@ -1,4 +1,4 @@
-"""Replaying a dump against the loop of DESIGN section 6, which looks only at the rows that decoding would visit."""
+"""Replaying a dump against the loop over dump rows, which looks only at the rows that decoding would visit."""
 
 import numpy as np
 import pytest

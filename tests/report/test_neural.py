@@ -16,7 +16,7 @@ from support.tiny_blockwise import CONFIG, untrained
 
 from rescore.decode.cost.cost_model import Roofline, Stopwatch
 from rescore.decode.cost.hardware import ACCELERATORS
-from rescore.decode.replay.drafters.remembered import RememberedReplay
+from rescore.decode.replay.drafters.neural_trees import RememberedReplay
 from rescore.decode.replay.split import Split
 from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.open_neural import open_neural

@@ -11,9 +11,8 @@ import pytest
 from support import cli
 
 from rescore.decode.replay.drafters import normalised_trees
-from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
-from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.dynamic_tree import dynamic_trees

@@ -1,6 +1,6 @@
 """Compiles every kernel for a GPU that need not be there, through the calls that launch them; prints a line for each.
 
-Run by test_device_compile.py in a process of its own, since there kernels are not interpreted: python
+Run by tests/device/test_compile.py in a process of its own, since there kernels are not interpreted: python
 compile_kernels.py [CAPABILITY]
 """
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rescore.decode.replay.drafters.dynamic_trees import DynamicTreeReplay
+from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
 from rescore.decode.replay.drafters.model_trees import ModelReplay
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.standard import check_models
-from rescore.decode.replay.drafters.static_trees import StaticTreeReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart

@@ -3,8 +3,8 @@
     python tools/train/sample_text.py model.safetensors --tokenizer tokenizer.json --prompts prompts.train.jsonl \\
         --minutes 10 -o own.npz
 
-The model is a blockwise one (for `train_bpd.py --distill`) or a folder with a causal language model of Hugging Face
-(for `train_heads.py --own`).
+The model is a blockwise one (for `bpd.py --distill`) or a folder with a causal language model of Hugging Face
+(for `heads.py --own`).
 OUT holds `tokens` uint16 or int32 [n, length], each row a prompt's tail followed by its continuation, and `start`,
 `stop` int32 [n]: tokens[i, start[i]:stop[i]] were sampled. A continuation ends after its end-of-text token; the
 rest of its row is end-of-text. Prompts are taken in random order, every task in equal share, those of the smaller tasks

@@ -7,12 +7,12 @@ a block go on side by side, each from the row that follows what it accepted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from rescore.decode.replay.worth import Worth
+from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.tree import accepted_by_size
@@ -62,3 +62,24 @@ class NeuralReplay:
                 self.advance(int((then - at).sum()))
                 at = then
         return {self.name: Worth(accepted=accepted, verified=verified, seconds=time.perf_counter() - began)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedReplay:
+    """A slow drafter in more than one replay of a dump: what it said of each block is kept.
+
+    A block is known by its place in the dump's shards.
+    """
+
+    drafter: ReplayDrafter
+    said: dict[tuple[str, int, int], Mapping[str, Worth]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.drafter.names
+
+    def worth(self, block: DumpBlock) -> Mapping[str, Worth]:
+        place = (block.file, block.first_row, block.rows)
+        if place not in self.said:
+            self.said[place] = self.drafter.worth(block)
+        return self.said[place]
