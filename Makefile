@@ -1,21 +1,26 @@
-# make demo    install into .venv, rescore the shipped dumps, write build/demo/ with a report
-# make test    install what the tests need, test the built wheel, check an editable install built for this processor
-# make develop editable install for working on the sources
+# make demo        install into .venv, rescore the shipped dumps, write build/demo/ with a report
+# make test        install what the tests need, test the built wheel, then an editable install built for this processor
+# make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
+# make develop     editable install for working on the sources
+# make check       formatters, linter and type checker
 
 PYTHON ?= python3
+WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 VENV := .venv
 RUN := $(VENV)/bin
 PIP := $(RUN)/python -m pip --disable-pip-version-check -q
+# Every worker is a process; its libraries get one thread each.
+PYTEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 DEMO := data/demo
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt $(shell find lattice lm decode -type f -not -name '*.pyc')
+CXX_SOURCES := $(shell find lattice lm decode -name '*.cc' -o -name '*.h')
 
 # What could differ in an editable install, and what the native core computes.
 EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
-NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) lm/test_ngram.py bench/test_openfst.py
-PYTEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest -q -n $(WORKERS)
-WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
+          lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo test develop check clean
+.PHONY: demo test check-slow develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -35,23 +40,37 @@ demo: $(VENV)/installed
 	$(RUN)/rescore report $(DEMO)/forced --lm $(DEMO)/demo.ngram -o build/demo/report.html
 	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
 
-# The whole suite against the wheel, which runs on any processor of a kind; then what could differ in an editable install, and
-# with a core for this processor alone. pytest exits 5 when it finds no test; make stops at that as at any failure.
-test: $(VENV)/created
+# A wheel that runs on any processor of a kind.
+build/dist/built: $(VENV)/created $(SOURCES)
 	rm -rf build/dist
 	$(PIP) wheel --no-deps -w build/dist .
+	touch $@
+
+define install-wheel
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
 	$(PIP) install --no-warn-script-location -c constraints.txt "$$(ls build/dist/*.whl)[test]"
-	$(PYTEST) tests
+endef
+
+# The suite against the wheel; then what could differ in an editable install, and with a core for this processor alone.
+# pytest exits 5 when it finds no test; make stops at that as at any failure.
+test: build/dist/built
+	$(install-wheel)
+	$(PYTEST) -m "not slow" tests
 	$(PIP) install --no-deps --config-settings=cmake.define.RESCORE_NATIVE=ON -e .
 	$(PYTEST) $(addprefix tests/,$(EDITABLE) $(NATIVE))
 	touch $(VENV)/installed
+
+check-slow: build/dist/built
+	$(install-wheel)
+	$(PYTEST) -m slow tests
 
 develop: $(VENV)/created
 	$(PIP) install -c constraints.txt -e ".[test,dev]"
 
 check: develop
 	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(RUN)/mypy
 
 clean:

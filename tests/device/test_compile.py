@@ -23,6 +23,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {
         "TRITON_CACHE_DIR": str(tmp_path)

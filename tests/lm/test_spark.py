@@ -27,6 +27,7 @@ if not shutil.which("java"):
 from rescore.lm.spark import SparkOptions, count_windows
 
 count_spark = load_tool("data/count_spark")
+pytestmark = pytest.mark.slow
 
 TEXTS = [["w1 w2 w3", "", "w1 w2 w3 w1 w2 w3 w4", "w5"], ["w1 w2 w3", "w3 w1"]]
 DOCUMENTS = [[int(word[1:]) for word in text.split()] for texts in TEXTS for text in texts if text]

@@ -71,6 +71,7 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
         assert one.online == one.replayed, (one.task, one.drafter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
     model, rescorer = (

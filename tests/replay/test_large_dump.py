@@ -119,6 +119,7 @@ print(peaks[-1] - peaks[-2], file=sys.stderr)
 
 
 @needs_proc
+@pytest.mark.slow
 def test_memory_of_a_run_does_not_grow_with_the_dump(small, tmp_path):
     """The whole verb, intervals and all. The short dump fills what is held at once, and is run twice: any second run
     takes room beside what the first left in the heap.

@@ -3,6 +3,7 @@
 import pytest
 from support import chromium, cli
 
+pytestmark = pytest.mark.slow
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 HOSTILE_TASK = "<b onmouseover=alert(2)>a&amp;b"
 
