@@ -38,11 +38,16 @@ def edge_costs(cost, target, completion, at, here, inner, K_PAD: tl.constexpr):
     """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]. inner:
     not in the last slot.
     """
+    # [R, K_PAD] int32
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
+    # [R, K_PAD] int64
     weight = to_fixed(tl.load(cost + edge, mask=here[:, None], other=float("inf")))
+    # [R, K_PAD] int32
     to = tl.load(target + edge, mask=here[:, None] & inner, other=-1)
+    # [R, K_PAD] int64
     rest = tl.load(completion + to, mask=to >= 0, other=IMPOSSIBLE)
     rest = tl.where(inner, rest, 0)
+    # [R, K_PAD] bool
     possible = (weight < IMPOSSIBLE) & (rest < IMPOSSIBLE)
     return weight, tl.where(possible, weight + rest, IMPOSSIBLE)
 
@@ -55,7 +60,9 @@ def complete(composed, completion, row, slots, C: tl.constexpr, K_PAD: tl.conste
         nodes = tl.load(composed.nodes + row + t)
         edges = (row + t) * C * K_PAD
         for first in range(0, nodes, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS, K_PAD] int64
             _, total = edge_costs(
                 composed.cost + edges,
                 composed.target + edges,
@@ -76,24 +83,35 @@ def spell(
     """Writes the prefixes of the last slot in order of (cost, ranks); they stand in the order of ranks."""
     final = room.cost + (slots % 2) * P_PAD
     for first in range(0, p, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS] bool
         here = at < count
+        # [ROWS] int64
         cost = tl.load(final + at, mask=here, other=IMPOSSIBLE)
+        # [ROWS] int32
         place = tl.zeros((ROWS,), tl.int32)
         for other in range(0, count, ROWS):
+            # [ROWS] int32
             rival = other + tl.arange(0, ROWS)
+            # [ROWS] int64
             theirs = tl.load(final + rival, mask=rival < count, other=IMPOSSIBLE)
+            # [ROWS, ROWS] bool
             before = (theirs[None, :] < cost[:, None]) | (
                 (theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None])
             )
+            # [ROWS] int32
             place += tl.sum(before.to(tl.int32), axis=1)
+        # [ROWS] int32
         place = tl.where(here, place, at)
         tl.store(out_cost + place, tl.where(here, to_nats(cost).to(tl.float32), float("inf")), mask=at < p)
         for t in range(0, all_slots):
             tl.store(out_tokens + place * all_slots + t, -1, mask=(at < p) & ((here & precedes(t, slots)) == 0))
+        # [ROWS] int32
         prefix = at
         for back in range(0, slots):
             t = slots - 1 - back
+            # [ROWS] int32
             rank = tl.load(room.rank + t * P_PAD + prefix, mask=here, other=0)
             tl.store(
                 out_tokens + place * all_slots + t,
@@ -140,9 +158,13 @@ def best_strings(
         own, other = (t % 2) * P_PAD, ((t + 1) % 2) * P_PAD
         edges = (row + t) * C * K_PAD
         for first in range(0, count, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS] bool
             here = at < count
+            # [ROWS] int32
             node = tl.load(room.node + own + at, mask=here, other=0)
+            # [ROWS, K_PAD] int64
             _, total = edge_costs(
                 composed.cost + edges,
                 composed.target + edges,
@@ -152,7 +174,9 @@ def best_strings(
                 precedes(t + 1, slots),
                 K_PAD,
             )
+            # [ROWS, 1] int64
             before = tl.load(room.cost + own + at, mask=here, other=0)[:, None]
+            # [ROWS, K_PAD] int64
             total = tl.where(total < IMPOSSIBLE, before + total, IMPOSSIBLE)
             tl.store(room.total + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :], total)
         children = tl.cdiv(count, ROWS) * ROWS * K_PAD
@@ -168,10 +192,14 @@ def best_strings(
         )
         tl.debug_barrier()
         for first in range(0, count, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS] bool
             here = at < count
+            # [ROWS] int32
             child = tl.load(room.chosen + at, mask=here, other=0)
             parent, rank = child // K_PAD, child % K_PAD
+            # [ROWS] int64
             edge = edges + tl.load(room.node + own + parent, mask=here, other=0) * K_PAD + rank
             weight = to_fixed(tl.load(composed.cost + edge, mask=here, other=0.0))
             tl.store(room.cost + other + at, tl.load(room.cost + own + parent, mask=here, other=0) + weight, mask=here)

@@ -95,10 +95,14 @@ def weigh_edges(
     ROWS: tl.constexpr,
 ):
     """Costs and states of slot t's edges; how many of its tokens no model has."""
+    # [1, K_PAD] int32, float64, bool; a scalar
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS, 1] bool
         here = (at < live)[:, None]
+        # [ROWS, K_PAD] float64
         cost = expand(
             models,
             lattice,
@@ -125,6 +129,7 @@ def weigh_edges(
 @triton.jit
 def clear_table(work, size, H: tl.constexpr, BLOCK: tl.constexpr):
     for first in range(0, size, BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
         tl.store(work.claim + i, FREE, mask=i < size)
         tl.store(work.early + i, LATER, mask=i < size)
@@ -141,25 +146,39 @@ def meet(
     edge's.
     """
     for first in range(0, edges, BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
+        # [BLOCK] float64
         weight = tl.load(cost + i, mask=i < edges, other=float("inf"))
+        # [BLOCK] bool
         possible = weight < float("inf")
+        # [BLOCK] int64
         key = tl.zeros((BLOCK,), tl.int64)
         for j in tl.static_range(J):
+            # [BLOCK] int64
             key = (key ^ tl.load(work.state + j * E + i, mask=possible, other=0)) * -7046029254386353131
+        # [BLOCK] int32
         place = ((key >> 32) & (size - 1)).to(tl.int32)
+        # [BLOCK] bool
         left = possible
         while tl.max(left.to(tl.int32)) > 0:
+            # [BLOCK] int32
             held = tl.atomic_cas(
                 work.claim + tl.where(left, place, H), tl.full((BLOCK,), FREE, tl.int32), i, sem="relaxed"
             )
             owner = tl.where(left & (held >= 0), held, i)
+            # [BLOCK] bool
             same = left
             for j in tl.static_range(J):
+                # [BLOCK] int32
                 theirs = tl.load(work.state + j * E + owner, mask=left, other=0)
+                # [BLOCK] bool
                 same = same & (theirs == tl.load(work.state + j * E + i, mask=left, other=0))
+            # [BLOCK] bool
             left = left & (same == 0)
+            # [BLOCK] int32
             place = tl.where(left, (place + 1) & (size - 1), place)
+        # [BLOCK] int64
         before = tl.load(work.reached + i // K_PAD, mask=possible, other=0)
         tl.atomic_min(work.early + place, i, mask=possible, sem="relaxed")
         tl.atomic_min(
@@ -173,9 +192,12 @@ def list_targets(work, edges, BLOCK: tl.constexpr):
     """Lists every target by its first edge; how many there are."""
     found = 0
     for first in range(0, edges, BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
         place = tl.load(work.place + i, mask=i < edges, other=-1)
+        # [BLOCK] bool
         is_first = (place >= 0) & (tl.load(work.early + place, mask=place >= 0, other=-1) == i)
+        # [BLOCK] int32
         at = found + tl.cumsum(is_first.to(tl.int32), 0) - 1
         tl.store(work.first + at, i, mask=is_first)
         tl.store(work.best + at, tl.load(work.least + place, mask=is_first, other=0), mask=is_first)
@@ -189,8 +211,11 @@ def number_nodes(
 ):
     """The targets that were chosen become the nodes of the next slot."""
     for first in range(0, count, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS] bool
         here = at < count
+        # [ROWS] int32
         target = tl.load(work.chosen + at, mask=here, other=0)
         edge = tl.load(work.first + target, mask=here, other=0)
         tl.store(work.number + tl.load(work.place + edge, mask=here, other=0), at, mask=here)
@@ -212,6 +237,7 @@ def number_nodes(
 @triton.jit
 def link(work, target_out, edges, BLOCK: tl.constexpr):
     for first in range(0, edges, BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
         place = tl.load(work.place + i, mask=i < edges, other=-1)
         tl.store(target_out + i, tl.load(work.number + place, mask=place >= 0, other=-1), mask=i < edges)

@@ -35,12 +35,16 @@ def expand(
     PARTS: rounded part by part (`match`), not their sum. Keeps the states after them, int32 [J, state_stride], at the
     place of (state, rank).
     """
+    # [R, K_PAD] int32
     edge = at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :]
+    # [R, K_PAD] float64
     cost = (rounded(head) if PARTS else head) + tl.zeros(edge.shape, tl.float64)
     for j in tl.static_range(J):
         kept = j * DEPTH * stride
         alpha = tl.load(lattice.alpha + j * lattice.slots + t)
+        # [R, K_PAD] float64, int32
         own, state = match(models, j, alpha, chain + kept, owed + kept, stride, at, here, token, listed, DEPTH, PARTS)
+        # [R, K_PAD] float64
         cost += own
         tl.store(state_out + j * state_stride + edge, state, mask=here)
     return tl.where(listed, cost if PARTS else rounded(cost), float("inf"))

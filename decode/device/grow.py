@@ -45,10 +45,14 @@ def weigh_children(
     ROWS: tl.constexpr,
 ):
     """Costs and states of the live prefixes' children; how many tokens of the slot no model has."""
+    # [1, K_PAD] int32, float64, bool; a scalar
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS, 1] bool
         here = (at < live)[:, None]
+        # [ROWS, K_PAD] float64
         cost = expand(
             models,
             lattice,
@@ -68,11 +72,17 @@ def weigh_children(
             K_PAD,
             False,
         )
+        # [ROWS, K_PAD] int64
         weight = tl.where(here, to_fixed(cost), IMPOSSIBLE)
+        # [ROWS, K_PAD] bool
         possible = weight < IMPOSSIBLE
+        # [ROWS, K_PAD] int64
         above = tl.where(possible, weight - tl.min(weight, axis=1)[:, None], 0)
+        # [ROWS] float64
         total = tl.sum(tl.where(possible, tl.exp(-to_nats(above)), 0.0), axis=1)
+        # [ROWS, K_PAD] int64
         step = above + to_fixed(rounded(tl.log(tl.where(total > 0, total, 1.0))))[:, None]
+        # [ROWS, 1] int64
         before = tl.load(pool.live_cost + at, mask=at < live, other=0)[:, None]
         tl.store(
             pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :],
@@ -115,10 +125,14 @@ def grow_trees(
         count = best_children(pool, size, live, n, K_PAD, ROWS, BLOCK)
         tl.debug_barrier()
         for first in range(0, count, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS] bool
             here = at < count
+            # [ROWS] int32
             edge = add_children(lattice, pool, t, size, live, at, here, K_PAD)
             for j in tl.static_range(J):
+                # [ROWS] int32
                 state = tl.load(states.child + j * N_PAD * K_PAD + edge, mask=here, other=-1)
                 keep_chain(
                     models,

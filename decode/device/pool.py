@@ -92,7 +92,9 @@ def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
 
     Returns their edges.
     """
+    # [R] int32
     child = tl.load(pool.chosen + at, mask=here, other=0)
+    # [R] int64
     cost = tl.load(pool.child_cost + child, mask=here, other=0)
     tl.store(pool.live_cost + at, cost, mask=here)
     tl.store(pool.cost + size + at, cost, mask=here)
@@ -112,21 +114,30 @@ def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOC
     count = choose(pool.cost, size, most, ties, pool.chosen, BLOCK)
     tl.debug_barrier()
     for first in range(0, n, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS] bool
         here = at < count
+        # [ROWS] int32
         node = tl.load(pool.chosen + at, mask=here, other=0)
+        # [ROWS] int64
         cost = tl.load(pool.cost + node, mask=here, other=IMPOSSIBLE)
+        # [ROWS] int32
         place = tl.zeros((ROWS,), tl.int32)
         for other in range(0, count, ROWS):
+            # [ROWS] int32
             rival = other + tl.arange(0, ROWS)
+            # [ROWS] int64
             theirs = tl.load(
                 pool.cost + tl.load(pool.chosen + rival, mask=rival < count, other=0),
                 mask=rival < count,
                 other=IMPOSSIBLE,
             )
+            # [ROWS, ROWS] bool
             before = (theirs[None, :] < cost[:, None]) | (
                 (theirs[None, :] == cost[:, None]) & (rival[None, :] < at[:, None])
             )
+            # [ROWS] int32
             place += tl.sum(before.to(tl.int32), axis=1)
         tl.store(pool.place + node, place, mask=here)
         tl.store(out.tokens + place, tl.load(pool.token + node, mask=here, other=-1), mask=here)
@@ -138,8 +149,11 @@ def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOC
         tl.store(out.logq + at, -float("inf"), mask=(at >= count) & (at < n))
     tl.debug_barrier()
     for first in range(0, count, ROWS):
+        # [ROWS] int32
         at = first + tl.arange(0, ROWS)
+        # [ROWS] bool
         here = at < count
+        # [ROWS] int32
         node = tl.load(pool.chosen + at, mask=here, other=0)
         above = tl.load(pool.parent + node, mask=here, other=-1)
         tl.store(

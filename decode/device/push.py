@@ -40,16 +40,26 @@ def push_weights(
         nodes = tl.load(composed.nodes + row + t)
         tl.debug_barrier()
         for first in range(0, nodes, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS, 1] bool
             here = (at < nodes)[:, None]
+            # [ROWS, K_PAD] int64
             edge = ((row + t) * C + at[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
+            # [ROWS, K_PAD] float64
             score = -tl.load(composed.cost + edge, mask=here, other=float("inf")) / tl.load(temperature)
+            # [ROWS, K_PAD] int32
             to = tl.load(composed.target + edge, mask=here & inner & (score > -float("inf")), other=-1)
+            # [ROWS, K_PAD] float64
             score = tl.where(inner & (to < 0), -float("inf"), score)
             if not LOCAL:
+                # [ROWS, K_PAD] float64
                 score += tl.load(own + (t + 1) * C + to, mask=to >= 0, other=0.0)
+            # [ROWS, 1] float64
             most = tl.max(score, axis=1)[:, None]
+            # [ROWS, K_PAD] bool
             possible = score > -float("inf")
+            # [ROWS, 1] float64
             total = tl.sum(tl.where(possible, tl.exp(score - tl.where(possible, most, 0.0)), 0.0), axis=1)[:, None]
             log_total = tl.log(tl.where(total > 0, total, 1.0))
             tl.store(

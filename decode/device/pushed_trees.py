@@ -42,11 +42,17 @@ def grow_pushed_trees(
         now, then = own + (t % 2) * N_PAD, own + ((t + 1) % 2) * N_PAD
         row = (b * lattices.slots + t) * C
         for first in range(0, live, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS] bool
             here = at < live
+            # [ROWS, K_PAD] int64
             edge = (row + tl.load(now + at, mask=here, other=0)[:, None]) * K_PAD + tl.arange(0, K_PAD)[None, :]
+            # [ROWS, K_PAD] float64
             logq = tl.load(composed.cost + edge, mask=here[:, None], other=-float("inf"))
+            # [ROWS, K_PAD] int64
             step = to_fixed(rounded(tl.maximum(-logq, 0.0)))
+            # [ROWS, 1] int64
             before = tl.load(pool.live_cost + at, mask=here, other=0)[:, None]
             tl.store(
                 pool.child_cost + at[:, None] * K_PAD + tl.arange(0, K_PAD)[None, :],
@@ -56,8 +62,11 @@ def grow_pushed_trees(
         count = best_children(pool, size, live, n, K_PAD, ROWS, BLOCK)
         tl.debug_barrier()
         for first in range(0, count, ROWS):
+            # [ROWS] int32
             at = first + tl.arange(0, ROWS)
+            # [ROWS] bool
             here = at < count
+            # [ROWS] int32
             child = add_children(lattice, pool, t, size, live, at, here, K_PAD)
             node = tl.load(now + child // K_PAD, mask=here, other=0)
             tl.store(

@@ -17,8 +17,10 @@ def count_upto(left, left_size, right, right_size, most, BLOCK: tl.constexpr):
     """How many weights int64 of two lists are at most `most`: one reduction, whatever their sizes, for that is what
     takes time.
     """
+    # [BLOCK] int32
     counts = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, tl.maximum(left_size, right_size), BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
         counts += (tl.load(left + i, mask=i < left_size, other=IMPOSSIBLE) <= most).to(tl.int32)
         counts += (tl.load(right + i, mask=i < right_size, other=IMPOSSIBLE) <= most).to(tl.int32)
@@ -28,9 +30,12 @@ def count_upto(left, left_size, right, right_size, most, BLOCK: tl.constexpr):
 @triton.jit
 def span(left, left_size, right, right_size, BLOCK: tl.constexpr):
     """The least and the greatest possible weight of two lists; IMPOSSIBLE and -IMPOSSIBLE if there is none."""
+    # [BLOCK] int64
     least, most = tl.full((BLOCK,), IMPOSSIBLE, tl.int64), tl.full((BLOCK,), -IMPOSSIBLE, tl.int64)
     for first in range(0, tl.maximum(left_size, right_size), BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
+        # [BLOCK] int64
         a = tl.load(left + i, mask=i < left_size, other=IMPOSSIBLE)
         b = tl.load(right + i, mask=i < right_size, other=IMPOSSIBLE)
         least = tl.minimum(least, tl.minimum(a, b))
@@ -65,11 +70,16 @@ def choose(weights, size, most, ties, chosen, BLOCK: tl.constexpr):
     """
     found = 0
     for first in range(0, size, BLOCK):
+        # [BLOCK] int32
         i = first + tl.arange(0, BLOCK)
+        # [BLOCK] int64
         weight = tl.load(weights + i, mask=i < size, other=IMPOSSIBLE)
+        # [BLOCK] int32
         equal = ((weight == most) & (weight < IMPOSSIBLE)).to(tl.int32)
+        # [BLOCK] bool
         kept = (weight < most) | ((equal > 0) & (tl.cumsum(equal, 0) <= ties))
         ties = tl.maximum(ties - tl.sum(equal), 0)
+        # [BLOCK] int32
         place = found + tl.cumsum(kept.to(tl.int32), 0) - 1
         tl.store(chosen + place, i, mask=kept)
         found += tl.sum(kept.to(tl.int32))

@@ -47,11 +47,14 @@ def slot_of(lattice, t, vocab_size, K_PAD: tl.constexpr):
 
     Candidates end at the first padding. A token outside the vocabulary is not listed; it is counted.
     """
+    # [1, K_PAD] int32
     rank = tl.arange(0, K_PAD)[None, :]
     at = t * lattice.width + rank
     token = tl.load(lattice.ids + at, mask=rank < lattice.width, other=-1)
+    # [1, K_PAD] bool
     inside = rank < tl.min(tl.where(token == -1, rank, K_PAD), axis=1)[:, None]
     listed = inside & (token >= 0) & (token < vocab_size)
+    # [1, K_PAD] float32
     cost = tl.load(lattice.cost + at, mask=listed, other=0.0) * tl.load(lattice.head + t)
     return tl.where(listed, token, 0), cost.to(tl.float64), listed, tl.sum((inside & (listed == 0)).to(tl.int32))
 
@@ -70,7 +73,9 @@ def keep_starts(models, lattice, chain, owed, stride, J: tl.constexpr, J_PAD: tl
     """Keeps the states of the history in every model at 0; how many of its tokens no model has."""
     wrong = 0
     if J > 0:
+        # [J_PAD, 1] int32
         model = tl.arange(0, J_PAD)[:, None]
+        # [J_PAD, 1] int32; a scalar
         state, wrong = start(models, tl.minimum(model, J - 1), lattice.history, lattice.length, DEPTH)
         keep_chain(models, chain, owed, stride, model * DEPTH * stride, state, model < J, DEPTH)
     return wrong

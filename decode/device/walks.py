@@ -18,6 +18,7 @@ from rescore.decode.device.slots import precedes
 @triton.jit
 def row_of(composed, at, node, walking, K_PAD: tl.constexpr):
     """ln q of the candidates after nodes [R] of row `at`: float64 [R, K_PAD]; -inf for paths that have ended."""
+    # [R, K_PAD] int64
     edge = (at * K_PAD + node * K_PAD)[:, None] + tl.arange(0, K_PAD)[None, :]
     return tl.load(composed.cost + edge, mask=walking[:, None], other=-float("inf"))
 
@@ -25,6 +26,7 @@ def row_of(composed, at, node, walking, K_PAD: tl.constexpr):
 @triton.jit
 def pick(values, rank, K_PAD: tl.constexpr):
     """values [R, K_PAD] at ranks [R]; those elsewhere may be infinite."""
+    # [R, K_PAD] bool
     chosen = tl.arange(0, K_PAD)[None, :] == rank[:, None]
     return tl.sum(tl.where(chosen, values, 0.0), axis=1)
 
@@ -47,33 +49,50 @@ def draw_paths(
 ):
     """Draws paths [B, p]: a token is the first whose cumulative q exceeds the slot's uniform."""
     b = tl.program_id(0).to(tl.int64)
+    # [ROWS] int32
     path = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    # [ROWS] int64
     own = b * paths + path
+    # [ROWS] bool
     here = path < paths
+    # [1, K_PAD] int32
     rank = tl.arange(0, K_PAD)[None, :]
     length = tl.load(composed.length + b)
+    # [ROWS] int64
     node = tl.zeros((ROWS,), tl.int64)
+    # [ROWS] float64
     total_logq = tl.zeros((ROWS,), tl.float64)
+    # [ROWS] int32
     taken = tl.zeros((ROWS,), tl.int32)
+    # [ROWS] bool
     walking = here
     for t in range(0, slots):
         at = (b * slots + t) * C
+        # [ROWS, K_PAD] float64
         row = row_of(composed, at, node, walking & precedes(t, length), K_PAD)
         mass = tl.exp(row)
+        # [ROWS] bool
         walking = walking & (tl.max(mass, axis=1) > 0)
+        # [ROWS, K_PAD] float64
         mass = tl.where(walking[:, None], mass, 0.0)
         tl.store(q + ((own * slots + t) * width)[:, None] + rank, mass, mask=here[:, None] & (rank < width))
         below = tl.cumsum(mass, axis=1)
+        # [ROWS] float64
         bar = tl.load(uniforms + own * slots + t, mask=here, other=0.0) * tl.max(below, axis=1)
+        # [ROWS] int32
         last = tl.max(tl.where(mass > 0, rank, 0), axis=1)
         chosen = tl.minimum(tl.sum((below <= bar[:, None]).to(tl.int32), axis=1), last)
         token = tl.load(ids + (b * slots + t) * width + chosen, mask=walking, other=-1)
         tl.store(tokens + own * slots + t, token, mask=here)
+        # [ROWS] float64
         total_logq += tl.where(walking, pick(row, chosen, K_PAD), 0.0)
+        # [ROWS] int32
         taken += walking.to(tl.int32)
+        # [ROWS] int64
         node = tl.load(
             composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0
         ).to(tl.int64)
+        # [ROWS] bool
         walking = walking & (node >= 0)
     tl.store(logq + own, total_logq, mask=here)
     tl.store(lengths + own, taken, mask=here)
@@ -85,26 +104,43 @@ def follow_paths(
 ):
     """ln q of given paths [B, p, T], padding -1, and q of the candidates along them."""
     b = tl.program_id(0).to(tl.int64)
+    # [ROWS] int32
     path = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    # [ROWS] int64
     own = b * paths + path
+    # [ROWS] bool
     here = path < paths
+    # [1, K_PAD] int32
     rank = tl.arange(0, K_PAD)[None, :]
     length = tl.load(composed.length + b)
+    # [ROWS] int64
     node = tl.zeros((ROWS,), tl.int64)
+    # [ROWS] float64
     total_logq = tl.zeros((ROWS,), tl.float64)
+    # [ROWS] bool
     walking = here
     for t in range(0, slots):
         at = (b * slots + t) * C
+        # [ROWS, K_PAD] float64
         row = row_of(composed, at, node, walking & precedes(t, length), K_PAD)
         tl.store(q + ((own * slots + t) * width)[:, None] + rank, tl.exp(row), mask=here[:, None] & (rank < width))
+        # [ROWS] int32
         token = tl.load(drafts + own * slots + t, mask=walking, other=-1)
+        # [ROWS] bool
         walking = walking & (token >= 0)
+        # [1, K_PAD] int32
         listed = tl.load(ids + (b * slots + t) * width + rank, mask=rank < width, other=-1)
+        # [ROWS] int32
         chosen = tl.min(tl.where((listed == token[:, None]) & (row > -float("inf")), rank, K_PAD), axis=1)
+        # [ROWS] bool
         never = walking & (chosen == K_PAD)
+        # [ROWS] int32
         chosen = tl.where(chosen == K_PAD, 0, chosen)
+        # [ROWS] float64
         total_logq = tl.where(never, -float("inf"), total_logq + tl.where(walking, pick(row, chosen, K_PAD), 0.0))
+        # [ROWS] bool
         walking = walking & (never == 0)
+        # [ROWS] int64
         node = tl.load(
             composed.target + (at + node) * K_PAD + chosen, mask=walking & precedes(t + 1, length), other=0
         ).to(tl.int64)

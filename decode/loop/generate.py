@@ -1,8 +1,8 @@
 """Decoding with drafts: propose, verify in one pass, accept, go on.
 
 The text is the target's own whatever is drafted; drafts only change the number of passes. What is guaranteed, and how
-tokens are drawn at temperature > 0, is up to the rule (`decode/verify`). Equal arithmetic gives equal tokens: a pass over
-a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose
+tokens are drawn at temperature > 0, is up to the rule (`decode/verify`). Equal arithmetic gives equal tokens: a pass
+over a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose
 logits are that close may turn out differently, as they may between any two batch sizes.
 """
 
