@@ -177,10 +177,8 @@ class DumpBlock:
         value = getattr(self, name)[index].item()
         shown = f"{value:.6g}" if isinstance(value, float) else value
         if name == "prompt_tokens":
-            sequence, place = (
-                int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1,
-                f"prompt token {index[0]} of the block",
-            )
+            sequence = int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1
+            place = f"prompt token {index[0]} of the block"
         else:
             sequence = int(np.searchsorted(self.offsets, index[0], side="right")) - 1
             place = (

@@ -25,11 +25,9 @@ def with_backoff(tables: Tables, columns: Columns | None = None) -> Tables:
     columns = columns or Memory()
     costs, backoffs = [tables.cost[0]], []
     for order in range(2, tables.order + 1):
-        level, native, below = (
-            tables.levels[order - 1],
-            tables.levels[order - 1].native,
-            tables.levels[order - 2].native,
-        )
+        level = tables.levels[order - 1]
+        native = tables.levels[order - 1].native
+        below = tables.levels[order - 2].native
         below_cost, cost = costs[-1], tables.cost[order - 1]
 
         def part(

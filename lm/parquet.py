@@ -18,9 +18,8 @@ def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
     """
     with opened(path) as file:
         _check_column(path, file, field)
-        sizes = [
-            file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)
-        ]  # of columns: pyarrow aborts on some damage
+        # Sizes of row groups, not of columns: on some damage pyarrow aborts over those.
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
     found, begin, size = [], 0, 0
     for i, own in enumerate(sizes):
         if i > begin and size + own > most:

@@ -33,13 +33,11 @@ class TokenSource:
         strict: bool = False,
     ) -> None:
         """strict  the first bad line is an error; else it is skipped"""
-        self._pieces, self._vocab_size, self._eot, self._tokenizer, self._strict = (
-            pieces,
-            vocab_size,
-            eot,
-            tokenizer,
-            strict,
-        )
+        self._pieces = pieces
+        self._vocab_size = vocab_size
+        self._eot = eot
+        self._tokenizer = tokenizer
+        self._strict = strict
         self._skipped: dict[int, Skipped] = {}
         self._once = secrets.token_hex(4)
 

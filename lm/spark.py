@@ -156,10 +156,8 @@ def _documents(
     if isinstance(found, StringType):
         if not text:
             raise ValueError(f"{_named(inputs)}: text needs a tokenizer.json")
-        kind, document = (
-            "json" if form == "json" else "text",
-            F.col(field).cast("binary"),
-        )  # as bytes: they may not be UTF-8
+        kind = "json" if form == "json" else "text"
+        document = F.col(field).cast("binary")  # as bytes: they may not be UTF-8
     elif isinstance(found, ArrayType) and isinstance(found.elementType, IntegralType):
         kind, document = "tokens", F.col(field)
     else:

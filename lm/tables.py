@@ -74,10 +74,8 @@ class Tables:
         check_vocabulary(vocab_size, len(rows))
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
         marked = with_backoff(closed, backoffs)
-        levels, done_cost = (
-            [Grams.unigrams(vocab_size)],
-            [_unigram_costs(closed[0][:, 0], costs[0], vocab_size, unseen_cost)],
-        )
+        levels = [Grams.unigrams(vocab_size)]
+        done_cost = [_unigram_costs(closed[0][:, 0], costs[0], vocab_size, unseen_cost)]
         paid, also = np.zeros(vocab_size), np.zeros(vocab_size, bool)  # of the n-grams of the last level, as contexts
         if backoffs:
             paid[closed[0][:, 0]], also[closed[0][:, 0]] = backoffs[0], marked[0]

@@ -60,10 +60,8 @@ class Union:
             backoff = np.zeros((len(models), level.contexts))
             cost = np.empty((len(models), len(level)))
             if order > 1:
-                suffix, context = (
-                    _core.suffixes(level.native, self.levels[order - 2].native, 0, level.contexts),
-                    level.context(),
-                )
+                suffix = _core.suffixes(level.native, self.levels[order - 2].native, 0, level.contexts)
+                context = level.context()
             for j, model in enumerate(models):
                 if order > 1:
                     if order <= model.order:

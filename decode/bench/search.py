@@ -26,12 +26,10 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
 OURS, NATIVE, ANCHOR = "ours", "ours, native call", "C++ OpenFst, PhiMatcher"
-OURS_EPSILON, REPEATING, DISTINCT, PYTHON = (
-    "ours, epsilon",
-    "C++ OpenFst, epsilon, strings repeat",
-    "C++ OpenFst, epsilon, distinct",
-    "pywrapfst, epsilon",
-)
+OURS_EPSILON = "ours, epsilon"
+REPEATING = "C++ OpenFst, epsilon, strings repeat"
+DISTINCT = "C++ OpenFst, epsilon, distinct"
+PYTHON = "pywrapfst, epsilon"
 PEERS = {
     ANCHOR: OURS,
     REPEATING: OURS_EPSILON,
@@ -42,12 +40,10 @@ PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of 
 GLOBAL, LOCAL = "ours, pushed", "ours, local"
 
 HEADLINE, TREES, SAMPLES = "8 x 16, p = 16", "trees of 8 x 16", "drafts drawn from 8 x 16"
-BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES = (
-    "by p, 8 x 16",
-    "by slots, p = 16",
-    "by candidates, p = 16",
-    "trees by nodes, 8 x 16",
-)
+BY_PATHS = "by p, 8 x 16"
+BY_SLOTS = "by slots, p = 16"
+BY_CANDIDATES = "by candidates, p = 16"
+BY_NODES = "trees by nodes, 8 x 16"
 SWEEPS = (BY_PATHS, BY_SLOTS, BY_CANDIDATES, BY_NODES)
 ALL = (OURS, NATIVE, ANCHOR, OURS_EPSILON, REPEATING, DISTINCT, PYTHON)
 OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)

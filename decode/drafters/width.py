@@ -108,10 +108,8 @@ class WidthSession:
         self._expected = np.zeros(requests)  # of each request's last tree
         self._lengths = np.zeros(requests, np.int64)  # of its history then; 0 before the first
         self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
-        self._rest, self._longest_rest = (
-            0,
-            1,
-        )  # steps that will not be drafted; how many after the next step that is not worth it
+        # Steps that will not be drafted; how many after the next step that is not worth it.
+        self._rest, self._longest_rest = 0, 1
 
     @property
     def ratio(self) -> float:

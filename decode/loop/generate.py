@@ -275,10 +275,8 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
     # The upper half of the counter keeps these numbers apart from the positions' own.
     key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
-    shaping, stopping = (
-        options.shaping.with_processors(request.processors),
-        options.stopping.with_criterion(request.criterion),
-    )
+    shaping = options.shaping.with_processors(request.processors)
+    stopping = options.stopping.with_criterion(request.criterion)
     return Running(index, first, most, seeds, random, shaping, stopping)
 
 

@@ -29,10 +29,8 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
     k = min(width, sausages.width)
     batch = len(sausages.ids)
     best = np.argsort(sausages.cost, axis=-1, kind="stable")[..., :k]
-    ids, cost = (
-        np.take_along_axis(sausages.ids, best, -1),
-        np.take_along_axis(sausages.cost.astype(np.float64), best, -1),
-    )
+    ids = np.take_along_axis(sausages.ids, best, -1)
+    cost = np.take_along_axis(sausages.cost.astype(np.float64), best, -1)
     value, opened = np.zeros((batch, 1)), np.full((batch, 1), -1)  # costs and numbers of the nodes that are expanded
     tokens, costs, parents, depths = [], [], [], []
     made = 0

@@ -77,14 +77,12 @@ class _Search:
     def __init__(
         self, dump: Dump, model: NGram, part: SplitPart, top_k: int | None, threads: int, advance: Callable[[str], None]
     ):
-        self.dump, self.model, self.part, self.top_k, self.threads, self.advance = (
-            dump,
-            model,
-            part,
-            top_k,
-            threads,
-            advance,
-        )
+        self.dump = dump
+        self.model = model
+        self.part = part
+        self.top_k = top_k
+        self.threads = threads
+        self.advance = advance
         self._fits: dict[tuple[tuple[str, ...], float], Calibration] = {}
 
     def best(self, kind: str, tasks: Sequence[str]) -> tuple[Calibration, dict[float, float]]:

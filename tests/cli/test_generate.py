@@ -130,9 +130,8 @@ def test_drawn_drafts(world, capsys):
     got = cli.figures(capsys, *words(world, "--drafter", "drawn", "--temperature", 0.8, "--paths", 2))
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
     draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
-    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(
-        draft["passes"] - 1, abs=2
-    )  # its own model: nothing is refused
+    # Its own model: nothing is refused.
+    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(draft["passes"] - 1, abs=2)
 
 
 @pytest.mark.parametrize("at, length", [(3, 1), (5, 3), (2, 7)])

@@ -53,11 +53,9 @@ def work(demo):
 
 
 def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
-    slots, rescorer, target = (
-        HeadsLattice(heads=BlockwiseHeads(model), top_k=12),
-        Rescorer(lm, alpha=0.3),
-        BlockwiseTarget(model),
-    )
+    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
+    rescorer = Rescorer(lm, alpha=0.3)
+    target = BlockwiseTarget(model)
     size = target.vocab_size
     return {
         "none": (None, TreeLayout()),
@@ -141,10 +139,8 @@ class Lattices:
         self.block = next(Dump.open(demo / "sampled").blocks())
         self.context, self.count = lm.order - 1, count
         sausages, histories = self.rows(0)
-        self.tensors, self.history = (
-            TensorSausage.of(sausages, torch.device("cuda")),
-            torch.from_numpy(histories).cuda(),
-        )
+        self.tensors = TensorSausage.of(sausages, torch.device("cuda"))
+        self.history = torch.from_numpy(histories).cuda()
 
     def rows(self, start: int) -> tuple[Sausage, np.ndarray]:
         at = np.arange(start, start + self.count)

@@ -53,10 +53,8 @@ def test_a_beam_finds_drafts_at_their_cost_and_says_that_it_was_one(problem):
     ids, cost = padded(batch)
     sausage, rows = Sausage(ids=ids, cost=cost), padded_histories(histories)
     rescorer = Rescorer([lm.ngram() for lm in lms], alpha=np.array(alphas).reshape(len(lms), ids.shape[1]))
-    found, wanted = (
-        device_rescorer(rescorer, 2).paths(*on_device(sausage, rows), 5, "failure"),
-        rescorer.paths(sausage, rows, 300),
-    )
+    found = device_rescorer(rescorer, 2).paths(*on_device(sausage, rows), 5, "failure")
+    wanted = rescorer.paths(sausage, rows, 300)
     for b, count in enumerate(found.count.tolist()):
         known = {tuple(draft): cost for draft, cost in zip(wanted.tokens[b].tolist(), wanted.cost[b].tolist())}
         drafts = [(tuple(draft), cost) for draft, cost in zip(found.tokens[b].tolist(), found.cost[b].tolist())][:count]
@@ -89,8 +87,6 @@ def test_models_of_different_orders_together(worked):
     found = device_rescorer(rescorer).paths(*on_device(sausage, history), 8, "failure")
     same(found, rescorer.paths(sausage, history, 8))
     assert found.tokens.shape == (8, 3)
-    trees, wanted = (
-        device_rescorer(rescorer).trees(*on_device(sausage, history), 9),
-        rescorer.trees(sausage, history, 9),
-    )
+    trees = device_rescorer(rescorer).trees(*on_device(sausage, history), 9)
+    wanted = rescorer.trees(sausage, history, 9)
     assert trees.tokens.tolist() == wanted.tokens.tolist() and trees.logq.tolist() == wanted.logq.tolist()

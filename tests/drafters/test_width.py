@@ -133,9 +133,8 @@ def test_what_does_not_fit_into_the_context_is_not_measured():
 
 
 def test_passes_that_no_draft_is_worth_are_not_measured_further(monkeypatch):
-    clock = iter(
-        np.cumsum([0, *(size for w in (1, 2, 3, 5) for size in (0.001 * w**2, 0) * 2)])
-    )  # a pass of w tokens takes w^2 ms
+    # A pass of w tokens takes w^2 ms.
+    clock = iter(np.cumsum([0, *(size for w in (1, 2, 3, 5) for size in (0.001 * w**2, 0) * 2)]))
     monkeypatch.setattr(width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     costs = measure_passes(Counting(), repeats=1, most=8)
     assert costs.tokens.tolist() == [1, 2, 3]

@@ -97,9 +97,10 @@ def both(model, inputs, **arguments):
 def check(model, inputs, **arguments):
     expected, got, drafting = both(model, inputs, **arguments)
     assert got.tolist() == expected.tolist()
+    # Most drafts are accepted, or the test shows nothing.
     assert sum(sum(row.accepted) for row in drafting.statistics) > 0.5 * sum(
         len(row.accepted) for row in drafting.statistics
-    )  # or the test shows nothing
+    )
     return expected
 
 
@@ -349,10 +350,8 @@ def test_a_chat_goes_on_from_its_cache(family, batch):
     without any cache.
     """
     model, turns, draw = tiny_transformers.shared(family), 3, torch.Generator().manual_seed(3)
-    inputs, caches = (
-        ragged(batch),
-        {"drafted": DynamicCache(), "handed over": DynamicCache(), "handed back": DynamicCache()},
-    )
+    inputs = ragged(batch)
+    caches = {"drafted": DynamicCache(), "handed over": DynamicCache(), "handed back": DynamicCache()}
     arguments = dict(max_new_tokens=7, do_sample=False, eos_token_id=None, pad_token_id=0)
     for turn in range(turns):
         expected = model.generate(**inputs, **arguments)
@@ -462,12 +461,13 @@ def test_a_draft_model_drafts():
         assert (
             got.tolist() == model.generate(**ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None).tolist()
         )
+    # The model itself: everything is right, and one token less is asked for at the end.
     assert drafting.statistics[0].accepted == [
         3,
         3,
         3,
         3,
-    ]  # the model itself: everything is right, and one token less is asked for at the end
+    ]
 
 
 SHAPED = dict(do_sample=True, temperature=1.4, top_k=5, top_p=0.95, repetition_penalty=1.2)

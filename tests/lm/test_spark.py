@@ -38,9 +38,8 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    folders = os.pathsep.join(
-        path for path in sys.path if path
-    )  # workers import the package from where this process does
+    # Workers import the package from where this process does.
+    folders = os.pathsep.join(path for path in sys.path if path)
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

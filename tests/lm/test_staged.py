@@ -386,9 +386,8 @@ def test_damaged_files_are_errors(tmp_path, stage):
         path.write_bytes(data)
         try:
             build(tmp_path / "w", ListSource(pieces), OPTIONS, None)
-            assert number % 3 or path.name.endswith(
-                "begin"
-            )  # that is made of another column, and anew if it does not fit
+            # A column of begins is made of another one, and anew where it does not fit.
+            assert number % 3 or path.name.endswith("begin")
             outcomes["model"] += 1
         except ValueError as error:
             assert number % 3 or (str(path) in str(error) and "as the manifest says" in str(error)), error

@@ -49,11 +49,9 @@ def test_trees_in_tensors_are_laid_as_trees(lm):
 def test_a_pass_drafts_what_it_verifies(lm):
     """Against the tree, the layout and the pass by themselves."""
     model = trained()
-    target, slots, rescorer = (
-        BlockwiseTarget(model),
-        HeadsLattice(heads=BlockwiseHeads(model), top_k=5),
-        Rescorer(lm, alpha=0.5),
-    )
+    target = BlockwiseTarget(model)
+    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=5)
+    rescorer = Rescorer(lm, alpha=0.5)
     prompts = [text(20, seed=seed).astype(np.int64) for seed in (50, 51)]
     with torch.inference_mode():
         caches = [target.open(prompts, 1, 40)[0] for _ in range(2)]

@@ -146,9 +146,8 @@ def test_a_stop_token_inside_an_accepted_draft_ends_the_text():
     prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:5]])
     one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=Stopping(tokens=frozenset({stop}))))[0]
     assert one.tokens.tolist() == truth[:first] and one.finish == Finish.STOP_TOKEN
-    assert (
-        len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1
-    )  # the last certain token was not taken
+    # The last certain token was not taken.
+    assert len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1
 
 
 def spell(ids) -> str:
@@ -224,13 +223,11 @@ def test_requests_have_their_own_processors_and_criteria():
     def favour(ids, scores):
         return scores + 8.0 * (torch.arange(V) == (ids.shape[1] * 5) % V)
 
-    prompt, options = (
-        PROMPTS[2],
-        Options(
-            max_tokens=12,
-            shaping=Shaping(processors=(penalise,)),
-            stopping=Stopping(criterion=lambda text: len(text) == 16),
-        ),
+    prompt = PROMPTS[2]
+    options = Options(
+        max_tokens=12,
+        shaping=Shaping(processors=(penalise,)),
+        stopping=Stopping(criterion=lambda text: len(text) == 16),
     )
     own = Request(prompt=prompt, processors=(favour,))
     got = generate(

@@ -74,10 +74,8 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
-    model, rescorer = (
-        BlockwiseTransformer.load(demo / "model.safetensors"),
-        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5),
-    )
+    model = BlockwiseTransformer.load(demo / "model.safetensors")
+    rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5)
     for one in compare(
         model,
         Dump.open(demo / kind),

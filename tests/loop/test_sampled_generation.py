@@ -192,10 +192,8 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
     """Where each token lies in the cumulative distribution of its position is uniform on [0, 1): a G-test
     on 16 bins.
     """
-    model, rescorer = (
-        BlockwiseTransformer.load(demo / "model.safetensors"),
-        Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3),
-    )
+    model = BlockwiseTransformer.load(demo / "model.safetensors")
+    rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
     slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
     rule, drafter = {
         "matching": (Matching(), TreeDrafter(slots, rescorer, nodes=16)),
@@ -220,10 +218,8 @@ def test_the_demo_writes_what_its_checkpoint_says(name, demo):
 
 
 def test_drawn_drafts_and_their_rules_belong_together():
-    drawn, fixed = (
-        DrawnDrafter(GUESSED),
-        PathDrafter(GUESSED),
-    )
+    drawn = DrawnDrafter(GUESSED)
+    fixed = PathDrafter(GUESSED)
     with pytest.raises(
         ValueError,
         match=(

@@ -141,10 +141,11 @@ def test_page_tells_model_time_and_command(world, tables):
     time = rows(tables, "Time of neural rescoring")
     assert list(time) == ["neural", "neural beam"] and all(float(cells[1]) > 0 for cells in time.values())
     cost = rows(tables, "Moved and computed for each decoded token, one text at a time")
+    # T passes of the small model.
     assert (
         float(cost["neural"][2])
         > float(cost["rescored"][2]) * float(cost["rescored"][0]) / float(cost["neural"][0]) - 0.001
-    )  # T passes of the small model
+    )
     assert "neural beam" not in cost
 
 

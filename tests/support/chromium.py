@@ -21,9 +21,8 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is there, and CHROMIUM names none")
     with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox"]
-        )  # a container's root has no sandbox
+        # A container's root has no sandbox.
+        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield running
         running.close()
 

@@ -79,9 +79,8 @@ def test_presets_are_those_of_the_paper(name, layers, width, hidden):
     config = causal_lm.preset(name, vocab_size=100, context=64)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    per_layer = (
-        4 * width * width + 4 * width + 2 * width * hidden + width + hidden + 4 * width
-    )  # attention, feed-forward, two norms
+    # Attention, feed-forward, two norms.
+    per_layer = 4 * width * width + 4 * width + 2 * width * hidden + width + hidden + 4 * width
     assert model.num_parameters() == layers * per_layer + (100 + 64) * width + 2 * width
     assert model.config.num_attention_heads == 12 and len(model.transformer.h) == layers
     assert not [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p]

@@ -157,9 +157,8 @@ def test_float32_is_cast_up_and_made_exact(rule):
 @pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_edges_of_chains(rule):
     some = np.array([[0.25, 0.75]])
-    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(
-        accepted=(), token=1
-    )  # no draft: the target's own token
+    # No draft: the target's own token.
+    assert rule.verify(some, np.empty((0, 2)), [], [0.5]) == Verdict(accepted=(), token=1)
     one = np.ones((3, 1))
     assert rule.verify(one, one[:2], [0, 0], [0.9, 0.9, 0.9]) == Verdict(accepted=(0, 1), token=0)  # V = 1
     same = np.array([[0.3, 0.7, 0.0]] * 3)

@@ -87,9 +87,8 @@ def main() -> None:
 
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox"]
-        )  # a container's root has no sandbox
+        # A container's root has no sandbox.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         pictures = shots(browser, args.report)
         browser.close()
     args.out.mkdir(parents=True, exist_ok=True)

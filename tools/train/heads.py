@@ -37,10 +37,8 @@ class Heads:
         self.pair = Pair(new_heads(args, self.shared), device(), dtype)
         self.weights: MedusaHeads = self.pair.master
         working: MedusaHeads = self.pair.model
-        self.blocks, self.tables = (
-            [stack[: args.layers] for stack in working.heads],
-            own_tables(working) or [self.shared] * args.heads,
-        )
+        self.blocks = [stack[: args.layers] for stack in working.heads]
+        self.tables = own_tables(working) or [self.shared] * args.heads
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         return optimizers(self.weights, own_tables(self.weights), self.args.muon_lr, self.args.adam_lr)

@@ -74,9 +74,8 @@ def text(value: Any) -> str:
 def progress_bar() -> Progress:
     """A bar on standard error, only where somebody can see it."""
     screen = Console(stderr=True, markup=False, emoji=False)
-    what = TextColumn(
-        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
-    )  # gives way to the figures
+    # Gives way to the figures.
+    what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
     return Progress(
         what,
         BarColumn(),
