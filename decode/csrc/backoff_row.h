@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "bits.h"
 #include "lanes.h"
 #include "weight.h"
 

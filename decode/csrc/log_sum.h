@@ -6,6 +6,7 @@
 
 #include "backoff_row.h"
 #include "lanes.h"
+#include "sausage.h"
 
 namespace rescore {
 
