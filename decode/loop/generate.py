@@ -26,9 +26,9 @@ from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.target import Target
 from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
 from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
-from rescore.decode.verify.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +50,9 @@ class Options:
 
     def __post_init__(self) -> None:
         check_max_tokens(self.max_tokens)
-        if isinstance(self.rule, Greedy) and self.shaping.sampling is not None:
+        if self.rule is not None and self.rule.greedy and self.shaping.sampling is not None:
             raise ValueError("rule: greedy matching ignores the sampling that was asked for; leave one of them out")
-        if self.rule is not None and not isinstance(self.rule, Greedy) and self.shaping.sampling is None:
+        if self.rule is not None and not self.rule.greedy and self.shaping.sampling is None:
             raise ValueError(
                 f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; "
                 "give shaping a Sampling, or leave the rule out"

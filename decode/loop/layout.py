@@ -104,10 +104,10 @@ class BatchLayout:
         column = np.zeros_like(row)
         for b, tree in enumerate(trees):
             for copy, path in enumerate(self._drafts(tree)):
-                here = b * self.copies + copy
-                texts[here] = np.append(texts[here], tree.tokens[path])
-                row[b, np.add(path, 1)] = here
-                column[b, np.add(path, 1)] = tree.depths[path]
+                here, nodes = b * self.copies + copy, np.array(path, np.int64)  # none of a step that drafts nothing
+                texts[here] = np.append(texts[here], tree.tokens[nodes])
+                row[b, 1 + nodes] = here
+                column[b, 1 + nodes] = tree.depths[nodes]
         block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
         return Laid(block=block, row=torch.from_numpy(row).to(device), column=torch.from_numpy(column).to(device))
 

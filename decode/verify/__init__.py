@@ -9,9 +9,8 @@ from rescore.decode.verify.greedy import Greedy
 from rescore.decode.verify.greedy_block import GreedyBlockVerification
 from rescore.decode.verify.matching import Matching
 from rescore.decode.verify.recursive import RecursiveRejection
-from rescore.decode.verify.rule import Rule, StatelessRule, Verifier
+from rescore.decode.verify.rule import Rule, StatelessRule, Verdict, Verifier
 from rescore.decode.verify.token import TokenVerification
-from rescore.decode.verify.verdict import Verdict
 
 __all__ = [
     "BlockVerification",

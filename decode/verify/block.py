@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rescore.decode.verify.chain import AcceptanceLaw, Chain, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
-from rescore.decode.verify.rule import StatelessRule
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import StatelessRule, Verdict
 
 if TYPE_CHECKING:
     from rescore.decode.verify.scored_draft import ScoredDraft

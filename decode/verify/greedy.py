@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rescore.decode.verify.checked import ids
-from rescore.decode.verify.rule import StatelessRule
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import StatelessRule, Verdict
 from rescore.lattice.tree import ROOT, TokenTree
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ class Greedy(StatelessRule):
     """The longest path that the target's most probable tokens take."""
 
     guarantee = GUARANTEE
+    greedy = True
     drawn = False
 
     def verify(self, scored: ScoredDraft) -> Verdict:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rescore.decode.verify.chain import AcceptanceLaw, Chain, longest, tests_and_draw
 from rescore.decode.verify.checked import Array
 from rescore.decode.verify.modification import LARGEST, Modified, Stack
-from rescore.decode.verify.rule import Verifier
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import Verdict, Verifier
 
 if TYPE_CHECKING:
     from rescore.decode.verify.scored_draft import ScoredDraft
@@ -67,6 +66,7 @@ class GreedyBlockVerification:
     """The most that one block can keep; positions that it leaves are decoded with a modified target (appendix C)."""
 
     guarantee = GUARANTEE
+    greedy = False
     drawn = True
 
     def open(self) -> Verifier:

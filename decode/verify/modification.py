@@ -15,7 +15,7 @@ from typing import Any
 
 from rescore.decode.verify.checked import Array, ids, probabilities, shaped
 from rescore.decode.verify.residual import residual
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import Verdict
 
 LARGEST = 1e300  # of a ratio: beyond it only M counts, and products must stay finite
 

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rescore.decode.verify.checked import Array, ids, numbers, probabilities, shaped
 from rescore.decode.verify.residual import residual
-from rescore.decode.verify.rule import StatelessRule
+from rescore.decode.verify.rule import StatelessRule, Verdict
 from rescore.decode.verify.sample import sample
-from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import ROOT, TokenTree
 
 if TYPE_CHECKING:

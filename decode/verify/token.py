@@ -15,8 +15,7 @@ import numpy as np
 
 from rescore.decode.verify.chain import AcceptanceLaw, Chain, tests_and_draw
 from rescore.decode.verify.checked import Array
-from rescore.decode.verify.rule import StatelessRule
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import StatelessRule, Verdict
 
 if TYPE_CHECKING:
     from rescore.decode.verify.scored_draft import ScoredDraft

@@ -14,7 +14,6 @@ pytest.importorskip("tokenizers")
 from support.tiny_blockwise import END, V, text, trained, write_prompts, write_settings
 
 from rescore.decode.bench import decoding as bench
-from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cost import model_shape
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -266,9 +265,7 @@ def test_misuse(capsys, more, message):
     assert message in cli.refusal(capsys, "bench", "decode", *more, status=2)
 
 
-def test_drafters_are_those_of_the_command_line():
+def test_shapes_are_those_of_the_cost_model():
     from rescore.decode.cli import bench as verb
-    from rescore.decode.cli import drafting_arguments
 
-    assert tuple(drafter_factories.FACTORIES) == drafting_arguments.DRAFTERS
     assert set(verb.SHAPES) < set(model_shape.PRESETS)

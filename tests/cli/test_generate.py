@@ -15,6 +15,8 @@ pytest.importorskip("tokenizers")
 
 from support.tiny_blockwise import END, V, text, trained, write_settings
 
+from rescore.decode.cli import drafting_arguments
+from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cli.actions import generate as action
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
 from rescore.decode.loop.generate import Chunk, Options, generate
@@ -387,3 +389,7 @@ def test_settings_are_checked(world, capsys, tmp_path):
         "s.json: settings: tuned for lattices of slots: 7, got",
         cli.refusal(capsys, *words(world, "--settings", tmp_path / "s.json")),
     )
+
+
+def test_every_drafter_has_a_factory():
+    assert tuple(drafter_factories.FACTORIES) == drafting_arguments.DRAFTERS

@@ -85,6 +85,8 @@ DRAFTERS = {
     "tree": (TreeDrafter(SLOTS, WORDS, nodes=20), TreeLayout()),
     "wrong": (Scripted(lambda history: [[(int(history[-1]) + 7) % V, 1, 2], [3, 3, 3]]), TreeLayout()),
     "ragged": (Scripted(lambda history: [[int(history[-1]), 4, 5, 6][: len(history) % 5]]), TreeLayout()),
+    "none as rows": (None, BatchLayout(2)),
+    "ragged as rows": (Scripted(lambda history: [[int(history[-1]), 4, 5, 6][: len(history) % 5]]), BatchLayout(1)),
     "longer than the heads": (Scripted(lambda history: [[END] * 9 + [-1] * 3, [5] * 12]), TreeLayout()),
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 from rescore.decode.verify import greedy_block, token
 from rescore.decode.verify.modification import Modified, step
 from rescore.decode.verify.recursive import rejections
-from rescore.decode.verify.verdict import Verdict
+from rescore.decode.verify.rule import Verdict
 
 Text = tuple[int, ...]
 

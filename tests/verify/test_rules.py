@@ -14,9 +14,9 @@ from support.drafts import DRAFTS, longest, padded, strings
 from rescore.decode.verify import block, greedy, greedy_block, matching, recursive, token
 from rescore.decode.verify.modification import Modification, Modified, step
 from rescore.decode.verify.residual import residual
+from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.sample import sample
 from rescore.decode.verify.sampling import Sampling, uniform
-from rescore.decode.verify.verdict import Verdict
 from rescore.lattice.tree import TokenTree
 
 CHAIN_RULES = [token, block, greedy_block]

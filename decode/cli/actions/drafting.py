@@ -51,8 +51,10 @@ class Drafters:
         """The drafter of that kind; `changes` are options that differ from the command line's."""
         factory = FACTORIES[kind]
         if factory.of_heads and not self.model.heads:
+            *others, last = (name for name, other in FACTORIES.items() if not other.of_heads)
             raise Misuse(
-                f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, or use draft, ngram or none"
+                f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
+                f"or use {', '.join(others)} or {last}"
             )
         given = {name: getattr(self.args, name) or default for name, default in factory.defaults.items()}
         options = {**given, **changes}
