@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-native: bool  # built for this processor alone
+native: bool  # compiled for the processor of this machine alone (CMake's RESCORE_NATIVE)
 MAX_SLOTS: int  # T
 MAX_CANDIDATES: int  # K
 MAX_ORDER: int  # N of n-gram models
@@ -24,7 +24,6 @@ IMPOSSIBLE: int  # the weight of what cannot be, in those units
 MAX_WEIGHT: float  # nats; any other weight is less
 LEAST_MASS: float  # that a head leaves to tokens it does not list
 RAREST: float  # nats that a unigram counts for at most
-"""Whether it was compiled for the processor of this machine alone (CMake's RESCORE_NATIVE)."""
 
 @final
 class Automaton:
@@ -100,7 +99,8 @@ class Automaton:
         self, tokens: NDArray[np.int32], state: int
     ) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint32], int]:
         """Tokens [n] read from a state: their costs [n], the orders [n] of the n-grams that had them, the states [n]
-        before them, and the state after the last."""
+        before them, and the state after the last.
+        """
 
     def distribution(self, state: int) -> NDArray[np.float32]:
         """The costs [V] of every token in `state`."""
@@ -223,8 +223,8 @@ def open_tree(
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over
-    the whole vocabulary,
-    and slots may be without candidates."""
+    the whole vocabulary, and slots may be without candidates.
+    """
 
 @final
 class Normalised:

@@ -89,7 +89,8 @@ def dot(x: float, y: float, kind: str, radius: float = 4.5) -> str:
 
 def clean(token: str) -> str:
     """A token's text as one visible line: spaces at the ends as a middle dot, line breaks and tabs as arrows, other
-    control, format and unpaired characters as escapes."""
+    control, format and unpaired characters as escapes.
+    """
     body = token.strip(" ")
     lead = len(token) - len(token.lstrip(" "))
     trail = len(token) - lead - len(body)

@@ -135,8 +135,8 @@ class Folder:
 @contextmanager
 def ending(parts: Iterable[Any]) -> Iterator[None]:
     """Ends the work behind an iterator, its threads above all, when the block is left in the middle of it: nothing goes
-    on in a
-    folder that others may use next."""
+    on in a folder that others may use next.
+    """
     try:
         yield
     finally:

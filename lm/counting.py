@@ -69,8 +69,8 @@ class Source(Protocol):
 @dataclass(slots=True)
 class Stretch:
     """What a run is made of. items: tokens, or what takes as much memory; end: the number of the piece that it ends in,
-    and of
-    the contents of it that were read."""
+    and of the contents of it that were read.
+    """
 
     contents: list[Content] = field(default_factory=list)
     items: int = 0

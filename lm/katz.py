@@ -83,8 +83,9 @@ def estimate_order(
 
 
 def good_turing(of_counts: list[int], options: KatzOptions) -> dict[str, Any]:
-    """The discounts of one order: `d` of counts 1..k and of all above (k + 1 numbers), `fallbacks`: counts r <= k
-    that Good-Turing gives no discount in (0, 1) for. `of_counts`: n_1 .. n_{k+1}."""
+    """The discounts of one order: `d` of counts 1..k and of all above (k + 1 numbers), `fallbacks`: counts r <= k that
+    Good-Turing gives no discount in (0, 1) for. `of_counts`: n_1 .. n_{k+1}.
+    """
     k, last = options.k, 1.0 if options.textbook else 0.999
     n = [1, *(number or 1 for number in of_counts)]  # a zero is left out of its ratio
     g = (k + 1) * of_counts[k] / n[1]

@@ -28,9 +28,8 @@ from rescore.lm.grams import check_vocabulary
 MAGIC = b"\x93NGRAM\r\n"
 VERSION = 3
 ALIGNMENT = 64
-HEADER = struct.Struct(
-    "<8sIIQIIQQI8xI"
-)  # magic, version, sections, file bytes, V, order, states, arcs, next bits, crc32
+# Magic, version, sections, file bytes, V, order, states, arcs, next bits, crc32.
+HEADER = struct.Struct("<8sIIQIIQQI8xI")
 SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
 MAX_SECTIONS = 16
 MAX_METADATA_BYTES = 16 << 20

@@ -47,7 +47,8 @@ class Perplexity:
 
     def overall(self) -> dict[str, Any]:
         """Its tokens, nats, nats_per_token and perplexity, for JSON; means are None where there is no token, the
-        perplexity also where it exceeds any number."""
+        perplexity also where it exceeds any number.
+        """
         return _means(self.tokens, float(self.nats.sum()))
 
     def to_json(self) -> dict[str, Any]:

@@ -72,9 +72,8 @@ def memory_in_use() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-Progress = Callable[
-    [str, int, int, int, str], None
-]  # stage, done of a total (bytes); items done so far, and what they are
+# Stage, done of a total (bytes); items done so far, and what they are.
+Progress = Callable[[str, int, int, int, str], None]
 
 
 class StagedBuild:

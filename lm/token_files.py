@@ -54,11 +54,8 @@ def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (
-        ValueError,
-        EOFError,
-        TokenError,
-    ) as error:  # numpy takes what it does not know for pickles, and offers to run them
+    # numpy takes what it does not know for pickles, and offers to run them.
+    except (ValueError, EOFError, TokenError) as error:
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
@@ -130,16 +127,8 @@ def _windows(path: str, eot: int) -> Iterator[TokenPart]:
                 for row, stop in zip(rows, stops):
                     yield TokenPart(np.append(row[:stop], eot), "window", number)
                     number += 1
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        KeyError,
-        ValueError,
-        RuntimeError,
-        OSError,
-        TokenError,
-    ) as error:  # what damaged archives raise
+    # What damaged archives raise.
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError, OSError, TokenError) as error:
         raise ValueError(
             f"{path}: expected arrays tokens and stop, as tools/train/sample_text.py writes, got: {error}"
         ) from None

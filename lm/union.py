@@ -54,7 +54,8 @@ class Union:
 
     def costs(self, models: Sequence[Tables]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """For orders 1..N, what each model asks for the n-grams here, float64 [J, n], and for backing off from the
-        contexts, float64 [J, C], 0 for a model that does not know one. The models have one vocabulary."""
+        contexts, float64 [J, C], 0 for a model that does not know one. The models have one vocabulary.
+        """
         below = np.empty((len(models), 0))
         for order, level in enumerate(self.levels, 1):
             backoff = np.zeros((len(models), level.contexts))

@@ -90,11 +90,8 @@ class OpenFst:
 
 
 ENGINES: dict[str, Callable[[str], Any]] = {"ours": Ours, "kenlm": KenLM, "openfst": OpenFst}
-PACKAGES = {
-    "ours": "rescore.lm.ngram",
-    "kenlm": "kenlm",
-    "openfst": "pywrapfst",
-}  # imported before the memory is looked at
+# Imported before the memory is looked at.
+PACKAGES = {"ours": "rescore.lm.ngram", "kenlm": "kenlm", "openfst": "pywrapfst"}
 
 
 def main(engine: str, path: str, text: str, rounds: str) -> None:
@@ -110,8 +107,8 @@ def main(engine: str, path: str, text: str, rounds: str) -> None:
 
 def scored(engine: Any, tokens: NDArray[np.int32], rounds: int) -> dict[str, Any]:
     """Microseconds of the thread for a token of the text, for an n-gram of it at random, and for a start state; by how
-    much the process grew meanwhile,
-    the texts themselves not counted; and the first costs in nats."""
+    much the process grew meanwhile, the texts themselves not counted; and the first costs in nats.
+    """
     draw = np.random.default_rng(0)
     ngrams = tokens[draw.integers(0, len(tokens) - engine.order + 1, RANDOM)[:, None] + np.arange(engine.order)]
     calls: dict[str, list[Callable[[], object]]] = {

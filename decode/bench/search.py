@@ -30,12 +30,8 @@ OURS_EPSILON = "ours, epsilon"
 REPEATING = "C++ OpenFst, epsilon, strings repeat"
 DISTINCT = "C++ OpenFst, epsilon, distinct"
 PYTHON = "pywrapfst, epsilon"
-PEERS = {
-    ANCHOR: OURS,
-    REPEATING: OURS_EPSILON,
-    DISTINCT: OURS_EPSILON,
-    PYTHON: OURS_EPSILON,
-}  # which of our answers theirs is
+# Which of our answers theirs is.
+PEERS = {ANCHOR: OURS, REPEATING: OURS_EPSILON, DISTINCT: OURS_EPSILON, PYTHON: OURS_EPSILON}
 PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of the C++ program
 GLOBAL, LOCAL = "ours, pushed", "ours, local"
 

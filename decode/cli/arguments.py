@@ -1,5 +1,6 @@
 """Arguments that several verbs share. Nothing here or in the verbs' modules imports more than argparse, so that
-`--help` comes at once."""
+`--help` comes at once.
+"""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ class Composer {
   int arc_layer_, node_layer_;              // of the newest arc, and of the newest node of the next length
   // Of a part; and room.
   std::vector<NodeList> lists_;
-  std::vector<uint32_t> arc_, place_,
-      node_;                      // of each arc: which of the level's, of which candidate, and of which node
+  // Of each arc: which of the level's, of which candidate, and of which node.
+  std::vector<uint32_t> arc_, place_, node_;
   std::vector<uint32_t> longer_;  // those that lead to a longer context
 };
 

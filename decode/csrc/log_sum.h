@@ -16,8 +16,8 @@ namespace rescore {
 // bits of a double.
 [[gnu::always_inline]] inline Doubles exp_of_cost(Doubles x) {
   constexpr double kLog2E = 1.4426950408889634, kLn2High = 0.693147180369123816, kLn2Low = 1.90821492927058770e-10;
-  constexpr double kRounder =
-      6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to an integer, in its lowest bits
+  // 1.5 * 2^52: what is added to it is rounded to an integer, in its lowest bits.
+  constexpr double kRounder = 6755399441055744.0;
   x = -lesser(x, Doubles{} + 700.0);
   const Doubles rounded = x * kLog2E + kRounder, n = rounded - kRounder;
   const Doubles r = (x - n * kLn2High) - n * kLn2Low;

@@ -2,14 +2,13 @@
 //
 // In slot t, after a prefix, with p the n-gram model's distribution, interpolated with that of the running text:
 //
-//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates, u being -ln of w's unigram
-//     probability, at most 32 q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho
-//     arc
+//     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates,
+//     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
 //
-// rest_t is the cost of a token outside the candidates if they shared what the head's candidates leave of its mass. p
-// sums to 1, so the mass of all other tokens is known from p of the candidates, and q is normalised over the whole
-// vocabulary without looking at it. Without the rho arc (`open` false) the same q is searched among the candidates
-// alone.
+// u(w) is -ln of w's unigram probability, at most 32. rest_t is the cost of a token outside the candidates if they
+// shared what the head's candidates leave of its mass. p sums to 1, so the mass of all other tokens is known from p of
+// the candidates, and q is normalised over the whole vocabulary without looking at it. Without the rho arc (`open`
+// false) the same q is searched among the candidates alone.
 #pragma once
 
 #include <utility>
@@ -73,8 +72,8 @@ class OpenTreeSearch {
   double scale_;   // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   double rest_;    // the n-gram model's share of p
   double common_;  // what every occurrence of a token in the whole text is worth
-  std::vector<std::pair<uint32_t, double>>
-      followers_;  // what followed its last tokens in the text, ascending, and what that is worth
+  // What followed its last tokens in the text, ascending, and what that is worth.
+  std::vector<std::pair<uint32_t, double>> followers_;
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of the text among the proposals

@@ -5,13 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MOST_LANES = (
-    1024  # (node, candidate) pairs that a program works on at a time: 4 for each thread, which its registers hold
-)
-EXACT = {
-    "enable_fp_fusion": False,
-    "num_stages": 1,
-}  # a fused multiplication and addition would round otherwise than the CPU
+# (node, candidate) pairs that a program works on at a time: 4 for each thread, which its registers hold.
+MOST_LANES = 1024
+# A fused multiplication and addition would round otherwise than the CPU.
+EXACT = {"enable_fp_fusion": False, "num_stages": 1}
 
 
 def power_of_two(n: int) -> int:

@@ -32,8 +32,8 @@ MAX_BYTES = 5 << 20  # of JSON; sequences beyond it are left out
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserOptions:
     """sequences of each task that are shown, nodes of the tree whose replay is followed, candidates K shown,
-    calibration of
-    the open tree beside it, which needs a language model."""
+    calibration of the open tree beside it, which needs a language model.
+    """
 
     sequences: int = 5
     nodes: int = 16

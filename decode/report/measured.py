@@ -27,6 +27,7 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
+# Acceptance is told of these.
 POSITIONS = (
     "base",
     "rescored",
@@ -35,7 +36,7 @@ POSITIONS = (
     "tree_64",
     "lm_alone_16",
     "oracle",
-)  # acceptance is told of these
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,8 +129,8 @@ def _of_models(
 
 def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequence[str], slow: int = 0) -> int:
     """About how many rows `measure` will advance by: those of the part for each analysis, and for each of the `slow`
-    drafters
-    that tell how far they are."""
+    drafters that tell how far they are.
+    """
     rows = whole = 0.0
     for task in dump.header.tasks:
         if task.name in tasks:

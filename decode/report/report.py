@@ -43,9 +43,9 @@ from rescore.lattice.dump import Dump
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     """tasks that are shown (None: all), the split and the name of the part of it that is reported on, how drafts are
-    made, what the
-    browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None: nowhere), the
-    times of searches and the name of their file (None: no section of them)."""
+    made, what the browser shows, the seed of the intervals, the calibrations of trees, where drafts are costed (None:
+    nowhere), the times of searches and the name of their file (None: no section of them).
+    """
 
     split: Split
     part: str = "heldout"

@@ -20,8 +20,8 @@ class Calibration:
         q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates,
         q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
 
-    rest being the cost of a token outside the candidates if such tokens shared evenly what the candidates leave of the
-    head's mass. q sums to 1 over the whole vocabulary.
+    u(w) being -ln of w's unigram probability, at most 32, and rest the cost of a token outside the candidates if such
+    tokens shared evenly what the candidates leave of the head's mass. q sums to 1 over the whole vocabulary.
 
     head   at least 0; 1 / head is the heads' temperature
     alpha  at least 0

@@ -39,8 +39,8 @@ class NormalisedLattice:
     @property
     def states(self) -> NDArray[np.int64]:
         """Nodes of the composition, int64 [B]: the distinct (slot, states of the models) that are reached, with one
-        model those too that
-        these back off to; ValueError if normalised locally."""
+        model those too that these back off to; ValueError if normalised locally.
+        """
         if self.local:
             raise ValueError(
                 "states: a lattice that is normalised locally is not expanded beforehand; normalise with local=False"

@@ -21,7 +21,8 @@ MOST_ROWS = 30_000  # of a slot
 
 class Thinned:
     """Choices of one slot, evenly thinned: every first, every second, every fourth row of all that were added, so that
-    no more than `most` remain."""
+    no more than `most` remain.
+    """
 
     def __init__(self, most: int = MOST_ROWS):
         self.most, self.stride, self.seen = most, 1, 0
@@ -42,8 +43,8 @@ def calibration_choices(
     block: DumpBlock, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None
 ) -> list[Choices]:
     """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and
-    floor
-    multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out."""
+    floor multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out.
+    """
     sausages, truth = block.sausages(k=top_k), block.truth()
     rows, slots, width = sausages.ids.shape
     listed = sausages.ids >= 0
@@ -67,7 +68,8 @@ def calibration_choices(
 
 def path_choices(block: DumpBlock, models: Sequence[NGram], top_k: int | None = None) -> list[Choices]:
     """Of each of T slots: among the K candidates, where the truth is one of them; what head and the models' alpha
-    multiply: minus the cost of the head, minus that of each model."""
+    multiply: minus the cost of the head, minus that of each model.
+    """
     sausages, truth = block.sausages(k=top_k), block.truth()
     listed = sausages.ids >= 0
     ids = np.where(listed, sausages.ids, 0)
@@ -94,7 +96,8 @@ def text_probabilities(
     block: DumpBlock, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text:
-    float64 [n, T, K]; of no meaning past the end of the text."""
+    float64 [n, T, K]; of no meaning past the end of the text.
+    """
     p = model_probabilities(block, model, tokens)
     if text is None:
         return p

@@ -79,8 +79,8 @@ class Pool {
 std::atomic<Pool*> current{nullptr};
 
 Pool& pool() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { current = nullptr; });  // threads do not survive a fork
+  // Threads do not survive a fork.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
   (void)registered;
   Pool* known = current;
   if (known) return *known;

@@ -45,13 +45,13 @@ class LevelBuilder {
 
   std::vector<uint64_t> unigrams;  // [V]
   std::vector<LevelPart> parts;    // by order; 0 and 1 are empty
-  std::vector<std::vector<uint64_t>>
-      of_counts;  // by order: how many n-grams were seen r times, before cut-offs; 0: more often
+  // By order: how many n-grams were seen r times, before cut-offs; 0: more often.
+  std::vector<std::vector<uint64_t>> of_counts;
 
   template <int W>
   void add(const WindowKey<W>& key, uint64_t count) {
-    total_ +=
-        count;  // no sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs
+    // No sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs.
+    total_ += count;
     if (total_ > kMostTokens) throw std::invalid_argument("counts: expected at most 2^53 tokens in a slice");
     int length = 0, same = 0;  // of the context, and of what it shares with the one before
     bool shared = true;

@@ -58,8 +58,8 @@ class TokenSet {
   }
 
   int size_ = 0;
-  std::array<uint64_t, kFilter>
-      filter_{};  // a bit for each of them, modulo its size: most others are told from them by one look
+  // A bit for each of them, modulo its size: most others are told from them by one look.
+  std::array<uint64_t, kFilter> filter_{};
   std::array<int32_t, kMaxCandidates> tokens_{};  // a step is filled up with the greatest number
 };
 

@@ -1,6 +1,6 @@
 """`rescore dump reduce`: a Hugging Face model's logits on file, in every form, against `dump make` of the same model
-and
-against a replay of the logits themselves in plain numpy; what is refused."""
+and against a replay of the logits themselves in plain numpy; what is refused.
+"""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ def test_signals_leave_nothing_half_written(world, large, tmp_path, number, stat
 
 def interrupted(process: subprocess.Popen) -> str:
     """What it says when interrupted. An interrupt that falls between Python's last look for one and a read that waits
-    is not
-    seen before the next: pressed again, as at a terminal."""
+    is not seen before the next: pressed again, as at a terminal.
+    """
     for _ in range(4):
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):

@@ -105,11 +105,11 @@ class Mortal:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.left, self.calls = -1, 0
         for owner, name in (
-            (atomic.os, "replace"),
+            (atomic.os, "replace"),  # runs, manifest, model
             (columns.Folder, "_finish"),
             (merging.MergedColumns, "append"),
             (merging, "_copy"),
-        ):  # `replace`: runs, manifest, model
+        ):
             patch.setattr(owner, name, self.dying(getattr(owner, name)))
 
     def dying(self, body):

@@ -130,9 +130,8 @@ def test_damaged_models(vocab_size, quantise):
     assert refused < MUTATIONS
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in ARRAYS if name != "wide"]
-)  # read by numbers that are compared with its length
+# "wide" is read by numbers that are compared with its length.
+@pytest.mark.parametrize("name", [name for name in ARRAYS if name != "wide"])
 def test_short_and_long_arrays_are_refused(name):
     good = compact()
     array = getattr(good, name)

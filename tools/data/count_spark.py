@@ -39,9 +39,8 @@ from rescore.decode.cli.actions.inputs import remarks
 from rescore.lm.spark_worker import BATCH
 
 SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(
-        BATCH
-    ),  # documents may be long; they are tokenized in batches of as many
+    # Documents may be long; they are tokenized in batches of as many.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH),
     "spark.sql.adaptive.enabled": "true",
 }
 

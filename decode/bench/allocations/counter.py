@@ -25,7 +25,9 @@ class PreloadUnavailable(RuntimeError):
 
 
 def compile_preload(library: Path) -> Path:
-    """`library`, compiled from `preload.cc`; Unavailable without a compiler or on a C library other than glibc."""
+    """`library`, compiled from `preload.cc`; PreloadUnavailable without a compiler or on a C library other
+    than glibc.
+    """
     compiler = shutil.which("g++")
     if compiler is None:
         raise PreloadUnavailable("no g++ on the path; install g++")

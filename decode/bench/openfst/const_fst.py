@@ -1,5 +1,6 @@
-"""An n-gram model as a file of OpenFst's ConstFst, written from the model's arrays:
-seconds for models whose arcs pywrapfst would add one by one for many minutes."""
+"""An n-gram model as a file of OpenFst's ConstFst, written from the model's arrays: seconds for models whose arcs
+pywrapfst would add one by one for many minutes.
+"""
 
 from __future__ import annotations
 

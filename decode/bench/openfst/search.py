@@ -51,7 +51,7 @@ class Answers:
 
 
 def compile_search(program: Path, options: Iterable[str] = ("-O1",)) -> Path:
-    """`program`, compiled from `search.cc`; Unavailable if that cannot be done here."""
+    """`program`, compiled from `search.cc`; OpenFstUnavailable if that cannot be done here."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise OpenFstUnavailable("no g++ on the path; install g++")

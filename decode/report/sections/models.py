@@ -63,9 +63,8 @@ def _plot(table: dict[str, Any], title: str) -> Plot:
 def _table(table: dict[str, Any], title: str) -> Table:
     rows = [
         (
-            numbers.text(
-                row["name"] if row["model"] else families.label(row["name"])
-            ),  # names of models are the user's
+            # Names of models are the user's.
+            numbers.text(row["name"] if row["model"] else families.label(row["name"])),
             *(
                 numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task]))
                 for task in table["tasks"]
