@@ -109,6 +109,11 @@ class TokenTree:
         """Whether every node follows the one before it."""
         return bool((self.parents == np.arange(-1, self.size - 1)).all())
 
+    def leaves(self) -> list[int]:
+        """The nodes that have no children, in order."""
+        inner = set(self.parents.tolist())
+        return [node for node in range(self.size) if node not in inner]
+
     def path_to(self, node: int) -> list[int]:
         """The nodes from the first below the certain token to `node`; none for -1."""
         path = []
@@ -153,14 +158,10 @@ class TokenTree:
 
     def paths(self) -> NDArray[np.int32]:
         """The drafts that end in leaves, int32 [leaves, deepest], padding -1, in order of the leaves."""
-        inner = set(self.parents.tolist())
-        leaves = [node for node in range(self.size) if node not in inner]
+        leaves = self.leaves()
         rows = np.full((len(leaves), int(self.depths.max(initial=0))), -1, np.int32)
-        for row, leaf in enumerate(leaves):
-            node = leaf
-            while node != ROOT:
-                rows[row, self.depths[node] - 1] = self.tokens[node]
-                node = int(self.parents[node])
+        for row, leaf in zip(rows, leaves):
+            row[: self.depths[leaf]] = self.tokens[self.path_to(leaf)]
         return rows
 
 

@@ -125,8 +125,7 @@ class BatchLayout:
 
     def _drafts(self, tree: TokenTree) -> list[list[int]]:
         """The nodes of every path from the root to a leaf; one empty path of an empty tree."""
-        inner = set(tree.parents.tolist())
-        leaves = [node for node in range(tree.size) if node not in inner]
+        leaves = tree.leaves()
         if len(leaves) > self.copies:
             raise ValueError(
                 f"layout 'batch': expected at most {self.copies} drafts for each request, "

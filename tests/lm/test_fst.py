@@ -42,7 +42,7 @@ def test_states_in_any_order_give_the_same_model():
 
 
 def test_best_path_of_a_string_is_its_score():
-    model = NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=6))
+    model = example.model()
     tokens = [example.LIONEL, example.MESSI, example.SCORED]
     acceptor = pywrapfst.VectorFst("standard")
     acceptor.add_states(4)

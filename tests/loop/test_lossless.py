@@ -16,14 +16,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 check_lossless = load_tool("check/lossless")
-drafters = check_lossless.drafters
-margins = check_lossless.margins
-prompts_of = check_lossless.prompts_of
-reference = check_lossless.reference
-text_of = check_lossless.text_of
 small_models = load_tool("check/small_models")
-FAMILIES = small_models.FAMILIES
-small = small_models.small
 
 torch.set_num_threads(1)
 TOKENS = 12
@@ -32,15 +25,15 @@ TOKENS = 12
 @pytest.fixture(scope="module")
 def material(demo):
     dump = Dump.open(demo / "forced")
-    return prompts_of(dump, 5), text_of(dump), NGram.open(demo / "demo.ngram")
+    return check_lossless.prompts_of(dump, 5), check_lossless.text_of(dump), NGram.open(demo / "demo.ngram")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", small_models.FAMILIES)
 def test_every_drafter_writes_what_generate_writes(family, material):
     prompts, text, lm = material
-    model, other = (small(family, text, lm.vocab_size, steps=3, seed=seed) for seed in (1, 2))
-    expected = [reference(model, prompt, TOKENS) for prompt in prompts]
-    for name, drafter, layout in drafters(model, lm, other):
+    model, other = (small_models.small(family, text, lm.vocab_size, steps=3, seed=seed) for seed in (1, 2))
+    expected = [check_lossless.reference(model, prompt, TOKENS) for prompt in prompts]
+    for name, drafter, layout in check_lossless.drafters(model, lm, other):
         together = generate(model.target, prompts, drafter, Options(max_tokens=TOKENS, layout=layout))
         alone = generate(model.target, prompts[3:4], drafter, Options(max_tokens=TOKENS, layout=layout))
         assert [one.tokens.tolist() for one in together] == expected, name
@@ -51,14 +44,14 @@ def test_every_drafter_writes_what_generate_writes(family, material):
 def test_in_bfloat16_a_token_is_the_argmax_or_nearly(material):
     """Within two roundings of a logit of this size: 2^-8 of it each."""
     prompts, text, lm = material
-    model = small("llama", text, lm.vocab_size, steps=3, seed=1, dtype=torch.bfloat16)
-    for name, drafter, layout in drafters(
-        model, lm, small("llama", text, lm.vocab_size, steps=0, seed=2, dtype=torch.bfloat16)
+    model = small_models.small("llama", text, lm.vocab_size, steps=3, seed=1, dtype=torch.bfloat16)
+    for name, drafter, layout in check_lossless.drafters(
+        model, lm, small_models.small("llama", text, lm.vocab_size, steps=0, seed=2, dtype=torch.bfloat16)
     ):
         for prompt, one in zip(
             prompts, generate(model.target, prompts, drafter, Options(max_tokens=TOKENS, layout=layout))
         ):
-            assert margins(model, prompt, one.tokens).max() <= 2 * 2**-8 * 8, name
+            assert check_lossless.margins(model, prompt, one.tokens).max() <= 2 * 2**-8 * 8, name
 
 
 def test_prompts_are_ragged_and_of_all_tasks(material):

@@ -23,8 +23,6 @@ from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
 check_online = load_tool("check/online")
-compare = check_online.compare
-decode_again = check_online.decode_again
 
 torch.set_num_threads(1)
 
@@ -59,7 +57,7 @@ def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
     dump = tiny_dump(tmp_path, kind)
     drafter = PathDrafter(HeadsLattice(heads=BlockwiseHeads(trained()), top_k=6, logp_dtype="float16"))
     for block in dump.blocks():
-        for s, accepted in enumerate(decode_again(trained(), dump, block, 100, drafter)):
+        for s, accepted in enumerate(check_online.decode_again(trained(), dump, block, 100, drafter)):
             part = slice(*block.offsets[s : s + 2])
             assert accepted == replay(block.topk_ids[part], block.topk_logp[part], block.tokens[part])
 
@@ -67,7 +65,7 @@ def test_a_ten_line_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
     model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
-    for one in compare(trained(), tiny_dump(tmp_path, kind), Rescorer(model, alpha=0.6), sequences=6):
+    for one in check_online.compare(trained(), tiny_dump(tmp_path, kind), Rescorer(model, alpha=0.6), sequences=6):
         assert one.online == one.replayed, (one.task, one.drafter)
 
 
@@ -76,7 +74,7 @@ def test_replay_gives_the_passes_of_online_decoding(kind, tmp_path):
 def test_replay_of_the_demo_gives_the_passes_of_decoding_its_checkpoint(kind, demo):
     model = BlockwiseTransformer.load(demo / "model.safetensors")
     rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.5)
-    for one in compare(
+    for one in check_online.compare(
         model,
         Dump.open(demo / kind),
         rescorer,

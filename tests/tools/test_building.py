@@ -15,7 +15,6 @@ from rescore.lm.tables import Tables
 
 bench_build = load_tool("bench/building")
 process_watch = load_tool("bench/process_watch")
-watch = process_watch.watch
 
 # `rescore lm build` without what it does not know yet, its stages added to the JSON; a file of 1 MB in the work folder.
 BUILD = """
@@ -146,7 +145,7 @@ def test_a_model_that_is_no_distribution_is_refused(tmp_path):
     NGram.from_tables(Tables.from_ngrams(wrong, vocab_size=6)).save(tmp_path / "wrong.ngram")
     with pytest.raises(SystemExit, match="wrong.ngram: expected the probabilities in state 0 to sum to 1, got 1.2"):
         bench_build.check(tmp_path / "wrong.ngram", None)
-    NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=6)).save(tmp_path / "large.ngram")
+    example.model().save(tmp_path / "large.ngram")
     with pytest.raises(SystemExit, match="large.ngram: expected at most 9 n-grams, got 10"):
         bench_build.check(tmp_path / "large.ngram", 9)
 
@@ -164,7 +163,7 @@ time.sleep(0.3)
     (tmp_path / "command.py").write_text(code)
     folder = tmp_path / "log"
     with open(folder, "wb") as log:
-        use = watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
+        use = process_watch.watch([sys.executable, str(tmp_path / "command.py")], tmp_path, log)
     assert use.status == 4 and 120 * 2**20 < use.anonymous_bytes < use.rss_bytes < 260 * 2**20
     assert 60 * 2**20 < use.highest_bytes < 120 * 2**20
     assert 2**20 <= use.disk_bytes < 2**21

@@ -10,7 +10,6 @@ from support.tools import load_tool
 from rescore.decode.bench.search import ANCHOR, BY_NODES, BY_PATHS, HEADLINE, NATIVE, OURS, TREES
 
 draw_benchmarks = load_tool("draw/benchmarks")
-pictures = draw_benchmarks.pictures
 
 
 def report(bench, ngrams, rows):
@@ -48,19 +47,21 @@ def test_what_the_reports_have_is_drawn():
     batch = report(
         "batch", 10, [("tree of 16", {"batch": b, "threads": t}, {OURS: 7.0}) for b in (1, 2) for t in (1, 2)]
     )
-    found = pictures([search(20_000_000, 3), search(850_000, 1), batch])
+    found = draw_benchmarks.pictures([search(20_000_000, 3), search(850_000, 1), batch])
     assert set(found) == {"bench-paths.svg", "bench-nodes.svg", "bench-batch.svg", "bench-models.svg"}
     for drawing in found.values():
         xml.fromstring(drawing)
     assert names(found["bench-paths.svg"]) == ["ours, 0.85M", "OpenFst, 0.85M", "ours, 20M", "OpenFst, 20M"]
     assert names(found["bench-models.svg"]) == ["p = 16", "OpenFst, p = 16", "tree of 16", "tree of 64"]
     assert names(found["bench-batch.svg"]) == ["tree of 16, 1e-05M"]
-    assert set(pictures([search(850_000, 1)])) == {"bench-paths.svg", "bench-nodes.svg"}
+    assert set(draw_benchmarks.pictures([search(850_000, 1)])) == {"bench-paths.svg", "bench-nodes.svg"}
 
 
 def test_lines_lie_where_their_figures_are():
     """Ratios of four, to the right and upwards, are equal distances."""
-    lines = re.findall(r'<path d="M([\d. L]+)" class="line', pictures([search(850_000, 1)])["bench-paths.svg"])
+    lines = re.findall(
+        r'<path d="M([\d. L]+)" class="line', draw_benchmarks.pictures([search(850_000, 1)])["bench-paths.svg"]
+    )
     for line in lines:
         (x1, y1), (x2, y2), (x3, y3) = (tuple(map(float, pair.split())) for pair in line.split("L"))
         assert abs((x2 - x1) - (x3 - x2)) < 0.2 and abs((y1 - y2) - (y2 - y3)) < 0.2 and y1 > y3

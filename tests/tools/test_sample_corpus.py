@@ -22,7 +22,6 @@ from rescore.lm.tables import Tables
 
 sample_corpus = load_tool("bench/sample_corpus")
 ngram_sampler = load_tool("bench/ngram_sampler")
-Sampler = ngram_sampler.Sampler
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def worked() -> NGram:
 
 def firsts(model: NGram, start: int, draws: int, seed: int, shorten: float = 0.0) -> np.ndarray:
     """How often each token was the first one drawn in a state, [V]."""
-    drawn = Sampler(model).sequences(start, (draws, 1), np.random.default_rng(seed), shorten)
+    drawn = ngram_sampler.Sampler(model).sequences(start, (draws, 1), np.random.default_rng(seed), shorten)
     return np.bincount(drawn[:, 0], minlength=model.vocab_size)
 
 
@@ -69,7 +68,9 @@ def test_every_state_is_sampled_from_its_distribution(seed, order):
 
 
 def test_tokens_that_follow_are_drawn_in_the_state_after(worked):
-    drawn = Sampler(worked).sequences(worked.start([example.STOP]), (200_000, 3), np.random.default_rng(5))
+    drawn = ngram_sampler.Sampler(worked).sequences(
+        worked.start([example.STOP]), (200_000, 3), np.random.default_rng(5)
+    )
     cells = np.ravel_multi_index(tuple(drawn.T), (6, 6, 6))
     slow = from_tables(worked.to_tables())
     p = np.array(
@@ -84,7 +85,7 @@ def test_tokens_that_follow_are_drawn_in_the_state_after(worked):
 
 
 def test_shortened_contexts_mix_in_the_lower_order(worked):
-    drawn = Sampler(worked).sequences(0, (300_000, 2), np.random.default_rng(3), shorten=0.25)
+    drawn = ngram_sampler.Sampler(worked).sequences(0, (300_000, 2), np.random.default_rng(3), shorten=0.25)
     after = drawn[drawn[:, 0] == example.LIONEL, 1]
     full, shorter = (np.exp(-worked.distribution(worked.start(h))) for h in ([example.LIONEL], []))
     assert_drawn_from(np.bincount(after, minlength=6), 0.75 * full + 0.25 * shorter)
@@ -149,6 +150,6 @@ def test_a_folder_made_otherwise_is_refused(monkeypatch, saved, tmp_path):
 
 
 def test_a_model_without_end_of_text_is_refused(monkeypatch, tmp_path):
-    NGram.from_tables(Tables.from_ngrams(example.NGRAMS, vocab_size=6)).save(tmp_path / "lm.ngram")
+    example.model().save(tmp_path / "lm.ngram")
     with pytest.raises(SystemExit, match="expected the end-of-text id in its metadata"):
         run(monkeypatch, tmp_path / "lm.ngram", tmp_path / "a", "--tokens", "1k")

@@ -22,8 +22,6 @@ tied_loss = load_tool("train/tied_loss")
 train_bpd = load_tool("train/bpd")
 training_loop = load_tool("train/training_loop")
 token_files = load_tool("train/token_files")
-TokenFile = token_files.TokenFile
-TokenFiles = token_files.TokenFiles
 
 torch.set_num_threads(1)
 LENGTH = 24
@@ -139,10 +137,10 @@ def test_distillation_gradients_are_those_of_the_definition(monkeypatch):
 
 def test_windows_depend_on_seed_and_step_alone(folder):
     specs = [f"a={folder}/a.npy*3", f"b={folder}/b.npy"]
-    files = TokenFiles(specs, LENGTH, 1)
+    files = token_files.TokenFiles(specs, LENGTH, 1)
     np.testing.assert_allclose(files.shares, np.array([6000, 900]) / 6900)
     first = files.batch(5, 8)
-    assert torch.equal(first.ids, TokenFiles(specs, LENGTH, 1).batch(5, 8).ids)
+    assert torch.equal(first.ids, token_files.TokenFiles(specs, LENGTH, 1).batch(5, 8).ids)
     assert not torch.equal(first.ids, files.batch(6, 8).ids)
     assert first.ids.shape == (8, LENGTH) and first.start.tolist() == [0] * 8 and first.stop.tolist() == [LENGTH] * 8
 
@@ -232,13 +230,13 @@ def test_bad_token_files_are_named(folder, spec, message):
     np.savez(folder / "few.npz", tokens=np.zeros((2, 24), np.uint16))
     np.savez(folder / "wide.npz", tokens=np.zeros((2, 30), np.uint16), start=np.zeros(2, int), stop=np.ones(2, int))
     with pytest.raises(SystemExit, match=message):
-        TokenFiles([spec.format(folder=folder)], LENGTH, 1)
+        token_files.TokenFiles([spec.format(folder=folder)], LENGTH, 1)
 
 
 def test_names_come_once(folder):
     with pytest.raises(SystemExit, match="expected each name once, got 'a' twice"):
-        TokenFiles([f"a={folder}/a.npy", f"a={folder}/b.npy"], LENGTH, 1)
-    assert TokenFile(folder / "a.npy", LENGTH).size() == 2000
+        token_files.TokenFiles([f"a={folder}/a.npy", f"a={folder}/b.npy"], LENGTH, 1)
+    assert token_files.TokenFile(folder / "a.npy", LENGTH).size() == 2000
 
 
 @pytest.mark.parametrize(
