@@ -182,9 +182,15 @@ def best_tree(
 
 @final
 class ContextModel:
-    """Counts of the n-grams of one running text, n <= order. Several threads may search it at once."""
+    """Counts of what followed the contexts of one running text, N = len(soft) orders. Several threads may search it at
+    once.
+    """
 
-    def __init__(self, *, order: int) -> None: ...
+    def __init__(self, *, soft: NDArray[np.float64]) -> None:
+        """soft [N], each in [0, 1]: how much of what follows a context of 0, 1, .. tokens is what the target predicted,
+        not the token that came.
+        """
+
     @property
     def order(self) -> int: ...
     @property
@@ -195,11 +201,20 @@ class ContextModel:
     def size(self) -> int:
         """Tokens of the text."""
 
-    def extend(self, tokens: NDArray[np.int32]) -> None:
-        """Read on: tokens [n], at least 0; nothing of them is read if one is refused.
+    def extend(
+        self,
+        tokens: NDArray[np.int32],
+        ids: NDArray[np.int32] | None = None,  # [n, k], padding -1
+        p: NDArray[np.float32] | None = None,  # [n, k]
+    ) -> None:
+        """Read on: tokens [n], at least 0, and the tokens and probabilities among which the target chose each; a row of
+        padding where that is not known. Nothing is read if something is refused.
 
         RuntimeError while another thread searches.
         """
+
+    def foresee(self, draft: NDArray[np.int32], ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
+        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it. RuntimeError as `extend`."""
 
     def mixture(
         self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]

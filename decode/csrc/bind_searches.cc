@@ -87,8 +87,9 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local OpenTreeSearch search;
-      trees.counts[b] = search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open,
-                                   texts.empty() ? nullptr : texts[b], strength.data(), trees.of(b));
+      const TextSource text{texts.empty() ? nullptr : texts[b], strength.data()};
+      trees.counts[b] =
+          search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, &text, !texts.empty(), trees.of(b));
     });
   });
 }

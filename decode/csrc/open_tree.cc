@@ -22,14 +22,15 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 }  // namespace
 
 int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
-                        bool open, const ContextModel* text, const double* strength, TreeOutput out) {
+                        bool open, const TextSource* texts, int text_count, TreeOutput out) {
   const int length = open ? sausage.slots : sausage.length();
   lm_ = &lm;
   sausage_ = &sausage;
   weights_ = weights;
   open_ = open;
-  text_ = text;
-  strength_ = strength;
+  texts_ = texts;
+  text_count_ = text_count;
+  blend_.begin(texts, text_count);
   nodes_ = out.nodes;
   for (int t = 0; t < length; ++t) {
     slots_[t].read(sausage, t);
@@ -47,7 +48,9 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
     const auto& [number, parent, offer, depth] = best_.openings().front();
     opened_.push_back({});
     opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
-    if (text) opened_[number].context = number ? text->step(opened_[parent].context, offer.rank) : text->state();
+    for (int i = 0; i < text_count; ++i)
+      opened_[number].contexts[i] =
+          number ? texts[i].text->step(opened_[parent].contexts[i], offer.rank) : texts[i].text->state();
     this->open(best_.openings().front());
   }
   return best_.found();
@@ -60,54 +63,18 @@ void OpenTreeSearch::open(const Opening& opening) {
   state_ = opened_[opening.number].state;
   slot_ = opening.depth;
   proposals_.clear();
-  read_text(opened_[opening.number].context);
+  if (text_count_) blend_.read(opened_[opening.number].contexts.data());
   weigh_candidates();
   if (open_) {
-    propose_followers();
+    propose_listed();
     propose_arcs();
     propose_frequent();
   }
   keep_best();
 }
 
-void OpenTreeSearch::read_text(uint32_t context) {
-  followers_.clear();
-  rest_ = 1;
-  common_ = 0;
-  if (!text_) return;
-  const ContextModel::Mixture mixture = text_->mixture(context, strength_);
-  rest_ = mixture.rest;
-  for (int i = 0; i < mixture.size; ++i) {
-    const ContextModel::Mixture::Part part = mixture.parts[i];
-    if (part.state == ContextModel::kEmpty)
-      common_ = part.worth;
-    else
-      text_->followers(part.state,
-                       [&](uint32_t token, uint32_t count) { followers_.push_back({token, part.worth * count}); });
-  }
-  // One entry for each token, its occurrences in the whole text included.
-  std::sort(followers_.begin(), followers_.end());
-  size_t kept = 0;
-  for (size_t i = 0; i < followers_.size(); ++i) {
-    if (kept && followers_[kept - 1].first == followers_[i].first)
-      followers_[kept - 1].second += followers_[i].second;
-    else
-      followers_[kept++] = {followers_[i].first,
-                            followers_[i].second + common_ * text_->count(ContextModel::kEmpty, followers_[i].first)};
-  }
-  followers_.resize(kept);
-}
-
-// What the text says of a token: its share of p.
-double OpenTreeSearch::seen(uint32_t token) const {
-  if (!text_) return 0;
-  const auto found = std::lower_bound(followers_.begin(), followers_.end(), std::pair<uint32_t, double>{token, 0});
-  if (found != followers_.end() && found->first == token) return found->second;
-  return common_ > 0 ? common_ * text_->count(ContextModel::kEmpty, token) : 0;
-}
-
 double OpenTreeSearch::log_p(double seen, double lm_cost) const {
-  return seen > 0 ? std::log(seen + rest_ * std::exp(-lm_cost)) : std::log(rest_) - lm_cost;
+  return seen > 0 ? std::log(seen + blend_.rest() * std::exp(-lm_cost)) : std::log(blend_.rest()) - lm_cost;
 }
 
 void OpenTreeSearch::weigh_candidates() {
@@ -119,7 +86,7 @@ void OpenTreeSearch::weigh_candidates() {
   cache_.match(*lm_, state_, slot, slot_, arc.data(), lm_cost.data());
   double listed = 0;
   for (int i = 0; i < slot.count; ++i) {
-    const double logp = log_p(seen(slot.tokens[i]), lm_cost[i]);
+    const double logp = log_p(text_count_ ? blend_.share(slot.tokens[i]) : 0, lm_cost[i]);
     listed += std::exp(logp);
     cost[i] = weights_.head[slot_] * sausage_->slot_cost(slot_)[slot.rank[i]] -
               weights_.prior[slot_] * std::min<double>(lm_->cost(slot.tokens[i]), kRarest) - weights_.lm[slot_] * logp;
@@ -130,31 +97,31 @@ void OpenTreeSearch::weigh_candidates() {
   for (int i = 0; i < slot.count; ++i) propose(slot.tokens[i], arc[i], total - cost[i]);
 }
 
-void OpenTreeSearch::propose_followers() {
-  for (const auto& [token, worth] : followers_) {
+void OpenTreeSearch::propose_listed() {
+  for (const auto& [token, share] : blend_.listed()) {
     if (is_candidate(token)) continue;
     const Taken taken = lm_->take(state_, token);
-    propose(token, taken.arc, scale_ + log_p(worth, taken.cost));
+    propose(token, taken.arc, scale_ + log_p(share, taken.cost));
   }
 }
 
-// Tokens of which the n-gram model's share of p suffices, all but half of what is needed: of other tokens the text's
-// share must be more than that half, which is left to `propose_frequent`.
+// Tokens outside the short lists: what they need comes from the n-gram model and the long lists, so one of these gives
+// its part at least. Here the tokens of which the model gives so much.
 void OpenTreeSearch::propose_arcs() {
   contexts_.clear();
   proposed_.clear();
-  const double most_seen = common_ > 0 ? common_ * text_->count(ContextModel::kEmpty, text_->by_count().front()) : 0;
+  const double most = blend_.most();
   double limit = 0;  // of the n-gram model's cost, backing off included
   const auto update = [&] {
-    const double p = needed(), of_model = most_seen < p / 2 ? p - most_seen : p / 2;
-    limit = of_model > 0 ? std::log(rest_ / of_model) + kSlack : INFINITY;
+    const double p = needed(), of_model = std::max(p - most, p / (1 + blend_.long_lists()));
+    limit = of_model > 0 ? std::log(blend_.rest() / of_model) + kSlack : INFINITY;
   };
   double paid = 0;
   const auto offer = [&](uint64_t arc, uint32_t token, float arc_cost) {
-    if (is_candidate(token) || is_follower(token)) return;
+    if (is_candidate(token) || blend_.is_listed(token)) return;
     for (const Automaton::Arcs longer : contexts_)  // one of which hides this one
       if (lm_->has_arc(longer, token)) return;
-    const double of_text = seen(token);
+    const double of_text = blend_.long_lists() ? blend_.share(token) : 0;
     if (of_text > 0) proposed_.push_back(token);
     propose(token, arc, scale_ + log_p(of_text, paid + arc_cost));
     update();
@@ -182,18 +149,21 @@ void OpenTreeSearch::propose_arcs() {
   }
 }
 
-// Tokens of which the text's share of p is at least half of what is needed.
+// And those of which a long list does.
 void OpenTreeSearch::propose_frequent() {
-  if (!(common_ > 0)) return;
+  if (!blend_.long_lists()) return;
   std::sort(proposed_.begin(), proposed_.end());
-  for (const uint32_t token : text_->by_count()) {
-    const double of_text = common_ * text_->count(ContextModel::kEmpty, token);
-    if (of_text < needed() / 2) return;
-    if (is_candidate(token) || is_follower(token) || std::binary_search(proposed_.begin(), proposed_.end(), token))
-      continue;
-    const Taken taken = lm_->take(state_, token);
-    propose(token, taken.arc, scale_ + log_p(of_text, taken.cost));
-  }
+  const size_t known = proposed_.size();
+  blend_.frequent([&] { return needed() / (1 + blend_.long_lists()); },
+                  [&](uint32_t token) {
+                    if (is_candidate(token) || blend_.is_listed(token) ||
+                        std::binary_search(proposed_.begin(), proposed_.begin() + known, token) ||
+                        std::find(proposed_.begin() + known, proposed_.end(), token) != proposed_.end())
+                      return;
+                    proposed_.push_back(token);
+                    const Taken taken = lm_->take(state_, token);
+                    propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
+                  });
 }
 
 // The least p with which a token outside the candidates may be among the n best.
@@ -231,11 +201,6 @@ void OpenTreeSearch::keep_best() {
 bool OpenTreeSearch::is_candidate(uint32_t token) const {
   const Slot& slot = slots_[slot_];
   return slot.tokens.find(token) != TokenSet::kMissing;
-}
-
-bool OpenTreeSearch::is_follower(uint32_t token) const {
-  const auto found = std::lower_bound(followers_.begin(), followers_.end(), std::pair<uint32_t, double>{token, 0});
-  return found != followers_.end() && found->first == token;
 }
 
 }  // namespace rescore

@@ -11,12 +11,10 @@
 // false) the same q is searched among the candidates alone.
 #pragma once
 
-#include <utility>
-
 #include "best_prefixes.h"
-#include "context_model.h"
 #include "match_cache.h"
 #include "slot.h"
+#include "text_blend.h"
 
 namespace rescore {
 
@@ -30,13 +28,14 @@ struct OpenWeights {
 
 class OpenTreeSearch {
  public:
-  // text: the running text, or null. strength [its order]: ContextModel::mixture. Every slot may be without candidates.
+  // texts: at most TextBlend::kMaxTexts. Every slot may be without candidates.
   int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
-          const ContextModel* text, const double* strength, TreeOutput out);
+          const TextSource* texts, int text_count, TreeOutput out);
 
  private:
   struct Opened {
-    uint32_t state, context;
+    uint32_t state;
+    std::array<uint32_t, TextBlend::kMaxTexts> contexts;
   };
   struct Proposal {
     Fixed cost;  // of the prefix with this token
@@ -44,39 +43,33 @@ class OpenTreeSearch {
     uint64_t arc;
   };
   void open(const Opening& opening);
-  void read_text(uint32_t context);
   void weigh_candidates();
-  void propose_followers();
+  void propose_listed();
   void propose_arcs();
   void propose_frequent();
   void propose(uint32_t token, uint64_t arc, double logq);
   void keep_best();
   double log_p(double seen, double lm_cost) const;
   double needed() const;
-  double seen(uint32_t token) const;
   bool is_candidate(uint32_t token) const;
-  bool is_follower(uint32_t token) const;
 
   const Automaton* lm_;
   const Sausage* sausage_;
   OpenWeights weights_;
   bool open_;
-  const ContextModel* text_;
-  const double* strength_;
+  const TextSource* texts_;
+  int text_count_;
   size_t nodes_;
 
   // Of the prefix that is being opened.
   Fixed cost_;
   uint32_t state_;
   int slot_;
-  double scale_;   // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
-  double rest_;    // the n-gram model's share of p
-  double common_;  // what every occurrence of a token in the whole text is worth
-  // What followed its last tokens in the text, ascending, and what that is worth.
-  std::vector<std::pair<uint32_t, double>> followers_;
+  double scale_;  // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
+  TextBlend blend_;
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
-  std::vector<uint32_t> proposed_;         // tokens of the text among the proposals
+  std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals
 
   BestPrefixes best_;
   std::vector<Opened> opened_;

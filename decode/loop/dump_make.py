@@ -117,7 +117,7 @@ def sha256(path: Path) -> str:
 
 
 def provenance(
-    model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None
+    model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None, chat: bool = False
 ) -> dict[str, Any]:
     """Where a dump comes from, as it stands in dump.json."""
     told: dict[str, Any] = {
@@ -127,6 +127,8 @@ def provenance(
         "max_tokens": max_tokens,
         "limit_per_task": limit,
     }
+    if chat:
+        told["chat"] = True
     if heads is not None:
         told["heads"] = (
             heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.tokenizer import TextTokenizer
 
 
@@ -15,17 +16,20 @@ class PromptText:
 
     Unlike a language model's text, a prompt gets what the tokenizer's own template puts around it (a token for the
     beginning of the text, where it has one), and special tokens that it spells out are those tokens, so that chat
-    templates work.
+    templates work. With `chat`, a prompt is a message of the user.
     """
 
-    def __init__(self, tokenizer: TextTokenizer):
+    def __init__(self, tokenizer: TextTokenizer, chat: ChatTemplate | None = None):
         from tokenizers import Tokenizer
 
+        self._chat = chat
         self._tokenizer = Tokenizer.from_str(tokenizer.tokenizer.to_str())
         self._tokenizer.encode_special_tokens = False
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Ids int32 [m]. ValueError if there are none or the tokenizer fails."""
+        if self._chat is not None:
+            return self._ids(self._chat.text(text), template=False)  # which says what comes first
         return self._ids(text, template=True)
 
     def encode_more(self, text: str) -> NDArray[np.int32]:

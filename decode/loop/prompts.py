@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from rescore.decode.loop.prompt_text import PromptText
 
 TASK = "prompts"  # of lines that name none
+MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 MAX_LINE = 16 << 20  # characters; a prompt that long is another kind of file
 
 
@@ -38,12 +40,15 @@ def read_prompts(
 ) -> dict[str, list[Prompt]]:
     """The prompts of each task, the first `limit` of them, in the order of the file.
 
-    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`.
+    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`; or it has Spec-Bench's
+    `category` and `turns`, of which the first is the prompt: there the eight categories of MT-Bench are one task,
+    mt_bench, as in Spec-Bench's own evaluation. The file may be compressed (.gz).
     references: whether every line must have one. ValueError names the line that is wrong.
     """
     tasks: dict[str, list[Prompt]] = {}
     reader = _Line(vocab_size, text, references)
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", errors="surrogateescape") as lines:
         for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), "")):
             if line.strip():
                 prompt = reader.prompt(line, number, f"{path}, line {number + 1}")
@@ -68,6 +73,8 @@ class _Line:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
             row = None
+        if isinstance(row, dict) and "turns" in row:
+            row = _of_spec_bench(row, where)
         if not isinstance(row, dict) or not ("prompt" in row or "text" in row):
             raise ValueError(f"{where}: expected a JSON object with prompt (or text), got {line.strip()[:60]!r}")
         task = row.get("task", TASK)
@@ -103,3 +110,14 @@ class _Line:
                 "were they made with another tokenizer?"
             )
         return np.array(value, np.int32)
+
+
+def _of_spec_bench(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """A line of Spec-Bench in our form."""
+    turns, category = row["turns"], row.get("category")
+    if not isinstance(turns, list) or not turns or not isinstance(category, str):
+        raise ValueError(
+            f"{where}: expected Spec-Bench's category, a name, and turns, a list of at least one, "
+            f"got {category!r:.40} and {turns!r:.40}"
+        )
+    return {"prompt": turns[0], "task": "mt_bench" if category in MT_BENCH else category}

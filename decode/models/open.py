@@ -12,6 +12,7 @@ import torch
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.gguf import converted, gguf_file
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.medusa_files import holds_medusa
@@ -48,7 +49,8 @@ def open_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> OpenModel:
-    """The model at `path`: our model.safetensors, a folder with it, or a folder of Hugging Face.
+    """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (dequantised,
+    see `gguf.converted`), or the name of a model that a package ships ("smollm2").
 
     heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model;
             None takes what the folder holds: our own heads, Medusa's, MTP's, or none
@@ -58,7 +60,8 @@ def open_model(
     Nothing is downloaded, no code of a checkpoint is run, and weights are read from safetensors alone. ValueError or
     FileNotFoundError says what is missing and what to do.
     """
-    path, device = Path(path), torch.device(device or "cpu")
+    file = gguf_file(path)
+    path, device = converted(file, dtype) if file else Path(path), torch.device(device or "cpu")
     if not path.exists():
         raise FileNotFoundError(
             f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"

@@ -42,7 +42,7 @@ class CalibratedRescorer:
         """The n-grams of a running text that begins with `tokens`, to be extended as it grows."""
         if self.calibration.text is None:
             raise ValueError("text: this calibration does not use the running text")
-        counts = _core.ContextModel(order=len(self.calibration.text))
+        counts = _core.ContextModel(soft=np.zeros(len(self.calibration.text)))
         counts.extend(np.ascontiguousarray(tokens, np.int32))
         return counts
 

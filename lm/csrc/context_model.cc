@@ -2,43 +2,29 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 
 namespace rescore {
 
-ContextModel::ContextModel(uint32_t order) : order_(order), table_(256, kNone) {
-  nodes_.push_back({});
-  nodes_[kEmpty].parent = nodes_[kEmpty].token = nodes_[kEmpty].link = kNone;
-  nodes_[kEmpty].depth = 0;
-}
-
-uint64_t ContextModel::bytes() const {
-  return sizeof *this + nodes_.capacity() * sizeof(Node) +
-         4 * (table_.capacity() + by_count_.capacity() + place_.capacity() + first_of_.capacity());
+ContextModel::ContextModel(uint32_t order, const double* soft) : order_(order) {
+  for (uint32_t o = 0; o < order; ++o) soft_[o] = static_cast<float>(soft[o]);
+  contexts_.push_back({kNone, kNone, kNone, 0, {}, 0});
+  grow();
 }
 
 uint32_t ContextModel::child(uint32_t parent, uint32_t token) const {
   const size_t mask = table_.size() - 1;
   for (size_t at = hash(parent, token) & mask;; at = (at + 1) & mask) {
-    const uint32_t node = table_[at];
-    if (node == kNone || (nodes_[node].parent == parent && nodes_[node].token == token)) return node;
+    const uint32_t context = table_[at];
+    if (context == kNone || (contexts_[context].parent == parent && contexts_[context].token == token)) return context;
   }
 }
 
-uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token) {
-  if (const uint32_t node = child(parent, token); node != kNone) return node;
-  if (nodes_.size() == kNone) throw std::length_error("the context model is full");
-  if (2 * nodes_.size() >= table_.size()) grow();
-  const uint32_t made = static_cast<uint32_t>(nodes_.size());
-  Node node{};
-  node.parent = parent;
-  node.token = token;
-  node.depth = nodes_[parent].depth + 1;
-  node.first_child = kNone;
-  node.sibling = nodes_[parent].first_child;
-  nodes_.push_back(node);
-  nodes_[parent].first_child = made;
-  ++nodes_[parent].types;
+uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token, uint32_t link) {
+  if (const uint32_t context = child(parent, token); context != kNone) return context;
+  if (contexts_.size() >= kNone - 1) throw std::length_error("the context model is full");
+  if (2 * contexts_.size() >= table_.size()) grow();
+  const uint32_t made = static_cast<uint32_t>(contexts_.size());
+  contexts_.push_back({parent, token, link, contexts_[parent].depth + 1, {}, 0});
   const size_t mask = table_.size() - 1;
   size_t at = hash(parent, token) & mask;
   while (table_[at] != kNone) at = (at + 1) & mask;
@@ -47,66 +33,75 @@ uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token) {
 }
 
 void ContextModel::grow() {
-  table_.assign(2 * table_.size(), kNone);
-  const size_t mask = table_.size() - 1;
-  for (uint32_t node = 1; node < nodes_.size(); ++node) {
-    size_t at = hash(nodes_[node].parent, nodes_[node].token) & mask;
-    while (table_[at] != kNone) at = (at + 1) & mask;
-    table_[at] = node;
+  Growing<uint32_t> table;
+  table.extend(table_.size() ? 2 * table_.size() : 256);
+  const size_t mask = table.size() - 1;
+  for (size_t at = 0; at < table.size(); ++at) table[at] = kNone;
+  for (uint32_t context = 1; context < contexts_.size(); ++context) {
+    size_t at = hash(contexts_[context].parent, contexts_[context].token) & mask;
+    while (table[at] != kNone) at = (at + 1) & mask;
+    table[at] = context;
   }
+  table_ = std::move(table);
 }
 
-void ContextModel::extend(uint32_t token) {
-  uint32_t shorter = kNone;  // the node of the same tokens but the first
-  std::array<uint32_t, kMaxOrder> now{};
-  for (uint32_t length = 0; length <= longest_; ++length) {
-    const uint32_t parent = active_[length];
-    const uint32_t node = child_or_new(parent, token);
-    nodes_[node].link = length ? shorter : kEmpty;
-    ++nodes_[node].count;
-    ++nodes_[parent].followed;
-    if (length + 1 < order_) now[length + 1] = node;
-    shorter = node;
-  }
-  const uint32_t alone = child(kEmpty, token);
-  rank(alone, nodes_[alone].count);
-  active_ = now;
-  if (longest_ + 1 < order_) ++longest_;
+void ContextModel::add(uint32_t context, uint32_t token, float amount) {
+  Context& to = contexts_[context];
+  to.total += amount;
+  lists_.add(context, to.followers, token, amount);
+}
+
+void ContextModel::add(const Path& path, uint32_t longest, const Prediction& predicted) {
+  for (uint32_t length = 0; length <= longest; ++length)
+    for (int i = 0; i < predicted.size; ++i)
+      if (const float share = soft_[length] * predicted.p[i]; share >= kLeast)
+        add(path[length], predicted.ids[i], share);
+}
+
+void ContextModel::extend(uint32_t token, const Prediction& predicted) {
+  add(active_, longest_, predicted);
+  for (uint32_t length = 0; length <= longest_; ++length)
+    if (const float share = predicted.size ? 1 - soft_[length] : 1; share > 0) add(active_[length], token, share);
+  advance(active_, longest_, token);
   greatest_ = std::max(greatest_, token);
+  for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
   ++tokens_;
 }
 
-// Tokens that came equally often stand together: one that came once more changes places with the first of its kind.
-void ContextModel::rank(uint32_t node, uint32_t count) {
-  if (place_.size() <= node) place_.resize(node + 1, kNone);
-  if (first_of_.size() <= count) first_of_.resize(count + 1, 0);
-  if (count == 1) {
-    place_[node] = static_cast<uint32_t>(by_count_.size());
-    by_count_.push_back(nodes_[node].token);
-    return;
-  }
-  const uint32_t from = place_[node], to = first_of_[count - 1]++;
-  std::swap(by_count_[from], by_count_[to]);
-  place_[child(kEmpty, by_count_[from])] = from;
-  place_[node] = to;
+void ContextModel::foresee(const int32_t* draft, size_t length, const Prediction& predicted) {
+  Path path = active_;
+  uint32_t longest = longest_;
+  for (size_t i = 0; i < length; ++i) advance(path, longest, draft[i]);
+  add(path, longest, predicted);
+  for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
+}
+
+// The contexts of the text, or of a draft behind it, after one token more.
+void ContextModel::advance(Path& path, uint32_t& longest, uint32_t token) {
+  Path now{};
+  uint32_t shorter = kEmpty;
+  for (uint32_t length = 0; length <= longest && length + 1 < order_; ++length)
+    shorter = now[length + 1] = child_or_new(path[length], token, shorter);
+  path = now;
+  longest = std::min(longest + 1, order_ - 1);
 }
 
 uint32_t ContextModel::step(uint32_t state, uint32_t token) const {
-  for (;; state = nodes_[state].link) {
-    const uint32_t node = child(state, token);
-    if (node != kNone) return nodes_[node].depth < order_ ? node : nodes_[node].link;
+  for (;; state = contexts_[state].link) {
+    const uint32_t longer = contexts_[state].depth + 1 < order_ ? child(state, token) : kNone;
+    if (longer != kNone) return longer;
     if (state == kEmpty) return kEmpty;
   }
 }
 
 ContextModel::Mixture ContextModel::mixture(uint32_t state, const double* strength) const {
   Mixture found;
-  for (;; state = nodes_[state].link) {
-    const Node& node = nodes_[state];
-    if (node.followed) {
-      const double other = strength[node.depth] * node.types, total = node.followed + other;
-      found.parts[found.size++] = {state, found.rest / total};
-      found.rest *= other / total;
+  for (;; state = contexts_[state].link) {
+    const Context& context = contexts_[state];
+    if (context.total > 0) {
+      const double other = strength[context.depth] * context.followers.size;
+      found.parts[found.size++] = {state, found.rest / (context.total + other)};
+      found.rest *= other / (context.total + other);
     }
     if (state == kEmpty) return found;
   }

@@ -1,12 +1,16 @@
-// An n-gram model of one running text, counted while it grows.
+// An n-gram model of one running text, counted while it grows: of the tokens that came, and of those that the target
+// thought could come.
 //
-// A trie: the node of w_1..w_n, n <= order, counts how often these tokens came in a row; its children are what
-// followed. A state is a context of at most order - 1 tokens that came at least once; its link leads to the next
-// shorter one.
+// A context is a run of at most order - 1 tokens of the text, or of a draft that was verified. What the target
+// predicted behind a context counts as well as the token that came (soft counts, docs/running-text.md): with f =
+// soft[o] of a context of o tokens,
 //
-// p(w | c) is interpolated over all contexts that are suffixes of c, in the manner of Witten and Bell:
-// p_o(w) = (n_o(w) + m_o p_{o-1}(w)) / (N_o + m_o), m_o being strength_o times the number of distinct tokens that
-// followed the context of o tokens, and p_{-1} another model's distribution.
+//     count(c, w) += f p(w) for the tokens that were predicted,  += 1 - f for the token that came
+//
+// and where nothing is known of what was predicted, the token that came counts 1. p(w | c) is interpolated over all
+// contexts that are suffixes of c, in the manner of Witten and Bell:
+// p_o(w) = (count_o(w) + m_o p_{o-1}(w)) / (count_o + m_o), m_o being strength[o] times the number of distinct tokens
+// counted behind the context of o tokens, and p_{-1} another model's distribution.
 #pragma once
 
 #include <array>
@@ -15,33 +19,45 @@
 #include <cstdint>
 #include <vector>
 
+#include "count_lists.h"
+#include "growing.h"
+
 namespace rescore {
+
+// The most probable tokens behind a text, as the target sees them: the first ids, and their probabilities.
+struct Prediction {
+  const int32_t* ids = nullptr;
+  const float* p = nullptr;
+  int size = 0;
+};
 
 class ContextModel {
  public:
-  static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kEmpty = 0;  // the state of no context
-  static constexpr uint32_t kMaxOrder = 8;
+  static constexpr uint32_t kMaxOrder = 16;
+  static constexpr float kLeast = 0.01f;  // a share of a prediction that is less does not count
 
-  explicit ContextModel(uint32_t order);
+  // soft [order], each in [0, 1].
+  ContextModel(uint32_t order, const double* soft);
 
   uint32_t order() const { return order_; }
   uint64_t size() const { return tokens_; }  // of the text
-  uint64_t bytes() const;
+  uint64_t bytes() const { return sizeof *this + contexts_.bytes() + table_.bytes() + lists_.bytes(); }
   uint32_t greatest_token() const { return greatest_; }
 
-  void extend(uint32_t token);
+  // The text goes on with a token, which was chosen from a prediction.
+  void extend(uint32_t token, const Prediction& predicted);
+  // The target read `draft` behind the text, and predicted what would follow.
+  void foresee(const int32_t* draft, size_t length, const Prediction& predicted);
 
   // Of the text so far.
   uint32_t state() const { return active_[longest_]; }
   // After one token more, which is not counted.
   uint32_t step(uint32_t state, uint32_t token) const;
 
-  // How often a token followed the state's context.
-  uint32_t count(uint32_t state, uint32_t token) const {
-    const uint32_t node = child(state, token);
-    return node == kNone ? 0 : nodes_[node].count;
-  }
+  double count(uint32_t state, uint32_t token) const { return lists_.count(state, contexts_[state].followers, token); }
+  const CountList& followers(uint32_t state) const { return contexts_[state].followers; }
+  const CountLists& lists() const { return lists_; }
 
   // What counts are worth in a state: p(w) = sum over contexts of count_o(w) * worth_o + rest * p_other(w).
   struct Mixture {
@@ -54,13 +70,6 @@ class ContextModel {
     double rest = 1;
   };
   Mixture mixture(uint32_t state, const double* strength) const;
-
-  // Calls see(token, count) for all that followed the state's context.
-  template <typename See>
-  void followers(uint32_t state, See see) const {
-    for (uint32_t node = nodes_[state].first_child; node != kNone; node = nodes_[node].sibling)
-      see(nodes_[node].token, nodes_[node].count);
-  }
 
   // Held while threads search: a text must not grow under a search.
   class Reading {
@@ -79,35 +88,36 @@ class ContextModel {
   };
   bool is_read() const { return readers_ > 0; }
 
-  // Distinct tokens of the text, the most frequent first.
-  const std::vector<uint32_t>& by_count() const { return by_count_; }
-
  private:
-  struct Node {
-    uint32_t parent, token;
-    uint32_t link;  // the node of all its tokens but the first
-    uint32_t count = 0, followed = 0, types = 0;
-    uint32_t first_child = kNone, sibling = kNone;
+  static constexpr uint32_t kNone = UINT32_MAX;
+  using Path = std::array<uint32_t, kMaxOrder>;  // the contexts of the last 0, 1, .. tokens
+
+  struct Context {
+    uint32_t parent, token;  // its tokens are those of the parent, and this one
+    uint32_t link;           // the context of all its tokens but the first
     uint32_t depth;
+    CountList followers;
+    double total;
   };
 
   static size_t hash(uint32_t parent, uint32_t token) {
     return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20;
   }
   uint32_t child(uint32_t parent, uint32_t token) const;
-  uint32_t child_or_new(uint32_t parent, uint32_t token);
+  uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);
+  void advance(Path& path, uint32_t& longest, uint32_t token);
+  void add(uint32_t context, uint32_t token, float amount);
+  void add(const Path& path, uint32_t longest, const Prediction& predicted);
   void grow();
-  void rank(uint32_t node, uint32_t count);
 
   uint32_t order_, longest_ = 0, greatest_ = 0;
   uint64_t tokens_ = 0;
   mutable std::atomic<int> readers_{0};
-  std::array<uint32_t, kMaxOrder> active_{};  // the nodes of the last 0, 1, .. tokens
-  std::vector<Node> nodes_;
-  std::vector<uint32_t> table_;  // open addressing over nodes_ by (parent, token)
-  std::vector<uint32_t> by_count_;
-  std::vector<uint32_t> place_;     // in by_count_, by the token's node below the root
-  std::vector<uint32_t> first_of_;  // [c]: the first place of a token that came at most c times
+  std::array<float, kMaxOrder> soft_{};
+  Path active_{};
+  Growing<Context> contexts_;
+  Growing<uint32_t> table_;  // open addressing over contexts_ by (parent, token)
+  CountLists lists_;         // followers, of all contexts
 };
 
 }  // namespace rescore

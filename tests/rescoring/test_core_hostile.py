@@ -60,7 +60,7 @@ def walk_normalised(lattice: _core.Normalised, draw: np.random.Generator) -> Non
 
 
 def running_text() -> _core.ContextModel:
-    text = _core.ContextModel(order=3)
+    text = _core.ContextModel(soft=np.zeros(3))
     text.extend(np.array([0, 1, 2, 0, 1, 3], np.int32) % VOCAB)
     return text
 

@@ -71,7 +71,7 @@ def search(problem, nodes, threads=1, copies=1):
     ids, cost = padded([sausage] * copies)
     automaton = lm.automaton()
     histories = padded_histories([history] * copies)
-    text = _core.ContextModel(order=len(strength or [1]))
+    text = _core.ContextModel(soft=np.zeros(len(strength or [1])))
     text.extend(np.array(history, np.int32))
     return _core.open_tree(
         automaton,
@@ -113,6 +113,44 @@ def test_trees_are_nested_and_batches_alike(problem, nodes):
             and np.array_equal(other[0], other[1])
             and np.array_equal(other[0], other[2])
         )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60))
+def test_long_lists_of_followers(seed, nodes):
+    """Contexts with more followers than are read one by one, and soft counts: against all prefixes of two tokens."""
+    draw, vocab = np.random.default_rng(seed), 60
+    costs = -np.log(draw.dirichlet(np.ones(vocab)))
+    text = np.where(draw.random(400) < 0.5, 0, draw.zipf(1.3, 400) % vocab).astype(np.int32)
+    soft, strength = [0.0, 0.8, 0.5, 0.2], [2.0, 0.5, 1.0, 0.7]
+    ids = np.argsort(draw.random((400, vocab)), axis=1)[:, :4].astype(np.int32)
+    p = draw.dirichlet(np.ones(5), 400)[:, :4].astype(np.float32)
+    model = _core.ContextModel(soft=np.array(soft))
+    model.extend(text, ids, p)
+    twin = Text(text.tolist(), strength, [dict(zip(*row)) for row in zip(ids.tolist(), p.tolist())], soft)
+    assert len(twin.followers((0,))) > 24
+    lm = unigrams(costs.tolist())
+    slots = np.zeros((3, 2))
+    out = _core.open_tree(
+        lm.automaton(),
+        np.zeros((1, 0), np.int32),
+        np.full((1, 2, 1), -1, np.int32),
+        np.full((1, 2, 1), np.inf, np.float32),
+        np.ones((1, 2)),
+        slots,
+        open=True,
+        texts=[model],
+        strength=np.array(strength),
+        nodes=nodes,
+    )
+    first = np.log(twin.distribution((), np.exp(-costs)))
+    wanted = {(w,): first[w] for w in range(vocab)}
+    for w in np.argsort(-first)[:nodes].tolist():
+        wanted |= {(w, v): first[w] + x for v, x in enumerate(np.log(twin.distribution((w,), np.exp(-costs))))}
+    found = {tokens: logq for logq, _, tokens in prefixes(*(column[0] for column in out))}
+    assert len(found) == nodes
+    assert found == pytest.approx({tokens: wanted[tokens] for tokens in found}, abs=1e-4)
+    assert sorted(found.values()) == pytest.approx(sorted(wanted.values())[-nodes:], abs=1e-4)
 
 
 def test_q_sums_to_one_over_the_vocabulary():
@@ -215,7 +253,7 @@ def call(**changes):
 
 
 def text_of(*tokens):
-    text = _core.ContextModel(order=2)
+    text = _core.ContextModel(soft=np.zeros(2))
     text.extend(np.array(tokens, np.int32))
     return text
 

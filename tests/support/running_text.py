@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 import numpy as np
 
+LEAST = np.float32(0.01)  # a share of a prediction that is less does not count
+
 
 class Text:
-    """p(w) after the text and a draft, interpolated with another distribution [V]."""
+    """p(w) after the text and a draft, interpolated with another distribution [V].
 
-    def __init__(self, tokens, strength):
+    predicted: {w: p} at each position of the text, empty where nothing is known; soft: f of every order, none is 0.
+    """
+
+    def __init__(self, tokens, strength, predicted=None, soft=None):
         self.tokens, self.strength = tuple(tokens), strength
+        self.soft = [np.float32(f) for f in soft or [0.0] * len(strength)]
+        # (how much of the text was read, a draft behind it, the token that came or None, what was predicted)
+        self.events = []
+        self.extend((), tokens, predicted or [{}] * len(self.tokens))
 
-    def followers(self, context: tuple[int, ...]) -> Counter:
-        n = len(context)
-        return Counter(self.tokens[i + n] for i in range(len(self.tokens) - n) if self.tokens[i : i + n] == context)
+    def extend(self, before, tokens, predicted):
+        self.tokens = (*before, *tokens)
+        ends = range(len(before), len(self.tokens))
+        self.events += [(end, (), token, one) for end, token, one in zip(ends, tokens, predicted)]
+
+    def foresee(self, draft, predicted):
+        """Behind the text as it is now."""
+        self.events.append((len(self.tokens), tuple(draft), None, predicted))
+
+    def read(self, end, draft, n):
+        """The last n tokens, or fewer, of what was read."""
+        return (self.tokens[max(0, end - n) : end] + draft)[-n:] if n else ()
+
+    def followers(self, context: tuple[int, ...]) -> dict[int, float]:
+        n, counts = len(context), defaultdict(float)
+        for end, draft, token, predicted in self.events:
+            if self.read(end, draft, n) != context:
+                continue
+            for w, p in predicted.items():
+                if (share := self.soft[n] * np.float32(p)) >= LEAST:
+                    counts[w] += float(share)
+            hard = 1 - self.soft[n] if predicted else 1.0
+            if token is not None and hard > 0:
+                counts[token] += float(hard)
+        return counts
 
     def distribution(self, draft: tuple[int, ...], other: np.ndarray) -> np.ndarray:
         p = np.array(other, np.float64)
@@ -26,5 +57,5 @@ class Text:
             seen = self.followers(whole[len(whole) - length :])
             if seen:
                 added = strength * len(seen)
-                p = (added * p + [seen[w] for w in range(len(p))]) / (seen.total() + added)
+                p = (added * p + [seen.get(w, 0.0) for w in range(len(p))]) / (sum(seen.values()) + added)
         return p

@@ -13,6 +13,8 @@ import torch
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.dump_make import check_tokenizer
 from rescore.decode.loop.prompt_text import PromptText
+from rescore.decode.models.chat import ChatTemplate
+from rescore.decode.models.gguf import gguf_file
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.lm.tokenizer import TextTokenizer
 
@@ -28,8 +30,9 @@ class Decoder:
 
 
 def open_decoder(args: argparse.Namespace) -> Decoder:
-    """What --model, --heads, --tokenizer, --end-of-text, --device and --dtype name."""
+    """What --model, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat name."""
     hide_unseen_bars(args.model)
+    chat = ChatTemplate(args.model) if args.chat else None
     model = open_model(
         args.model,
         heads=args.heads,
@@ -42,12 +45,12 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
     tokenizer = TextTokenizer.open(path, args.end_of_text)
     check_tokenizer(tokenizer, model.vocab_size, str(args.model))
     ends = (tokenizer.eot,) if args.end_of_text else (*model.end_of_text,) or (tokenizer.eot,)
-    return Decoder(model=model, tokenizer=tokenizer, text=PromptText(tokenizer), ends=ends)
+    return Decoder(model=model, tokenizer=tokenizer, text=PromptText(tokenizer, chat), ends=ends)
 
 
 def hide_unseen_bars(path: Path) -> None:
     """The bars that transformers draws while it loads a folder are for a terminal alone, as ours are."""
-    if (path / "config.json").exists() and not sys.stderr.isatty():
+    if (gguf_file(path) or (path / "config.json").exists()) and not sys.stderr.isatty():
         with suppress(ImportError):  # told by whoever opens the model
             from transformers.utils import logging
 

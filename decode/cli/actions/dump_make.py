@@ -10,6 +10,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.continuations import ContinuationOptions
 from rescore.decode.loop.dump_make import DumpSource, make_dump, provenance
 from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.models.gguf import gguf_file
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.dump import Dump
 
@@ -41,7 +42,14 @@ def call(args: argparse.Namespace) -> None:
         model=decoder.model,
         tokenizer=decoder.tokenizer,
         name=args.name or args.model.name,
-        provenance=provenance(args.model, args.prompts, max_tokens=args.max_tokens, limit=args.limit, heads=args.heads),
+        provenance=provenance(
+            gguf_file(args.model) or args.model,
+            args.prompts,
+            max_tokens=args.max_tokens,
+            limit=args.limit,
+            heads=args.heads,
+            chat=args.chat,
+        ),
     )
     with output.progress_bar() as bar:
         rows = {task: bar.add_task(task, total=len(prompts)) for task, prompts in tasks.items()}

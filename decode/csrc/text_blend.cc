@@ -1,0 +1,78 @@
+#include "text_blend.h"
+
+namespace rescore {
+
+static_assert(TextBlend::kMaxTexts * ContextModel::kMaxOrder * CountLists::kShort * 2 <= 2048);
+
+void TextBlend::begin(const TextSource* texts, int count) {
+  texts_ = texts;
+  count_ = count;
+  rest_ = 1;
+  listed_.clear();
+  long_.clear();
+}
+
+void TextBlend::read(const uint32_t* contexts) {
+  listed_.clear();
+  long_.clear();
+  rest_ = 1;
+  if (!++reading_) {
+    places_.assign(kPlaces, Place{0, 0, 0});
+    reading_ = 1;
+  }
+  for (int i = 0; i < count_; ++i) {
+    const ContextModel& text = *texts_[i].text;
+    const ContextModel::Mixture mixture = text.mixture(contexts[i], texts_[i].strength);
+    for (int part = 0; part < mixture.size; ++part) {
+      const uint32_t state = mixture.parts[part].state;
+      const double worth = rest_ * mixture.parts[part].worth;
+      const CountList& list = text.followers(state);
+      if (list.size > CountLists::kShort) {
+        long_.push_back({&text, state, worth});
+        continue;
+      }
+      const CountLists::Entry* entry = text.lists().entries(list);
+      for (uint32_t at = 0; at < list.size; ++at) {
+        Place& found = place(entry[at].token);
+        if (found.reading != reading_) {
+          found = {reading_, entry[at].token, static_cast<uint32_t>(listed_.size())};
+          listed_.push_back({entry[at].token, 0});
+        }
+        listed_[found.at].share += worth * entry[at].count;
+      }
+    }
+    rest_ *= mixture.rest;
+  }
+  if (!long_.empty())
+    for (Listed& one : listed_) one.share += of_long(one.token);
+}
+
+double TextBlend::share(uint32_t token) const {
+  const Listed* found = find(token);
+  return found ? found->share : of_long(token);
+}
+
+double TextBlend::most() const {
+  double sum = 0;
+  for (const Long& list : long_)
+    sum += list.worth * list.text->lists().entries(list.text->followers(list.state))[0].count;
+  return sum;
+}
+
+double TextBlend::of_long(uint32_t token) const {
+  double sum = 0;
+  for (const Long& list : long_) sum += list.worth * list.text->count(list.state, token);
+  return sum;
+}
+
+TextBlend::Place& TextBlend::place(uint32_t token) const {
+  for (size_t at = hash(token);; at = (at + 1) % kPlaces)
+    if (Place& found = places_[at]; found.reading != reading_ || found.token == token) return found;
+}
+
+const TextBlend::Listed* TextBlend::find(uint32_t token) const {
+  const Place& found = place(token);
+  return found.reading == reading_ && !listed_.empty() ? &listed_[found.at] : nullptr;
+}
+
+}  // namespace rescore

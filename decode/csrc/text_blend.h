@@ -1,0 +1,76 @@
+// What running texts say of the next token behind a prefix: p(w) = share(w) + rest * p_other(w).
+//
+// Texts are blended in order, each with the ones after it, and with the n-gram model, as its other distribution.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "context_model.h"
+
+namespace rescore {
+
+struct TextSource {
+  const ContextModel* text;
+  const double* strength;  // [its order]
+};
+
+class TextBlend {
+ public:
+  static constexpr int kMaxTexts = 2;
+
+  void begin(const TextSource* texts, int count);
+  // contexts [count]: the state of each text.
+  void read(const uint32_t* contexts);
+
+  double rest() const { return rest_; }
+  double share(uint32_t token) const;
+
+  struct Listed {
+    uint32_t token;
+    double share;
+  };
+  // All tokens of short lists of followers, with their whole share.
+  const std::vector<Listed>& listed() const { return listed_; }
+  bool is_listed(uint32_t token) const { return find(token) != nullptr; }
+
+  // Long lists are not read: a token outside `listed` has its share from these alone.
+  int long_lists() const { return static_cast<int>(long_.size()); }
+  double most() const;  // that such a token can have
+  // Calls see(token) for all tokens of which one long list gives at least least(), which may rise meanwhile; maybe
+  // more than once.
+  template <typename Least, typename See>
+  void frequent(Least least, See see) const {
+    for (const Long& list : long_)
+      list.text->lists().greatest(
+          list.text->followers(list.state), [&] { return least() / list.worth; },
+          [&](uint32_t token, float) { see(token); });
+  }
+
+ private:
+  struct Long {
+    const ContextModel* text;
+    uint32_t state;
+    double worth;
+  };
+  struct Place {
+    uint32_t reading, token, at;
+  };
+  static constexpr size_t kPlaces = 2048;  // more than twice what short lists can hold
+  static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 21; }
+
+  Place& place(uint32_t token) const;
+  const Listed* find(uint32_t token) const;
+  double of_long(uint32_t token) const;
+
+  const TextSource* texts_ = nullptr;
+  int count_ = 0;
+  double rest_ = 1;
+  std::vector<Listed> listed_;
+  std::vector<Long> long_;
+  uint32_t reading_ = 0;  // places of earlier readings are empty
+  mutable std::vector<Place> places_ = std::vector<Place>(kPlaces, Place{0, 0, 0});
+};
+
+}  // namespace rescore

