@@ -214,7 +214,7 @@ class ContextModel:
         """
 
     def foresee(self, draft: NDArray[np.int32], ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
-        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it. RuntimeError as `extend`."""
+        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it. Refused as `extend` is."""
 
     def mixture(
         self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]

@@ -1,5 +1,6 @@
 """What type checkers read for `rescore`; `facade.py` is what runs."""
 
+from rescore.decode.drafters.blended_drafter import BlendedDrafter as BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice as HeadsLattice
 from rescore.decode.drafters.ngram_drafter import NGramDrafter as NGramDrafter
 from rescore.decode.drafters.tree_drafter import TreeDrafter as TreeDrafter

@@ -145,6 +145,7 @@ class Dump:
             last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
             last = min(max(last, first + 1), shard.sequences)
             part = slice(int(offsets[first]), int(offsets[last]))
+            prompts = slice(int(prompt_offsets[first]), int(prompt_offsets[last]))
             block = DumpBlock(
                 task=shard.task,
                 file=shard.file,
@@ -152,12 +153,14 @@ class Dump:
                 first_sequence=first,
                 tokens=arrays["tokens"][part],
                 offsets=offsets[first : last + 1] - offsets[first],
-                prompt_tokens=arrays["prompt_tokens"][int(prompt_offsets[first]) : int(prompt_offsets[last])],
+                prompt_tokens=arrays["prompt_tokens"][prompts],
                 prompt_offsets=prompt_offsets[first : last + 1] - prompt_offsets[first],
                 topk_ids=arrays["topk_ids"][part],
                 topk_logp=arrays["topk_logp"][part],
                 entropy=arrays["entropy"][part],
                 seeds=arrays["seeds"][part] if "seeds" in arrays else None,
+                prompt_topk_ids=arrays["prompt_topk_ids"][prompts] if "prompt_topk_ids" in arrays else None,
+                prompt_topk_logp=arrays["prompt_topk_logp"][prompts] if "prompt_topk_logp" in arrays else None,
             )
             block.check(self.header.vocab_size, exact=exact)
             yield block
@@ -193,6 +196,9 @@ def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, head
     }
     if header.kind == "sampled" or "seeds" in arrays:
         expected["seeds"] = ((n,), (np.dtype("uint64"),))
+    if "prompt_topk_ids" in arrays or "prompt_topk_logp" in arrays:
+        expected["prompt_topk_ids"] = ((len(arrays.get("prompt_tokens", ())), k), TOKEN_DTYPES)
+        expected["prompt_topk_logp"] = ((len(arrays.get("prompt_tokens", ())), k), FLOAT_DTYPES)
     if missing := [name for name in expected if name not in arrays]:
         raise ValueError(f"{path}: the array {missing[0]!r} is missing")
     if unknown := sorted(set(arrays) - set(expected)):

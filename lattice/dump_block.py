@@ -25,6 +25,8 @@ class DumpBlock:
     topk_logp      float16 or float32 [n, h, K], their log-probabilities over all V tokens
     entropy        float16 or float32 [n, h], nats over all V tokens
     seeds          uint64 [n], the seed of each position's random numbers, or None
+    prompt_topk_ids, prompt_topk_logp  [m, K], as topk_*, what head 1 predicted once the prompt's tokens up to there had
+                   been read; or None
 
     Row i of a sequence was predicted from the prompt and tokens[:i]; its head j (from 1) predicts tokens[i + j - 1].
     `file`, `first_row` and `first_sequence` say where in the shard the block starts.
@@ -42,6 +44,8 @@ class DumpBlock:
     topk_logp: NDArray
     entropy: NDArray
     seeds: NDArray[np.uint64] | None
+    prompt_topk_ids: NDArray | None = None
+    prompt_topk_logp: NDArray | None = None
 
     @property
     def rows(self) -> int:
@@ -70,10 +74,12 @@ class DumpBlock:
         ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
         return trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
 
-    def truth(self, rows: Any = slice(None)) -> NDArray[np.int32]:
-        """What heads 2..h of the given rows should predict: int32 [R, T], padding -1 past the end of the sequence."""
+    def truth(self, rows: Any = slice(None), slots: int | None = None) -> NDArray[np.int32]:
+        """What heads 2..h of the given rows should predict, or what follows in so many `slots`: int32 [R, T], padding
+        -1 past the end of the sequence.
+        """
         rows = np.arange(self.rows)[rows]
-        ahead = rows[:, None] + np.arange(1, self.slots + 1)
+        ahead = rows[:, None] + np.arange(1, (self.slots if slots is None else slots) + 1)
         inside = ahead < self.sequence_ends[rows][:, None]
         return np.where(inside, self.tokens[np.where(inside, ahead, 0)], -1).astype(np.int32)
 
@@ -116,18 +122,22 @@ class DumpBlock:
         if not 0 <= first < last <= self.sequences:
             raise ValueError(f"part: expected 0 <= first < last <= {self.sequences}, got {first} and {last}")
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        prompts = slice(int(self.prompt_offsets[first]), int(self.prompt_offsets[last]))
+        ids, logp = self.prompt_topk_ids, self.prompt_topk_logp
         return replace(
             self,
             first_row=self.first_row + rows.start,
             first_sequence=self.first_sequence + first,
             tokens=self.tokens[rows],
             offsets=self.offsets[first : last + 1] - self.offsets[first],
-            prompt_tokens=self.prompt_tokens[int(self.prompt_offsets[first]) : int(self.prompt_offsets[last])],
+            prompt_tokens=self.prompt_tokens[prompts],
             prompt_offsets=self.prompt_offsets[first : last + 1] - self.prompt_offsets[first],
             topk_ids=self.topk_ids[rows],
             topk_logp=self.topk_logp[rows],
             entropy=self.entropy[rows],
             seeds=None if self.seeds is None else self.seeds[rows],
+            prompt_topk_ids=None if ids is None else ids[prompts],
+            prompt_topk_logp=None if logp is None else logp[prompts],
         )
 
     def check(self, vocab_size: int, *, exact: bool = False) -> None:
@@ -139,25 +149,9 @@ class DumpBlock:
             array = getattr(self, name)
             self._refuse(array.astype(np.int64) >= vocab_size, name, f"is not in 0..V - 1 = {vocab_size - 1}")
             self._refuse(array < 0, name, f"is not in 0..V - 1 = {vocab_size - 1}")
-        self._refuse(
-            (self.topk_ids < 0) | (self.topk_ids >= vocab_size), "topk_ids", f"is not in 0..V - 1 = {vocab_size - 1}"
-        )
-        logp = self.topk_logp.astype(np.float32)
-        self._refuse(~(logp <= 0) | ~np.isfinite(logp), "topk_logp", "is not a finite log-probability (<= 0)")
-        self._refuse(
-            np.diff(logp, axis=-1, prepend=np.inf) > 0,
-            "topk_logp",
-            "is greater than the one before it: candidates stand in order of rank",
-        )
-        self._refuse(
-            (np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None],
-            "topk_logp",
-            "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens",
-        )
-        ids = np.sort(self.topk_ids, axis=-1)
-        self._refuse(
-            (ids[..., 1:] == ids[..., :-1]).any(-1)[..., None], "topk_ids", "starts a slot in which an id occurs twice"
-        )
+        self._check_top("topk_ids", "topk_logp", vocab_size)
+        if self.prompt_topk_ids is not None:
+            self._check_top("prompt_topk_ids", "prompt_topk_logp", vocab_size)
         entropy = self.entropy.astype(np.float32)
         most = np.log(vocab_size) * 1.001 + 1e-3
         self._refuse(
@@ -170,13 +164,34 @@ class DumpBlock:
                 "is not head 1's first candidate, as in a greedy dump; allow_inexact reads it nevertheless",
             )
 
+    def _check_top(self, name: str, logp_name: str, vocab_size: int) -> None:
+        """Candidates in order of rank, with log-probabilities over all V tokens."""
+        ids, logp = getattr(self, name), getattr(self, logp_name).astype(np.float32)
+        self._refuse((ids < 0) | (ids >= vocab_size), name, f"is not in 0..V - 1 = {vocab_size - 1}")
+        self._refuse(~(logp <= 0) | ~np.isfinite(logp), logp_name, "is not a finite log-probability (<= 0)")
+        self._refuse(
+            np.diff(logp, axis=-1, prepend=np.inf) > 0,
+            logp_name,
+            "is greater than the one before it: candidates stand in order of rank",
+        )
+        self._refuse(
+            (np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None],
+            logp_name,
+            "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens",
+        )
+        ids = np.sort(ids, axis=-1)
+        self._refuse(
+            (ids[..., 1:] == ids[..., :-1]).any(-1)[..., None], name, "starts a slot in which an id occurs twice"
+        )
+
     def _refuse(self, bad: NDArray, name: str, what: str) -> None:
         if not bad.any():
             return
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         value = getattr(self, name)[index].item()
         shown = f"{value:.6g}" if isinstance(value, float) else value
-        if name == "prompt_tokens":
+        of_prompt = name.startswith("prompt_")
+        if of_prompt:
             sequence = int(np.searchsorted(self.prompt_offsets, index[0], side="right")) - 1
             place = f"prompt token {index[0]} of the block"
         else:
@@ -184,6 +199,7 @@ class DumpBlock:
             place = (
                 f"position {index[0] - int(self.offsets[sequence])} (row {index[0] + self.first_row} of {self.file})"
             )
+        index = (index[0], 0, *index[1:]) if of_prompt and len(index) > 1 else index  # of head 1
         head = f", head {index[1] + 1}" if len(index) > 1 else ""
         rank = f", rank {index[2] + 1}" if len(index) > 2 else ""
         raise ValueError(

@@ -13,7 +13,8 @@ from typing import Any
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
 
 FORMAT = "rescore-dump"
-VERSION = 1
+VERSION = 2  # 1 had at least two heads, and nothing predicted along prompts
+VERSIONS = (1, VERSION)
 FILE_NAME = "dump.json"
 KINDS = ("greedy", "sampled", "forced")
 MAX_JSON_BYTES = 16 << 20
@@ -93,7 +94,7 @@ class DumpHeader:
                 f"tokenizer_sha256: expected 64 hexadecimal digits in lower case or null, got {self.tokenizer_sha256!r}"
             )
         _check_int("vocab_size", self.vocab_size, 1, 2**31 - 1)
-        _check_int("heads", self.heads, 2, MAX_SLOTS + 1)
+        _check_int("heads", self.heads, 1, MAX_SLOTS + 1)
         _check_int("top_k", self.top_k, 1, min(MAX_WIDTH, self.vocab_size))
         self._check_sampling()
         if self.end_of_text is not None:
@@ -161,12 +162,12 @@ def parse_header(value: Any) -> DumpHeader:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = value.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or version not in VERSIONS:
         raise ValueError(f"version: expected {VERSION}, got {version!r}; another version of rescore wrote this dump")
     value = dict(value)
     del value["format"], value["version"]
     crc32 = value.pop("crc32", None)
-    if crc32 is not None and crc32 != _crc32({"format": FORMAT, "version": VERSION, **value}):
+    if crc32 is not None and crc32 != _crc32({"format": FORMAT, "version": version, **value}):
         raise ValueError(
             "crc32: the checksum of the header does not match; it was damaged, "
             "or edited by hand (then remove the key crc32)"

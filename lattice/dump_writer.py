@@ -50,6 +50,7 @@ class DumpWriter:
         self._shards: list[ShardInfo] = []
         self._loops: dict[str, int] = {}
         self._folder: Path | None = None
+        self._along_prompts: bool | None = None  # whether sequences have what was predicted along their prompts
 
     def __enter__(self) -> DumpWriter:
         if self.path.exists():
@@ -79,10 +80,13 @@ class DumpWriter:
         topk_logp: NDArray,
         entropy: NDArray,
         seeds: NDArray | None = None,
+        prompt_topk_ids: NDArray | None = None,
+        prompt_topk_logp: NDArray | None = None,
     ) -> None:
         """One continuation of n tokens: prompt [m], tokens [n], topk_ids and topk_logp [n, h, K], entropy [n, h].
 
-        seeds [n], one per position, belong to sampled dumps only. Integers and floats of any width; values are
+        seeds [n], one per position, belong to sampled dumps only. prompt_topk_* [m, K] are given for all sequences or
+        for none. Integers and floats of any width; values are
         checked as the reader checks them (ValueError).
         """
         if self._folder is None:
@@ -106,8 +110,20 @@ class DumpWriter:
         }
         if seeds is not None:
             sequence["seeds"] = _shaped("seeds", np.asarray(seeds).astype(np.uint64), shape[:1])
+        if (prompt_topk_ids is not None) != (prompt_topk_logp is not None) or (
+            self._along_prompts not in (None, prompt_topk_ids is not None)
+        ):
+            raise ValueError("prompt_topk_ids, prompt_topk_logp: expected both, of all sequences or of none")
+        self._along_prompts = prompt_topk_ids is not None
+        if prompt_topk_ids is not None:
+            along = len(prompt), header.top_k
+            ids, logp = _integers("prompt_topk_ids", prompt_topk_ids, 2), _not_positive(prompt_topk_logp)
+            sequence["prompt_topk_ids"] = _shaped("prompt_topk_ids", ids, along)
+            sequence["prompt_topk_logp"] = _narrowed(_shaped("prompt_topk_logp", logp, along), self.logp_dtype)
         _block(task, [sequence]).check(header.vocab_size, exact=header.kind == "greedy")
-        sequence["topk_ids"] = sequence["topk_ids"].astype(self._id_dtype)
+        for name in ("topk_ids", "prompt_topk_ids"):
+            if name in sequence:
+                sequence[name] = sequence[name].astype(self._id_dtype)
         self._waiting.setdefault(task, []).append(sequence)
         self._loops[task] = self._loops.get(task, 0) + is_loop(tokens)
         self._bytes[task] = self._bytes.get(task, 0) + sum(array.nbytes for array in sequence.values())

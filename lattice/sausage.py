@@ -150,6 +150,13 @@ class Sausage:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
         return trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
+    def extended(self, slots: int) -> Sausage:
+        """With more slots, which have no candidates, up to `slots` in all."""
+        more = [(0, 0)] * (self.ids.ndim - 2) + [(0, slots - self.slots), (0, 0)]
+        return trusted(
+            np.pad(self.ids, more, constant_values=-1), np.pad(self.cost, more, constant_values=np.float32(np.inf))
+        )
+
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
         """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""
         if not self.is_batch:
@@ -157,6 +164,12 @@ class Sausage:
         if isinstance(index, tuple):
             raise TypeError("a batch of sausages has one index, that of the sausage")
         return trusted(self.ids[index], self.cost[index])
+
+
+def blank(lattices: int, slots: int) -> Sausage:
+    """A batch of lattices whose slots have no candidates: what is searched is open slots alone."""
+    shape = lattices, slots, 1
+    return trusted(np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32))
 
 
 def trusted(ids: NDArray, cost: NDArray) -> Sausage:

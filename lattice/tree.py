@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +92,16 @@ class TokenTree:
                 parent = node_of[key]
         columns = np.array(nodes, np.int32).reshape(-1, 3).T.copy()
         logq = np.full(len(nodes), np.nan, np.float32)
+        return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
+
+    @classmethod
+    def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
+        """The tree of tokens and of each one's parent, -1 or one before it. logq is NaN."""
+        depths: list[int] = []
+        for parent in parents:
+            depths.append(1 + (depths[parent] if parent != ROOT else 0))
+        columns = [np.array(column, np.int32) for column in (tokens, parents, depths)]
+        logq = np.full(len(tokens), np.nan, np.float32)
         return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
 
     @property

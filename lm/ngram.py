@@ -118,6 +118,21 @@ class NGram:
         )
 
     @classmethod
+    def uniform(cls, vocab_size: int) -> NGram:
+        """The model that knows nothing: order 1, every id equally probable."""
+        none, cost = np.zeros(1, np.uint32), np.full(vocab_size, np.log(vocab_size), np.float32)
+        tokens = np.arange(vocab_size)
+        arrays = Arrays(
+            arc_begin=np.array([0, vocab_size], np.uint64),
+            arc_token=tokens.astype(np.uint16) if vocab_size <= 1 << 16 else tokens.astype(np.uint32),
+            arc_cost=cost,
+            arc_next=np.zeros(vocab_size, np.uint32),
+            backoff_state=none,
+            backoff_cost=np.zeros(1, np.float32),
+        )
+        return cls.from_arrays(arrays, order=1, vocab_size=vocab_size)
+
+    @classmethod
     def from_tables(
         cls,
         tables: Tables,

@@ -7,7 +7,20 @@ from pathlib import Path
 
 from rescore.decode.cli import arguments
 
-DRAFTERS = ("tree", "rescored", "parallel", "base", "neural", "drawn", "draft", "ngram", "tuned", "open", "none")
+DRAFTERS = (
+    "tree",
+    "rescored",
+    "parallel",
+    "base",
+    "neural",
+    "drawn",
+    "draft",
+    "ngram",
+    "tuned",
+    "open",
+    "blend",
+    "none",
+)
 
 
 def nodes(text: str) -> int | str:
@@ -50,8 +63,8 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         type=nodes,
         metavar="N|auto",
         help=(
-            "of a tree; auto takes, step by step, what brings the most tokens a second here (default: auto; "
-            "16 of an n-gram model alone)"
+            "of a tree; auto takes, step by step, what brings the most tokens a second here, and none where drafts "
+            "do not pay (default: auto; 16 of an n-gram model alone)"
         ),
     )
     parser.add_argument(
@@ -70,5 +83,8 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=arguments.whole(1, 256),
         metavar="N",
-        help="tokens that a draft model (default: 4) or an n-gram model alone (default: 8) writes ahead",
+        help=(
+            "tokens ahead: that a draft model (default: 4) or an n-gram model alone (default: 8) writes, or that a "
+            "blended tree is deep at most (default: 16)"
+        ),
     )

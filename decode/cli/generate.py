@@ -16,7 +16,10 @@ The text goes to standard output as it comes; on a terminal, tokens that were
 accepted together have one colour and the tokens that each pass adds by itself
 have none. Several prompts are decoded as a batch and shown one by one.
 
-drafters  tree      the N most probable prefixes of the heads' lattice,
+drafters  blend     the N most probable continuations under all that predicts
+                    the next token: the text so far, what the model itself
+                    predicted along it, --lm, and heads if there are any
+          tree      the N most probable prefixes of the heads' lattice,
                     rescored by --lm
           rescored  the best string of that lattice
           parallel  its P best strings
@@ -35,6 +38,7 @@ below     passes    of the model, the prompt's included
 
 EXAMPLES = """\
 examples:
+  rescore generate --model smollm2 --chat --compare "Why is the sky blue?"
   rescore generate --model data/demo/model.safetensors \\
       --lm data/demo/demo.ngram "Question: Tom has 3 apples"
   rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
@@ -56,8 +60,8 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=drafting_arguments.DRAFTERS,
         metavar="NAME",
         help=(
-            "default: neural or draft if such a model is given, open with --settings or one --lm, "
-            "else tree (rescored where the model reads no trees), ngram, or none, by what there is"
+            "default: neural or draft if such a model is given; of a model without heads blend (none where it reads "
+            "no trees); else open with --settings or one --lm, tree, or rescored where the model reads no trees"
         ),
     )
     parser.add_argument(

@@ -24,6 +24,18 @@ rows     base               the first candidate of every head
                             propose tokens that no head lists (one LM)
          lm_text_N          LM and running text without heads: the control
          oracle             the best that any choice of candidates can reach
+without  prompt_lookup_10   what followed the last 2 tokens, else the last one,
+heads                       where they came first, as Hugging Face drafts
+         recycling_N        Token Recycling: trees of the model's last
+                            predictions after each token; recycling_static_80
+                            in its published shape
+         suffix_N           suffix decoding: continuations of the longest
+                            matches, scored by their counts
+         lm_alone_N         trees of the LM alone
+         text_N             trees of the running text and of what the model
+                            predicted along it, without the LM
+         hard_N             LM and running text, without those predictions
+         blend_N            all of them under one q
 with     parallel_tuned     the p best strings with tuned weights
 settings tuned_N            trees under the calibrated q; open_N has tuned
                             weights then

@@ -7,19 +7,20 @@ static_assert(TextBlend::kMaxTexts * ContextModel::kMaxOrder * CountLists::kShor
 void TextBlend::begin(const TextSource* texts, int count) {
   texts_ = texts;
   count_ = count;
+  forget();
+}
+
+void TextBlend::forget() {
   rest_ = 1;
   listed_.clear();
   long_.clear();
+  if (++reading_) return;
+  places_.assign(kPlaces, Place{0, 0, 0});
+  reading_ = 1;
 }
 
 void TextBlend::read(const uint32_t* contexts) {
-  listed_.clear();
-  long_.clear();
-  rest_ = 1;
-  if (!++reading_) {
-    places_.assign(kPlaces, Place{0, 0, 0});
-    reading_ = 1;
-  }
+  forget();
   for (int i = 0; i < count_; ++i) {
     const ContextModel& text = *texts_[i].text;
     const ContextModel::Mixture mixture = text.mixture(contexts[i], texts_[i].strength);
@@ -72,7 +73,7 @@ TextBlend::Place& TextBlend::place(uint32_t token) const {
 
 const TextBlend::Listed* TextBlend::find(uint32_t token) const {
   const Place& found = place(token);
-  return found.reading == reading_ && !listed_.empty() ? &listed_[found.at] : nullptr;
+  return found.reading == reading_ ? &listed_[found.at] : nullptr;
 }
 
 }  // namespace rescore

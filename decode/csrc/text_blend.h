@@ -60,6 +60,7 @@ class TextBlend {
   static constexpr size_t kPlaces = 2048;  // more than twice what short lists can hold
   static size_t hash(uint32_t token) { return (token * 0x9E3779B1u) >> 21; }
 
+  void forget();
   Place& place(uint32_t token) const;
   const Listed* find(uint32_t token) const;
   double of_long(uint32_t token) const;

@@ -1,4 +1,4 @@
-"""Drafts of the best tree of the heads' lattice."""
+"""Drafts of the best tree: of the heads' lattice, of the text so far and an n-gram model, or of all together."""
 
 from __future__ import annotations
 
@@ -8,79 +8,124 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
+from rescore.decode.drafters.auto_width import AutoWidth, WidthSession
 from rescore.decode.drafters.drafter import EMPTY, DrafterSession
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.tree_search import TreeSearch, open_search
-from rescore.decode.drafters.width import AutoWidth, WidthSession
+from rescore.decode.drafters.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.trees import Trees
+
+DEPTH = 16  # of trees of models without heads
 
 
 class TreeDrafter:
     """The tree of the n most probable prefixes of the rescored lattice (docs/concepts.md, token trees).
 
-    rescorer: of closed lattices, or a calibrated one, whose lattices may be open. nodes: n, or an `AutoWidth` that
-    chooses it step by step.
+    lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
+    rescorer  of closed lattices, or a calibrated one, whose lattices may be open
+    nodes     n, or an `AutoWidth` that chooses it step by step
+    depth     of the tree at most, of a calibrated rescorer: beyond the heads, if that is deeper, the n-gram model and
+              the text draft alone. None: as deep as the heads; 16 without heads
+    rejected  whether what the target predicted behind rejected nodes counts in the running text (soft counts)
     """
 
     drawn = 0
 
     def __init__(
         self,
-        lattice: HeadsLattice,
+        lattice: HeadsLattice | None,
         rescorer: Rescorer | CalibratedRescorer | None = None,
         *,
         nodes: int | AutoWidth = 64,
+        depth: int | None = None,
+        rejected: bool = True,
     ):
         if isinstance(nodes, int) and not 1 <= nodes <= 1024:
             raise ValueError(f"nodes: expected trees of 1..1024 nodes, got {nodes}")
-        self.lattice, self.rescorer, self.nodes = lattice, rescorer or Rescorer(), nodes
+        rescorer = rescorer or Rescorer()
+        if isinstance(rescorer, Rescorer) and (lattice is None or depth is not None):
+            what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
+            raise ValueError(f"{what}; a CalibratedRescorer drafts without heads and beyond them")
+        if depth is not None and not 1 <= depth <= _core.MAX_SLOTS:
+            raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
+        self.lattice, self.rescorer, self.nodes, self.rejected = lattice, rescorer, nodes, rejected
+        self.depth = DEPTH if lattice is None and depth is None else depth
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
-        heads = self.lattice.heads.open(len(prompts))
-        search = open_search(self.rescorer, len(prompts))
+        heads = self.lattice.heads.open(len(prompts)) if self.lattice else None
+        search: TreeSearch
+        if isinstance(self.rescorer, CalibratedRescorer):
+            search = CalibratedSearch(self.rescorer, len(prompts), depth=self.depth, rejected=self.rejected)
+        else:
+            search = PlainSearch(self.rescorer)
+        proposer = _Proposer(self.lattice, heads, search)
         if isinstance(self.nodes, int):
-            return _TreeSession(self.lattice, heads, search, self.nodes)
-        return _AutoSession(self.lattice, heads, search, self.nodes, self.nodes.open(prompts, self.lattice.heads.slots))
+            return _TreeSession(proposer, self.nodes)
+        return _AutoSession(proposer, self.nodes.open(len(prompts)))
+
+
+class _Proposer:
+    """Heads, if there are any, and a search."""
+
+    def __init__(self, lattice: HeadsLattice | None, heads: HeadsSession | None, search: TreeSearch):
+        self.lattice, self.heads, self.search = lattice, heads, search
+
+    @property
+    def may_rest(self) -> bool:
+        """Heads that read along must see every step."""
+        return self.heads is None or isinstance(self.heads, Memoryless)
+
+    def trees(self, step: DraftStep, n: int) -> Trees:
+        return self.search.trees(self.lattice, self.heads.logits(step) if self.heads else None, step, n)
+
+    def select(self, rows: Sequence[int]) -> None:
+        if self.heads:
+            self.heads.select(rows)
+        self.search.select(rows)
 
 
 class _TreeSession:
-    def __init__(self, lattice: HeadsLattice, heads: HeadsSession, search: TreeSearch, nodes: int):
-        self.lattice, self.heads, self.search, self.nodes = lattice, heads, search, nodes
+    def __init__(self, proposer: _Proposer, nodes: int):
+        self.proposer, self.nodes = proposer, nodes
 
     def propose(self, step: DraftStep) -> list[Draft]:
-        trees = self.search.trees(self.lattice, self.heads.logits(step), step.histories, self.nodes)
+        self.proposer.search.read(step)
+        trees = self.proposer.trees(step, self.nodes)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)
-        self.search.select(rows)
+        self.proposer.select(rows)
 
 
 class _AutoSession:
     """Trees of the size that is worth most at each step."""
 
-    def __init__(
-        self, lattice: HeadsLattice, heads: HeadsSession, search: TreeSearch, nodes: AutoWidth, width: WidthSession
-    ):
-        self.lattice, self.heads, self.search, self.nodes, self.width = lattice, heads, search, nodes, width
+    def __init__(self, proposer: _Proposer, width: WidthSession):
+        self.proposer, self.width = proposer, width
 
     def propose(self, step: DraftStep) -> list[Draft]:
-        lengths = [len(history) for history in step.histories]
-        # Heads that read along must see every step.
-        if isinstance(self.heads, Memoryless) and self.width.rests(lengths):
-            return [Draft(tree=EMPTY) for _ in lengths]
+        self.width.begin()
+        drafts = self._drafts(step)
+        self.width.end(max(draft.tree.size for draft in drafts))
+        return drafts
+
+    def _drafts(self, step: DraftStep) -> list[Draft]:
         began = time.perf_counter()
-        trees = self.search.trees(self.lattice, self.heads.logits(step), step.histories, self.nodes.most)
+        self.proposer.search.read(step)
+        lengths = [len(history) for history in step.histories]
+        if self.proposer.may_rest and self.width.rests(lengths):
+            return [Draft(tree=EMPTY) for _ in lengths]
+        trees = self.proposer.trees(step, self.width.wanted)
         usable = trees.depths <= np.array(step.room)[:, None]
         logq = np.where(usable, trees.logq, -np.inf)
         n = self.width.size(logq, lengths, time.perf_counter() - began)
         return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]
 
     def select(self, rows: Sequence[int]) -> None:
-        self.heads.select(rows)
-        self.search.select(rows)
+        self.proposer.select(rows)
         self.width.select(rows)

@@ -11,23 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.running_texts import RunningTexts
+from rescore.decode.models.heads import DraftStep
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
 
 Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded
 
 
 class TreeSearch(Protocol):
-    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
-        """The trees of n nodes in the lattices of the heads' logits [B, T, V]."""
+    def read(self, step: DraftStep) -> None:
+        """Take note of a step, whether or not it is drafted."""
+
+    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
+        """The trees of n nodes in the lattices of the heads' logits [B, T, V], or of a model without heads."""
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these requests alone."""
-
-
-def open_search(rescorer: Rescorer | CalibratedRescorer, requests: int) -> TreeSearch:
-    return _Calibrated(rescorer, requests) if isinstance(rescorer, CalibratedRescorer) else _Plain(rescorer)
 
 
 def padded(histories: Histories, context: int) -> NDArray[np.int32]:
@@ -44,31 +46,41 @@ def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
     return torch.from_numpy(padded(histories, max(1, context))).to(device)
 
 
-class _Plain:
+class PlainSearch:
+    """Of lattices rescored with fixed weights."""
+
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
 
-    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
+    def read(self, step: DraftStep) -> None:
+        pass
+
+    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
+        assert lattice is not None and logits is not None
         tensors = lattice.tensors(logits)
-        return self._rescorer.trees(tensors, moved(histories, self._rescorer.context, tensors.device), n).host()
+        return self._rescorer.trees(tensors, moved(step.histories, self._rescorer.context, tensors.device), n).host()
 
     def select(self, rows: Sequence[int]) -> None:
         pass
 
 
-class _Calibrated:
-    """Reads each request's text along, if the calibration has use for it."""
+class CalibratedSearch:
+    """Under a calibrated q, `depth` slots deep; reads each request's text along, if the calibration has use for it."""
 
-    def __init__(self, rescorer: CalibratedRescorer, requests: int):
-        self._rescorer = rescorer
-        self._texts = [rescorer.text() for _ in range(requests)] if rescorer.reads_text else []
+    def __init__(self, rescorer: CalibratedRescorer, requests: int, *, depth: int | None, rejected: bool):
+        self._rescorer, self._depth = rescorer, depth
+        self._texts = RunningTexts(rescorer, requests if rescorer.reads_text else 0, rejected=rejected)
 
-    def trees(self, lattice: HeadsLattice, logits: Tensor, histories: Histories, n: int) -> Trees:
-        for text, history in zip(self._texts, histories):
-            text.extend(np.ascontiguousarray(history[text.size :], np.int32))
-        return self._rescorer.trees(
-            lattice.sausages(logits), padded(histories, max(1, self._rescorer.context)), n, texts=self._texts
-        )
+    def read(self, step: DraftStep) -> None:
+        self._texts.read(step)
+
+    def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
+        sausages = blank(len(step.histories), 1)
+        if lattice is not None and logits is not None:
+            sausages = lattice.sausages(logits)
+        histories = padded(step.histories, max(1, self._rescorer.context))
+        return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
 
     def select(self, rows: Sequence[int]) -> None:
-        self._texts = [self._texts[row] for row in rows] if self._texts else []
+        if self._rescorer.reads_text:
+            self._texts.select(rows)

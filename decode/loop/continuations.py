@@ -22,12 +22,13 @@ from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits
 
 KINDS = ("forced", "sampled", "greedy")
+CHUNK = 64  # positions of a prompt whose logits are computed at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationOptions:
     """kind; the `top_k` candidates kept; tokens of a text at most; the id behind which none come; sequences read at
-    once.
+    once; whether head 1's predictions along the prompts are kept, of models that read them token by token.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class ContinuationOptions:
     end_of_text: int
     sampling: Sampling | None = None
     rows: int = 50
+    along_prompts: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -67,14 +69,15 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Continuation:
-    """tokens int32 [n]; row i of `rows` is the prediction after the prompt and tokens[:i]; seeds uint64 [n]
-    if sampled.
+    """tokens int32 [n]; row i of `rows` is the prediction after the prompt and tokens[:i]; seeds uint64 [n] if sampled;
+    row i of `prompt_rows`, of head 1 alone, that after i + 1 tokens of the prompt, None where it was not asked for.
     """
 
     prompt: Prompt
     tokens: NDArray[np.int32]
     rows: Rows
     seeds: NDArray[np.uint64] | None = None
+    prompt_rows: Rows | None = None
 
 
 def continuations(
@@ -101,7 +104,8 @@ def forced(
     hidden = target.read(Block.of_texts([text[:-1] for text in texts], [0] * len(texts), target.device), cache)
     for prompt, first, text, reference, states in zip(batch, firsts, texts, references, hidden):
         rows = _along(target, heads, text, states[: len(text) - 1], len(first), options.top_k)
-        yield Continuation(prompt=prompt, tokens=reference.astype(np.int32), rows=rows)
+        along = _along_prompt(target, prompt, states[: len(first)], options)
+        yield Continuation(prompt=prompt, tokens=reference.astype(np.int32), rows=rows, prompt_rows=along)
 
 
 def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor, first: int, k: int) -> Rows:
@@ -118,6 +122,14 @@ def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor
     return Rows.of_logits(torch.cat((target.logits(hidden)[:, None], ahead), dim=1), k)
 
 
+def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: ContinuationOptions) -> Rows | None:
+    """Of the hidden states behind a prompt's tokens; an encoder-decoder has none."""
+    if not options.along_prompts or len(states) != len(prompt.tokens):
+        return None
+    parts = [Rows.of_logits(target.logits(chunk)[:, None], options.top_k) for chunk in states.split(CHUNK)]
+    return Rows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__})
+
+
 @torch.inference_mode()
 def generated(
     target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
@@ -130,6 +142,7 @@ def generated(
     seeds = np.stack([(sampling or Sampling()).seeds(prompt.number, most) for prompt in batch])
     states = target.read(Block.of_texts(firsts, [0] * len(firsts), target.device), cache)
     fresh = [row[: len(first)] for row, first in zip(states, firsts)]
+    along = [_along_prompt(target, prompt, states, options) for prompt, states in zip(batch, fresh)]
     texts = [first.astype(np.int32) for first in firsts]
     steps: list[list[Rows]] = [[] for _ in batch]
     alive, session = list(range(len(batch))), heads.open(len(batch))
@@ -161,11 +174,15 @@ def generated(
                 Block.of_texts([text[-1:] for text in texts], [len(text) - 1 for text in texts], target.device), cache
             )
         )
-    for prompt, text, first, parts, drawn in zip(batch, texts, firsts, steps, seeds):
+    for prompt, text, first, parts, drawn, prompt_rows in zip(batch, texts, firsts, steps, seeds, along):
         stacked = {name: np.stack([getattr(part, name) for part in parts]) for name in ("ids", "logp", "entropy")}
         tokens = text[len(first) :]
         yield Continuation(
-            prompt=prompt, tokens=tokens, rows=Rows(**stacked), seeds=None if sampling is None else drawn[: len(tokens)]
+            prompt=prompt,
+            tokens=tokens,
+            rows=Rows(**stacked),
+            seeds=None if sampling is None else drawn[: len(tokens)],
+            prompt_rows=prompt_rows,
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rescore.decode.loop.continuations import ContinuationOptions, continuations
 from rescore.decode.loop.prompts import Prompt
+from rescore.decode.models.heads import NoHeads
 from rescore.decode.models.open import OpenModel
 from rescore.lattice.dump_header import DumpHeader
 from rescore.lattice.dump_writer import DumpWriter
@@ -39,20 +40,19 @@ def make_dump(
 ) -> None:
     """The dump of all prompts, in the folder `path`, which appears whole or not at all.
 
-    advance: called with the task of every sequence written. ValueError if the model has no heads, a prompt does not fit
-    into its context, or the tokenizer has more tokens than the model.
+    A model without heads is its own head 1; what it predicts along the prompts is kept too.
+    advance: called with the task of every sequence written. ValueError if a prompt does not fit into the model's
+    context, or the tokenizer has more tokens than the model.
     """
     model = source.model
-    if model.heads is None:
-        raise ValueError(
-            f"{source.name}: expected a model with heads that propose, got one without; name them with --heads"
-        )
+    heads = model.heads or NoHeads(model.vocab_size)
+    options = replace(options, along_prompts=model.heads is None and model.kind != "encoder-decoder")
     check_tokenizer(source.tokenizer, model.vocab_size, source.name)
     check_lengths(tasks, options.max_tokens, model.target.context)
-    with DumpWriter(path, _header(source, options, 1 + model.heads.slots)) as writer:
+    with DumpWriter(path, _header(source, options, 1 + heads.slots)) as writer:
         for task, prompts in tasks.items():
-            for one in continuations(model.target, model.heads, prompts, options):
-                rows = one.rows
+            for one in continuations(model.target, heads, prompts, options):
+                rows, along = one.rows, one.prompt_rows
                 writer.add(
                     task,
                     prompt=one.prompt.tokens,
@@ -61,6 +61,8 @@ def make_dump(
                     topk_logp=rows.logp,
                     entropy=rows.entropy,
                     seeds=one.seeds,
+                    prompt_topk_ids=along.ids[:, 0] if along else None,
+                    prompt_topk_logp=along.logp[:, 0] if along else None,
                 )
                 advance(task)
 

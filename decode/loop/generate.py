@@ -22,7 +22,7 @@ from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.block import Block
-from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.heads import DraftStep, LastPass
 from rescore.decode.models.target import Target
 from rescore.decode.verify import BlockVerification, Greedy, Matching, RecursiveRejection, Rule, Verifier
 from rescore.decode.verify.draft import Draft
@@ -118,6 +118,19 @@ def stream(
     return _Call(target, prompts, drafter, options).chunks()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Read:
+    """What a pass read of each request: hidden states [m, width] of the tokens that are part of the text now, and what
+    it said of the draft.
+    """
+
+    fresh: list[Tensor]
+    last: list[LastPass]
+
+    def of(self, rows: list[int]) -> _Read:
+        return _Read(fresh=[self.fresh[row] for row in rows], last=[self.last[row] for row in rows])
+
+
 class _Call:
     """One call's requests, the rows of those under way, and the loop."""
 
@@ -144,20 +157,20 @@ class _Call:
 
     @torch.inference_mode()
     def chunks(self) -> Iterator[Chunk]:
-        active, hidden, fresh, chunks = self._read_prompts()
+        active, read, chunks = self._read_prompts()
         yield from chunks
         while True:
-            active, hidden, fresh = self._drop_finished(active, hidden, fresh)
+            active, read = self._drop_finished(active, read)
             if not active:
                 return
             began = time.perf_counter()
-            drafts = self._drafts(active, hidden, fresh)
+            drafts = self._drafts(active, read)
             drafted = time.perf_counter()
-            hidden, fresh, chunks = self._verify(active, drafts)
+            read, chunks = self._verify(active, drafts)
             self._note_times(active, drafted - began, time.perf_counter() - drafted)
             yield from chunks
 
-    def _read_prompts(self) -> tuple[list[Running], Tensor, list[Tensor], list[Chunk]]:
+    def _read_prompts(self) -> tuple[list[Running], _Read, list[Chunk]]:
         """The prompts' pass: it verifies nothing and gives the first certain tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
@@ -166,42 +179,50 @@ class _Call:
         block = Block.of_texts([ids for ids in unread for _ in range(copies)], held, self.target.device)
         states = self.target.read(block, self.cache)[::copies]
         fresh = [states[row, : len(ids)] for row, ids in enumerate(unread)]
-        hidden = torch.stack([rows[-1] for rows in fresh])
+        logits = self.target.logits(torch.stack([rows[-1] for rows in fresh]))[:, None]
         nothing = [Draft(tree=EMPTY) for _ in active]
-        verdicts = self._verdicts(active, nothing, self.target.logits(hidden)[:, None])
+        verdicts = self._verdicts(active, nothing, logits)
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
         for one in active:
             one.statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(active)
-        return active, hidden, fresh, chunks
+        last = [LastPass(tree=EMPTY, accepted=(), logits=row) for row in logits]
+        return active, _Read(fresh=fresh, last=last), chunks
 
-    def _drafts(self, active: list[Running], hidden: Tensor, fresh: list[Tensor]) -> list[Draft]:
+    def _drafts(self, active: list[Running], read: _Read) -> list[Draft]:
         if self.session is None:
             return [Draft(tree=EMPTY) for _ in active]
         step = DraftStep(
             histories=[one.history for one in active],
-            hidden=hidden,
-            fresh=fresh,
+            hidden=torch.stack([rows[-1] for rows in read.fresh]),
+            fresh=read.fresh,
             room=[one.room for one in active],
             random=[one.random for one in active],
+            last=read.last,
+            logits=self.target.logits,
         )
         drafts = self.session.propose(step)
         _check_drafts(drafts, active, self.target.vocab_size, self.drawn)
         return drafts
 
-    def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[Tensor, list[Tensor], list[Chunk]]:
-        """One pass: the hidden states behind what was accepted, those of all tokens newly read, and what was added."""
+    def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[_Read, list[Chunk]]:
+        """One pass: what it read, and what was added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
         laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
         states = laid.nodes(self.target.read(laid.block, self.cache))
-        verdicts = self._verdicts(active, drafts, self.target.logits(states))
+        logits = self.target.logits(states)
+        verdicts = self._verdicts(active, drafts, logits)
         layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
         fresh = [states[row, [0, *(1 + node for node in verdict.accepted)]] for row, verdict in enumerate(verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
             one.statistics.drafted.append(draft.tree.size)
-        return torch.stack([rows[-1] for rows in fresh]), fresh, chunks
+        last = [
+            LastPass(tree=tree, accepted=verdict.accepted, logits=logits[row, : 1 + tree.size])
+            for row, (tree, verdict) in enumerate(zip(trees, verdicts))
+        ]
+        return _Read(fresh=fresh, last=last), chunks
 
     def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
@@ -235,17 +256,14 @@ class _Call:
             statistics=one.statistics,
         )
 
-    def _drop_finished(
-        self, active: list[Running], hidden: Tensor, fresh: list[Tensor]
-    ) -> tuple[list[Running], Tensor, list[Tensor]]:
+    def _drop_finished(self, active: list[Running], read: _Read) -> tuple[list[Running], _Read]:
         going = [row for row, one in enumerate(active) if one.finish is None]
         if going and len(going) < len(active):
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])
             if self.session is not None:
                 self.session.select(going)
-            hidden = hidden[going]
-        return [active[row] for row in going], hidden, [fresh[row] for row in going]
+        return [active[row] for row in going], read.of(going)
 
     def _note_times(self, active: list[Running], drafting: float, verifying: float) -> None:
         for one in active:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+from rescore.lattice.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LastPass:
+    """What the last pass said of one request.
+
+    tree      what it verified, empty after the prompt
+    accepted  the nodes that were accepted, from the root on
+    logits    [1 + n, V] of the target, row 0 behind the root token, row 1 + i behind node i
+    """
+
+    tree: TokenTree
+    accepted: Sequence[int]
+    logits: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,6 +38,8 @@ class DraftStep:
                what the cache held), each request's own
     room       the most draft tokens that can still be used
     random     each request's own random numbers, for drafts that are drawn
+    last       what the last pass said of each request; empty where nobody keeps it
+    logits     logits [..., V] of the target from its hidden states, None where they are not to be had
     """
 
     histories: Sequence[NDArray[np.int32]]
@@ -29,6 +47,8 @@ class DraftStep:
     fresh: Sequence[Tensor]
     room: Sequence[int]
     random: Sequence[np.random.Generator]
+    last: Sequence[LastPass] = ()
+    logits: Callable[[Tensor], Tensor] | None = None
 
 
 class HeadsSession(Protocol):
@@ -65,3 +85,15 @@ class Memoryless(ABC):
 
     def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- there is nothing to forget
         pass
+
+
+class NoHeads(Memoryless):
+    """Of a model without heads: it predicts the next token alone."""
+
+    slots = 0
+
+    def __init__(self, vocab_size: int):
+        self.vocab_size = vocab_size
+
+    def of_hidden(self, hidden: Tensor) -> Tensor:
+        return hidden.new_empty(len(hidden), 0, self.vocab_size)

@@ -49,8 +49,8 @@ def open_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> OpenModel:
-    """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (dequantised,
-    see `gguf.converted`), or the name of a model that a package ships ("smollm2").
+    """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (see
+    `gguf.converted`), or the name of a model that a package ships ("smollm2").
 
     heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model;
             None takes what the folder holds: our own heads, Medusa's, MTP's, or none

@@ -42,14 +42,21 @@ class CalibratedRescorer:
         """The n-grams of a running text that begins with `tokens`, to be extended as it grows."""
         if self.calibration.text is None:
             raise ValueError("text: this calibration does not use the running text")
-        counts = _core.ContextModel(soft=np.zeros(len(self.calibration.text)))
+        counts = _core.ContextModel(soft=self.calibration.shares)
         counts.extend(np.ascontiguousarray(tokens, np.int32))
         return counts
 
     def trees(
-        self, sausages: Sausage, histories: NDArray[np.int32], n: int = 64, *, texts: Sequence[_core.ContextModel] = ()
+        self,
+        sausages: Sausage,
+        histories: NDArray[np.int32],
+        n: int = 64,
+        *,
+        texts: Sequence[_core.ContextModel] = (),
+        depth: int | None = None,
     ) -> Trees:
-        """The trees of the n most probable prefixes of a batch of lattices.
+        """The trees of the n most probable prefixes of a batch of lattices, or of `depth` slots, those beyond the
+        lattices' own being open slots without candidates.
 
         histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text`
         made, extended by all of them; none if the calibration has no use for them. ValueError if they are missing.
@@ -62,6 +69,9 @@ class CalibratedRescorer:
             )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
         alpha, weights = self.calibration.weights(sausages.slots)
+        if depth is not None and (more := depth - sausages.slots) > 0:
+            sausages = sausages.extended(depth)
+            alpha, weights = (np.pad(array, ((0, 0), (0, more))) for array in (alpha, weights))  # which nothing uses
         return Trees.of_core(
             _core.open_tree(
                 self.model.core,

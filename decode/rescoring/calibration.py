@@ -31,6 +31,8 @@ class Calibration:
     text   None, or how p is interpolated with the n-grams of the running text, prompt included: of contexts of 0, 1, ..
            tokens, what the shorter context's distribution counts beside the occurrences, times the number of distinct
            tokens that followed (Witten and Bell have 1)
+    soft   of the same contexts, how much of what follows them is what the target predicted there, in [0, 1], instead of
+           the token that came (docs/running-text.md); 0 for orders that are not named
     """
 
     head: tuple[float, ...] = (0.5,)
@@ -39,6 +41,7 @@ class Calibration:
     floor: tuple[float, ...] = (-3.5,)
     open: bool = True
     text: tuple[float, ...] | None = (28.0, 9.0, 4.0, 5.0)
+    soft: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("head", 0.0), ("alpha", 0.0), ("prior", -MOST), ("floor", -MOST)):
@@ -59,6 +62,9 @@ class Calibration:
                     f"text: expected strengths of 1 to {_core.MAX_TEXT_ORDER} orders, got {self.text!r:.80}"
                 )
             check_numbers("text", self.text, 1e-6)
+        if not isinstance(self.soft, tuple) or len(self.soft) > len(self.text or ()):
+            raise ValueError(f"soft: expected at most one share for each order of text, got {self.soft!r:.80}")
+        check_numbers("soft", self.soft, 0.0, 1.0)
 
     def _of_slots(self) -> tuple[tuple[float, ...], ...]:
         return self.head, self.alpha, self.prior, self.floor
@@ -72,6 +78,11 @@ class Calibration:
                 )
         head, alpha, prior, floor = (np.broadcast_to(np.array(values), slots) for values in self._of_slots())
         return np.ascontiguousarray(alpha[None]), np.ascontiguousarray([head, prior, floor])
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """`soft` of every order of the running text."""
+        return np.array([*self.soft, *[0.0] * (len(self.text or ()) - len(self.soft))])
 
     def without_heads(self) -> Calibration:
         """The language model and the running text alone: q is p in every slot, over the whole vocabulary.
@@ -90,6 +101,8 @@ class Calibration:
     def from_json(cls, value: Any) -> Calibration:
         """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
         names = {field.name for field in fields(cls)}
+        if isinstance(value, dict):
+            value = {"soft": [], **value}  # files of before soft counts have none
         if not isinstance(value, dict) or set(value) != names:
             raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
         if type(value["open"]) is not bool:
@@ -98,9 +111,20 @@ class Calibration:
         return cls(**lists)
 
 
-def check_numbers(name: str, values: tuple[float, ...], least: float) -> None:
+def check_numbers(name: str, values: tuple[float, ...], least: float, most: float = MOST) -> None:
     for number in values:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise TypeError(f"{name}: expected numbers, got {number!r:.80}")
-        if not least <= number <= MOST:  # nor is NaN
-            raise ValueError(f"{name}: expected numbers from {least:g} to {MOST:g}, got {number!r:.80}")
+        if not least <= number <= most:  # nor is NaN
+            raise ValueError(f"{name}: expected numbers from {least:g} to {most:g}, got {number!r:.80}")
+
+
+HEADLESS = Calibration(
+    head=(0.0,),
+    alpha=(1.0,),
+    prior=(0.0,),
+    floor=(0.0,),
+    text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8),
+    soft=(0.0, 0.75, 0.7, 0.2, 0.67),
+)
+"""Of models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.headless import headless_drafters
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.standard import (
     MODEL_SIZES,
@@ -76,7 +77,11 @@ def tuned_drafters(
 def run_drafters(
     dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None
 ) -> list[ReplayDrafter]:
-    """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle."""
+    """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle; of a model
+    without heads, its own.
+    """
+    if dump.header.heads == 1:
+        return headless_drafters(dump, rescorer)
     *standard, oracle = standard_drafters(dump, rescorer, options)
     trees: list[ReplayDrafter] = []
     if settings:

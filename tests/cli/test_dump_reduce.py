@@ -357,7 +357,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
             "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got >f4",
         ),
         ({"logits": np.zeros((6, 20), np.float32)}, "x.npz: expected logits [n, h, V], got shape [6, 20]"),
-        ({"logits": np.zeros((6, 1, 20), np.float32)}, "heads: expected an integer in 2..33, got 1"),
+        ({"logits": np.zeros((6, 34, 20), np.float32)}, "heads: expected an integer in 1..33, got 34"),
         ({"logits": np.zeros((6, 3, 5), np.float32)}, "top_k: expected an integer in 1..5, got 6"),
     ],
 )

@@ -298,8 +298,10 @@ def test_models_without_heads(world, capsys, tmp_path):
     ).save(tmp_path / "model.safetensors")
     call = ["generate", "--model", tmp_path, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]
     assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
-    assert cli.figures(capsys, *call)["drafter"] == "none"
-    assert cli.figures(capsys, *call, "--lm", world / "lm.ngram")["drafter"] == "ngram"
+    plain = cli.figures(capsys, *call, "--drafter", "none")
+    for given in ((), ("--lm", world / "lm.ngram"), ("--nodes", 5, "--ahead", 3)):
+        drafted = cli.figures(capsys, *call, *given)
+        assert drafted["drafter"] == "blend" and drafted["texts"] == plain["texts"]
 
 
 def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):

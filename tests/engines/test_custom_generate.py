@@ -20,7 +20,7 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList, StopSt
 from rescore import CalibratedRescorer, Drafting, NGram, Rescorer
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.width import MOST
+from rescore.decode.drafters.auto_width import MOST
 from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads

@@ -194,14 +194,14 @@ def task(**changes):
 
 BAD_HEADERS = {
     'expected an object with "format": "rescore-dump"': lambda v: v.update(format="other"),
-    "version: expected 1, got 2; another version of rescore wrote this dump": lambda v: v.update(version=2),
-    "version: expected 1, got True": lambda v: v.update(version=True),
+    "version: expected 2, got 3; another version of rescore wrote this dump": lambda v: v.update(version=3),
+    "version: expected 2, got True": lambda v: v.update(version=True),
     "the key 'heads' is missing": lambda v: v.pop("heads"),
     "unknown key 'note'; notes of your own belong into provenance": lambda v: v.update(note=1),
-    "heads: expected an integer in 2..33, got 1": lambda v: v.update(heads=1),
+    "heads: expected an integer in 1..33, got 0": lambda v: v.update(heads=0),
     "top_k: expected an integer in 1..50, got 51": lambda v: v.update(top_k=51),
     "vocab_size: expected an integer in 1..2147483647, got '50'": lambda v: v.update(vocab_size="50"),
-    "heads: expected an integer in 2..33, got 4.0": lambda v: v.update(heads=4.0),
+    "heads: expected an integer in 1..33, got 4.0": lambda v: v.update(heads=4.0),
     "kind: expected one of greedy, sampled, forced, got 'free'": lambda v: v.update(kind="free"),
     "temperature and top_p: a forced dump has none": lambda v: v.update(temperature=0.5),
     "temperature: expected a number in 1e-06..1e+06, got None": lambda v: v.update(kind="sampled", top_p=0.5),

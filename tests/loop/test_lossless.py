@@ -38,7 +38,8 @@ def test_every_drafter_writes_what_generate_writes(family, material):
         alone = generate(model.target, prompts[3:4], drafter, Options(max_tokens=TOKENS, layout=layout))
         assert [one.tokens.tolist() for one in together] == expected, name
         assert alone[0].tokens.tolist() == expected[3], name
-        assert alone[0].statistics.accepted == together[3].statistics.accepted, name
+        if "auto" not in name:  # which depends on how long passes take
+            assert alone[0].statistics.accepted == together[3].statistics.accepted, name
 
 
 def test_in_bfloat16_a_token_is_the_argmax_or_nearly(material):

@@ -96,9 +96,9 @@ def test_misuse(lm):
             ValueError,
             r"calibration: expected weights for one number of slots, got \[2, 3, 1, 1\]",
         ),
-        ({"text": ()}, ValueError, "text: expected strengths of 1 to 8 orders"),
+        ({"text": ()}, ValueError, "text: expected strengths of 1 to 16 orders"),
         ({"text": (1.0, 0.0)}, ValueError, "text: expected numbers from 1e-06"),
-        ({"text": (1.0,) * 9}, ValueError, "text: expected strengths of 1 to 8 orders"),
+        ({"text": (1.0,) * 17}, ValueError, "text: expected strengths of 1 to 16 orders"),
     ],
 )
 def test_calibrations_that_are_refused(changes, error, message):
@@ -117,7 +117,7 @@ def test_calibrations_as_json(form):
         (
             lambda value: value.pop("head"),
             ValueError,
-            "calibration: expected an object with the keys alpha, floor, head, open, prior, text",
+            "calibration: expected an object with the keys alpha, floor, head, open, prior, soft, text",
         ),
         (lambda value: value.update(more=1), ValueError, "calibration: expected an object with the keys"),
         (lambda value: value.update(open=1), TypeError, "open: expected true or false, got 1"),

@@ -24,6 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 from small_models import FAMILIES, Small, small
 
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
@@ -86,6 +87,9 @@ def drafters(model: Small, lm: NGram, other: Small) -> Iterator[tuple[str, Draft
     yield "parallel", PathDrafter(slots, rescorer, paths=PATHS), BatchLayout(PATHS)
     yield "tree", TreeDrafter(slots, rescorer, nodes=NODES), wide
     yield "open", TreeDrafter(slots, CalibratedRescorer(lm), nodes=NODES), wide
+    yield "blend", BlendedDrafter(model.target, lm, nodes=NODES), wide
+    yield "blend, auto", BlendedDrafter(model.target), wide
+    yield "blend of heads", BlendedDrafter(model.target, lm, lattice=slots, nodes=NODES, depth=8), wide
     yield "neural", NeuralDrafter(slots, neural), wide
     yield "draft model", DraftModelDrafter(other.target, gamma=4, vocab_size=vocab_size, drawn=False), TreeLayout()
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from rich.console import RenderableType
 
+from rescore.decode.bench.passes import WIDTHS, measure_passes
 from rescore.decode.bench.replayed import random_target
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.bench_decode import facts_of
@@ -15,7 +16,6 @@ from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.decoders import checked_device, hide_unseen_bars
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost.model_shape import PRESETS
-from rescore.decode.drafters.width import WIDTHS, measure_passes
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.drafters.drawn_drafter import DrawnDrafter
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.drafters.tree_drafter import DEPTH, TreeDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 
@@ -181,6 +182,30 @@ class OpenFactory(Factory):
         return calibrated_tree(inputs, rescorer, DEFAULT_TOP_K, options)
 
 
+class BlendFactory(Factory):
+    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any."""
+
+    name = "blend"
+    of_heads = False
+    defaults = {"lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
+
+    def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        models = inputs.lms()
+        if len(models) > 1:
+            raise Misuse(
+                f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
+            )
+        lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K) if inputs.model.heads else None
+        return BlendedDrafter(
+            inputs.model.target,
+            models[0] if models else None,
+            lattice=lattice,
+            nodes=None if options["nodes"] == "auto" else options["nodes"],
+            depth=options["ahead"],
+            threads=inputs.threads,
+        )
+
+
 class NothingFactory(Factory):
     """Plain decoding."""
 
@@ -213,6 +238,7 @@ FACTORIES: dict[str, Factory] = {
         NGramAloneFactory(),
         TunedFactory(),
         OpenFactory(),
+        BlendFactory(),
         NothingFactory(),
     )
 }

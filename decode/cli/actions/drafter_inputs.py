@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
+from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.heads_lattice import HeadsLattice
-from rescore.decode.drafters.width import AutoWidth
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.calibrated import CalibratedRescorer

@@ -45,7 +45,7 @@ class Drafters:
             return "open" if len(self.args.lm) == 1 and not self.args.alpha else "tree"
         if self.model.heads:
             return "rescored"
-        return "ngram" if self.args.lm else "none"
+        return "blend" if self.model.target.trees else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
         """The drafter of that kind; `changes` are options that differ from the command line's."""

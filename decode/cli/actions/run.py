@@ -14,6 +14,7 @@ from rescore.decode.cli.actions.run_tables import tables
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
+from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
@@ -21,7 +22,7 @@ from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
 
-TIMED = {"paths": "parallel_rescored", "tree": f"tree_{max(TREE_SIZES)}"}
+TIMED = {"paths": ("parallel_rescored",), "tree": (f"tree_{max(TREE_SIZES)}", f"blend_{max(headless.SIZES)}")}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 # What the models add to the heads, and the heads to the model.
 COMPARED = (
@@ -51,6 +52,7 @@ def call(args: argparse.Namespace) -> None:
     if args.drafts and args.drafts.suffix not in SUFFIXES:
         raise Misuse(f"--drafts {args.drafts}: expected a name that ends in {' or '.join(SUFFIXES)}")
     dumps = models.open_dumps(args.dumps, args)
+    check_alike(dumps, args)
     settings = models.open_settings(args)
     rescorer = models.open_rescorer(args, dumps)
     parts = parts_of(dumps, args, settings)
@@ -80,6 +82,18 @@ def call(args: argparse.Namespace) -> None:
                     )
     report = to_json(args, options, dumps, parts, results)
     output.report(args, report, *tables(report, output.width()))
+
+
+def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:
+    """Misuse for dumps of models with and without heads together, and for what those without do not have."""
+    without = [dump for dump in dumps if dump.header.heads == 1]
+    if not without:
+        return
+    if len(without) < len(dumps):
+        raise Misuse(f"{without[0].path}: a dump of a model without heads; replay it by itself, other drafters apply")
+    for name, value in (("drafts", args.drafts), ("alpha", args.alpha), ("settings", args.settings)):
+        if value is not None:
+            raise Misuse(f"--{name}: is for dumps of models with heads, {without[0].path} has none")
 
 
 def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
@@ -122,7 +136,8 @@ def to_json(
     tasks, overall = [], []
     for dump, part, result in zip(dumps, parts, results):
         resampled = Resampled.of(result, seed=args.seed)
-        pairs = [pair for pair in (*COMPARED, *COMPARED_TUNED) if args.lm and {*pair} <= {*result.names}]
+        compared = headless.COMPARED if dump.header.heads == 1 else (*COMPARED, *COMPARED_TUNED) if args.lm else ()
+        pairs = [pair for pair in compared if {*pair} <= {*result.names}]
         own = [
             {"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)}
             for task in result.tasks
@@ -151,10 +166,15 @@ def to_json(
             "bootstrap": {"level": resampled.level, "resamples": RESAMPLES, "seed": args.seed},
         },
         "ms_per_lattice": [
-            {"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in TIMED.items()}}
+            {"dump": str(dump.path), **{key: result.ms_per_lattice(name) for key, name in timed(result).items()}}
             for dump, result in zip(dumps, results)
         ],
     }
+
+
+def timed(result: DumpResult) -> dict[str, str]:
+    """The drafters whose times are told."""
+    return {key: name for key, names in TIMED.items() for name in names if name in result.names}
 
 
 def uncertainty(resampled: Resampled, pairs: Sequence[tuple[str, str]], task: str | None = None) -> dict[str, Any]:

@@ -17,9 +17,11 @@ GUTTER = 2  # columns between the tables of two dumps
 def tables(report: Report, width: int) -> list[RenderableType]:
     """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
     drafters = report["settings"]["drafters"]
-    labels = [*drafters, "", *FACTS]
+    labels = [*drafters, "", *facts_of(report)]
     bold = {
-        name for name in drafters if name.startswith(("tree_", "tuned_", "open_")) and not name.startswith("tree_base_")
+        name
+        for name in drafters
+        if name.startswith(("tree_", "tuned_", "open_", "blend_")) and not name.startswith("tree_base_")
     }
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
     below = [*difference_tables(report, width), "", *time_lines(report)]
@@ -64,7 +66,8 @@ def means_columns(report: Report) -> list[Column]:
             columns.append(Column("verified", verified))
         columns.append(Column(overall["kind"], [f"{overall['block_efficiency'][name]:.3f}" for name in drafters]))
         columns.append(Column("±", half_widths(report, overall)))
-        columns.append(Column("headroom", headroom_cells(report, overall)))
+        if overall["headroom_recovered"]:
+            columns.append(Column("headroom", headroom_cells(report, overall)))
     return columns
 
 
@@ -109,16 +112,17 @@ def dump_columns(report: Report, overall: Report) -> list[Column]:
     """verified, one column a task, mean and half its interval, headroom: cells of every drafter, then of the other
     facts.
     """
-    drafters = report["settings"]["drafters"]
-    blank = [""] * (1 + len(FACTS))
+    drafters, facts = report["settings"]["drafters"], facts_of(report)
+    blank = [""] * (1 + len(facts))
     columns = [Column("verified", [f"{overall['verified_per_pass'][name]:.0f}" for name in drafters] + blank)]
     for task in report["tasks"]:
         if task["dump"] == overall["dump"]:
             cells = [f"{task['block_efficiency'][name]:.2f}" for name in drafters]
-            columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in FACTS.values())]))
+            columns.append(Column(task["task"], [*cells, "", *(fact(task) for fact in facts.values())]))
     columns.append(Column("mean", [f"{overall['block_efficiency'][name]:.3f}" for name in drafters] + blank))
     columns.append(Column("±", half_widths(report, overall) + blank))
-    columns.append(Column("headroom", headroom_cells(report, overall) + blank))
+    if overall["headroom_recovered"]:
+        columns.append(Column("headroom", headroom_cells(report, overall) + blank))
     return columns
 
 
@@ -130,11 +134,13 @@ def duel(outcome: str) -> Callable[[Report], str]:
     return lambda task: f"{task['rescored_against_base'][outcome]:,}"
 
 
-# What is told of each task below its block efficiencies.
+# What is told of each task below its block efficiencies: of any, and where base and rescored drafts were replayed.
 FACTS: dict[str, Callable[[Report], str]] = {
     "sequences": lambda task: f"{task['sequences']:,}",
     "tokens": lambda task: f"{task['tokens']:,}",
     "loops": lambda task: f"{task['loop_share']:.0%}",
+}
+FACTS_OF_HEADS: dict[str, Callable[[Report], str]] = {
     "repeats, base": repetition("base", "consecutive", ".1%"),
     "repeats, rescored": repetition("rescored", "consecutive", ".1%"),
     "max run, base": repetition("base", "max_run", ".2f"),
@@ -145,6 +151,10 @@ FACTS: dict[str, Callable[[Report], str]] = {
 }
 
 
+def facts_of(report: Report) -> dict[str, Callable[[Report], str]]:
+    return {**FACTS, **FACTS_OF_HEADS} if report["tasks"][0]["repetition"] else FACTS
+
+
 def settings_line(report: Report) -> str:
     settings = report["settings"]
     models = ", ".join(one["path"] + ("" if one["weight"] == 1 else f"={one['weight']:g}") for one in settings["lm"])
@@ -152,6 +162,8 @@ def settings_line(report: Report) -> str:
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
+    if "blend_16" in settings["drafters"]:
+        return f"a model without heads; {models or 'no language model (--lm)'}"
     if not models:
         return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{tuned}"
     return f"{models}: {weight}, {candidates}p = {settings['paths']}, {settings['semantics']} semantics{tuned}"
@@ -160,9 +172,12 @@ def settings_line(report: Report) -> str:
 def time_lines(report: Report) -> list[str]:
     settings = report["settings"]
     p, threads = settings["paths"], settings["threads"]
-    return [
-        f"{times['dump']}: ms per lattice: {times['paths']:.3f} for {p} path{'s' * (p > 1)}, "
-        f"{times['tree']:.3f} for a tree of 128; "
-        f"{threads} thread{'s' * (threads > 1)}"
-        for times in report["ms_per_lattice"]
-    ]
+    lines = []
+    for times in report["ms_per_lattice"]:
+        paths = f"{times['paths']:.3f} for {p} path{'s' * (p > 1)}, " if "paths" in times else ""
+        nodes = 128 if paths else 64
+        lines.append(
+            f"{times['dump']}: ms per lattice: {paths}{times['tree']:.3f} for a tree of {nodes}; "
+            f"{threads} thread{'s' * (threads > 1)}"
+        )
+    return lines

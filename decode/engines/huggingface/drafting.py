@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.drafters.auto_width import AutoWidth
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.drafter import Drafter, DrafterSession
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
-from rescore.decode.drafters.width import AutoWidth
 from rescore.decode.engines.huggingface.caches import RememberingTarget
 from rescore.decode.engines.huggingface.call import GenerateCall
 from rescore.decode.engines.huggingface.caller import dropped_arguments
@@ -32,17 +33,18 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.lm.ngram import NGram
 
 
 class Drafting:
     """What decodes when it is given to a causal model's `generate` as `custom_generate`.
 
-    source    who drafts: heads of that model (an object, or a folder of Medusa heads), or any drafter, for example
-              `NGramDrafter` (no heads at all) or `DraftModelDrafter` (a small model)
+    source    what drafts beside the text so far and the model's own predictions along it: nothing, an n-gram model, or
+              heads of that model (an object, or a folder of Medusa heads). Or any drafter, which then drafts alone, for
+              example `NGramDrafter` or `DraftModelDrafter` (a small model)
     rescorer  n-gram models for the lattice of heads, or what `Settings.calibrated` gives: trees under a calibrated q,
               closed or open
-    nodes     size of the tree that is drafted from heads; None: chosen step by step from what a pass costs here
-              (`AutoWidth`)
+    nodes     size of the tree that is drafted; None: chosen step by step from what a pass costs here (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.loop.generate` chooses
 
@@ -56,25 +58,26 @@ class Drafting:
 
     def __init__(
         self,
-        source: str | PathLike[str] | Heads | Drafter,
+        source: NGram | str | PathLike[str] | Heads | Drafter | None = None,
         *,
         rescorer: Rescorer | CalibratedRescorer | None = None,
         nodes: int | None = None,
         top_k: int = 16,
         rule: Rule | None = None,
     ):
-        of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not hasattr(source, "drawn")
-        if not of_heads and not hasattr(source, "drawn"):
+        is_drafter = hasattr(source, "drawn")
+        self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
+        if not (self._of_heads or is_drafter or source is None or isinstance(source, NGram)):
             raise TypeError(
-                f"source: expected heads, a folder of Medusa heads or a drafter, got {type(source).__name__}"
+                "source: expected an n-gram model, heads, a folder of Medusa heads or a drafter, "
+                f"got {type(source).__name__}"
             )
-        if not of_heads and rescorer is not None:
+        if not self._of_heads and rescorer is not None:
             raise ValueError(
                 f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, "
                 "or give the drafter its own"
             )
         self.source, self.rescorer, self.nodes, self.top_k, self.rule = source, rescorer, nodes, top_k, rule
-        self._of_heads = of_heads
         self.statistics: list[Statistics] = []
         self._opened: tuple[Any, torch.dtype, CausalLMTarget, Drafter] | None = None
 
@@ -144,6 +147,8 @@ class Drafting:
 
     def _drafter(self, target: CausalLMTarget) -> Drafter:
         source: Any = self.source
+        if source is None or isinstance(source, NGram):
+            return BlendedDrafter(target, source, nodes=self.nodes)
         if not self._of_heads:
             return source
         if isinstance(source, (str, PathLike)):

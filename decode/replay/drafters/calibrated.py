@@ -11,34 +11,44 @@ from numpy.typing import NDArray
 
 from rescore import _core
 from rescore.decode.replay.drafters.budgeted import Budgeted
+from rescore.decode.replay.drafters.read_sequence import ReadSequence
 from rescore.decode.replay.worth import Worth, worth_of_trees
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all)."""
+    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all).
+
+    depth: of the trees, in slots beyond the heads' (None: as deep as the heads).
+    """
 
     rescorer: CalibratedRescorer
     budgets: Mapping[str, int]
     top_k: int | None = None
+    depth: int | None = None
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
         began = time.perf_counter()
-        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k)
-        return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
+        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k, self.depth)
+        truth = block.truth(slots=max(self.depth or 0, block.slots))
+        return worth_of_trees(trees, truth, self.budgets, time.perf_counter() - began)
 
 
-def trees_of_block(rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k: int | None = None) -> Trees:
+def trees_of_block(
+    rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k: int | None = None, depth: int | None = None
+) -> Trees:
     """The trees of all rows, each drafted when its text was as long."""
-    sausages, histories = block.sausages(k=top_k), block.histories(slice(None), rescorer.context)
+    histories = block.histories(slice(None), rescorer.context)
+    sausages = block.sausages(k=top_k) if block.slots else blank(block.rows, 1)
     if not rescorer.reads_text:
-        return rescorer.trees(sausages, histories, n)
+        return rescorer.trees(sausages, histories, n, depth=depth)
     out: Trees | None = None
     for rows, texts in running_texts(rescorer, block):
-        trees = rescorer.trees(sausages[rows], histories[rows], n, texts=texts)
+        trees = rescorer.trees(sausages[rows], histories[rows], n, texts=texts, depth=depth)
         out = out or Trees(
             **{
                 name: np.empty((block.rows, *getattr(trees, name).shape[1:]), getattr(trees, name).dtype)
@@ -54,18 +64,16 @@ def trees_of_block(rescorer: CalibratedRescorer, block: DumpBlock, n: int, top_k
 def running_texts(
     rescorer: CalibratedRescorer, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
-    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain
-    token included.
+    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included,
+    and what the target predicted along it.
     """
-    tokens = block.tokens.astype(np.int32)
-    bounds = block.prompt_offsets
-    texts = [
-        rescorer.text(block.prompt_tokens[bounds[s] : bounds[s + 1]].astype(np.int32)) for s in range(block.sequences)
-    ]
+    sequences = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
+    texts = [rescorer.text() for _ in sequences]
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])
-        rows = rows[going]
-        for s, row in zip(going.tolist(), rows.tolist()):
-            texts[s].extend(tokens[row : row + 1])
-        yield rows, [texts[s] for s in going.tolist()]
+        for s in going.tolist():
+            one, text = sequences[s], texts[s]
+            new = slice(text.size, one.prompt + step + 1)
+            text.extend(one.tokens[new], one.ids[new], one.p[new])
+        yield rows[going], [texts[s] for s in going.tolist()]

@@ -1,0 +1,45 @@
+"""What a target's passes cost, measured by themselves."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.models.block import Block
+from rescore.decode.models.target import Target
+
+WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
+REPEATS = 3
+
+
+@torch.inference_mode()
+def measure_passes(
+    target: Target, *, rows: int = 1, length: int = 64, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS
+) -> PassCosts:
+    """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
+
+    Widths that do not fit into the model's context are left out.
+    """
+    if target.context is not None:
+        widths = [width for width in widths if width < target.context] or [1]
+        length = max(1, min(length, target.context - max(widths)))
+    prompt = np.zeros(length, np.int64)
+    cache, firsts = target.open([prompt] * rows, 1, length + max(widths))
+    start = len(firsts[0])
+    target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
+    tokens, seconds = [], []
+    for width in widths:
+        block = Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, target.device)
+        times = []
+        for _ in range(1 + repeats):
+            began = time.perf_counter()
+            target.logits(target.read(block, cache)).argmax(dim=-1).cpu()  # which waits for the device
+            times.append(time.perf_counter() - began)
+        tokens.append(rows * width)
+        seconds.append(statistics.median(times[1:]))
+    return PassCosts.of_times(tokens, seconds)

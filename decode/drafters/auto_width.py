@@ -1,0 +1,161 @@
+"""How many nodes a tree is worth: what passes cost against their width, learned from the passes of the loop itself.
+
+A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each
+is expected to bring under q: one root token a request, and the sum of exp(logq) of the nodes. The step takes the size
+with the most tokens a second; where no size beats a plain pass, the steps that follow are not drafted, for a while. On
+a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.models.target import Target
+
+SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
+FIRST = 15  # nodes of the first tree of a process, before anything is known
+MOST = SIZES[-1]
+REMEMBERED = 5  # passes of each width, the fastest of which counts: what else the machine does only adds to it
+HALF_LIFE = 32  # steps after which what was accepted counts half
+LONGEST_REST = 16  # steps without drafts until they are tried again
+PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
+
+
+class PassTimes:
+    """Seconds of a target's passes, by the tokens that they read in all rows together."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, deque[float]] = {}
+
+    def note(self, tokens: int, seconds: float) -> None:
+        self._seconds.setdefault(tokens, deque(maxlen=REMEMBERED)).append(seconds)
+
+    def any_wider(self, tokens: int) -> bool:
+        """Whether passes over more tokens were made."""
+        return any(wider > tokens for wider in list(self._seconds))
+
+    def costs(self) -> PassCosts | None:
+        """None before passes of two widths were made."""
+        # Another thread may note a pass meanwhile.
+        known = sorted((tokens, min(times)) for tokens, times in list(self._seconds.items()))
+        return PassCosts.of_times(*zip(*known)) if len(known) > 1 else None
+
+
+_times: WeakKeyDictionary[Target, PassTimes] = WeakKeyDictionary()
+
+
+class AutoWidth:
+    """Chooses the size of every step's trees for the tokens a second that they bring; `most` nodes at most.
+
+    What passes cost is remembered for each target as long as the process runs.
+    """
+
+    def __init__(self, target: Target, *, most: int = MOST):
+        if not 1 <= most <= 1024:
+            raise ValueError(f"most: expected trees of 1..1024 nodes, got {most}")
+        self.target, self.most = target, most
+
+    def open(self, requests: int) -> WidthSession:
+        return WidthSession(_times.setdefault(self.target, PassTimes()), requests, self.most)
+
+
+class WidthSession:
+    """The sizes of one call.
+
+    A step asks either `rests` or, if it drafts, `size`; what follows up to the next step is the pass that is timed.
+
+    q is surer of itself than it should be, the more so on text that is unlike what it was fitted to. So what was
+    expected is weighed with the share of it that came, of late.
+    """
+
+    def __init__(self, times: PassTimes, requests: int, most: int = MOST):
+        self.times = times
+        self.sizes = np.array([n for n in SIZES if n < most] + [most])
+        self._expected = np.zeros(requests)  # of each request's last tree
+        self._lengths = np.zeros(requests, np.int64)  # of its history then; 0 before the first
+        self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
+        self._last = FIRST
+        self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
+        # Steps that will not be drafted; how many after the next step that is not worth it.
+        self._rest, self._longest_rest = 0, 1
+
+    @property
+    def ratio(self) -> float:
+        """Accepted tokens for each that q expected."""
+        return float((PRIOR + self._sums[0]) / (PRIOR + self._sums[1]))
+
+    @property
+    def wanted(self) -> int:
+        """Nodes of the trees that `size` should be given: twice as many as the last ones had, or more."""
+        return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST)][-1])
+
+    def begin(self) -> None:
+        """A step begins: the pass of the step before is over."""
+        if self._pass is not None:
+            tokens, began = self._pass
+            self.times.note(tokens, time.perf_counter() - began)
+            self._pass = None
+
+    def end(self, nodes: int) -> None:
+        """The step's drafts are made, of so many nodes at most, and their pass begins."""
+        self._last = nodes
+        self._pass = len(self._lengths) * (1 + nodes), time.perf_counter()
+
+    def size(self, logq: NDArray[np.float32], lengths: Sequence[int], drafting: float = 0.0) -> int:
+        """Nodes of the trees of a step, 0 where a plain pass brings more.
+
+        logq [B, n] of the largest trees, -inf for padding; lengths of the histories; drafting: the seconds that this
+        step has taken so far.
+        """
+        self._learn(np.asarray(lengths, np.int64))
+        q = np.exp(logq.astype(np.float64))
+        sizes = np.union1d(self.sizes[self.sizes < q.shape[1]], q.shape[1])
+        costs = self.times.costs()
+        if costs is None:  # the first passes of a process: a tree, then none
+            n = 0 if self.times.any_wider(len(q)) else int(min(FIRST, sizes[-1]))
+        else:
+            tokens = len(q) + self.ratio * np.append(0.0, np.cumsum(q.sum(axis=0)))[sizes]
+            seconds = drafting + costs.at(len(q) * (1 + sizes))
+            best = best_size(tokens, seconds)
+            n = int(sizes[best])
+            self._plan_rest(tokens[best] / seconds[best] < len(q) / (seconds[0] - drafting))
+        self._expected = q[:, :n].sum(axis=1)
+        return n
+
+    def rests(self, lengths: Sequence[int]) -> bool:
+        """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked
+        before `size`, and instead of it where so.
+        """
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._learn(np.asarray(lengths, np.int64))
+        self._expected = np.zeros(len(lengths))
+        return True
+
+    def _plan_rest(self, wanted: bool) -> None:
+        """Rests twice as long as the last time, as long as drafts are not worth their time."""
+        self._rest = self._longest_rest if wanted else 0
+        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if wanted else 1
+
+    def select(self, rows: Sequence[int]) -> None:
+        self._expected, self._lengths = self._expected[list(rows)], self._lengths[list(rows)]
+
+    def _learn(self, lengths: NDArray[np.int64]) -> None:
+        """A history grows by what was accepted, and one."""
+        seen = self._lengths > 0
+        accepted = (lengths - self._lengths - 1)[seen].sum()
+        self._sums = self._sums * 0.5 ** (1 / HALF_LIFE) + np.array([accepted, self._expected[seen].sum()])
+        self._lengths = lengths
+
+
+def best_size(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
+    """Which of several sizes brings the most tokens a second, of their tokens and seconds [m]; the first of equals."""
+    return int(np.argmax(tokens / seconds))

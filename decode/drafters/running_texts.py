@@ -1,0 +1,81 @@
+"""The running texts of a call's requests, with what the target predicted along them (docs/running-text.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore import _core
+from rescore.decode.models.heads import DraftStep, LastPass
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+
+TOP = 8  # tokens kept of a prediction
+LEAST = 0.01  # less of a probability does not count, so that no more is looked for
+CHUNK = 64  # positions of a prompt whose logits are computed at once
+PROMPT = 4096  # of a prompt's last positions, those whose predictions are counted
+
+Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
+"""Ids int32 [m, TOP] and probabilities float32 [m, TOP], most probable first."""
+
+
+def top_predictions(logits: Tensor, temperature: float = 1.0) -> Predicted:
+    """The most probable tokens of logits [m, V]."""
+    scores = logits.float() / temperature
+    top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
+    p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
+    both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # one copy from a device
+    ids, shares = np.split(both, 2, axis=-1)
+    return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
+
+
+class RunningTexts:
+    """One text for each request, extended by every step.
+
+    rejected: whether predictions behind nodes that were not accepted count too. Without, a replay of a dump drafts the
+    same.
+    """
+
+    def __init__(self, rescorer: CalibratedRescorer, requests: int, *, prompt: int = PROMPT, rejected: bool = True):
+        self.texts = [rescorer.text() for _ in range(requests)]
+        self._soft = bool(rescorer.calibration.soft)
+        self._prompt, self._rejected = prompt, rejected
+
+    def read(self, step: DraftStep) -> None:
+        """What was added since the step before."""
+        for row, text in enumerate(self.texts):
+            new = np.ascontiguousarray(step.histories[row][text.size :], np.int32)
+            if not self._soft or not step.last:
+                text.extend(new)
+            elif not text.size:
+                self._read_prompt(text, new, step, row)
+            else:
+                self._read_pass(text, new, step.last[row])
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.texts = [self.texts[row] for row in rows]
+
+    def _read_prompt(self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int) -> None:
+        """A prompt, and the root token behind it; its hidden states but the last predict its last tokens."""
+        hidden = step.fresh[row][:-1][-self._prompt :] if step.logits else step.fresh[row][:0]
+        text.extend(tokens[: len(tokens) - 1 - len(hidden)])
+        for chunk in hidden.split(CHUNK):
+            assert step.logits is not None
+            text.extend(tokens[text.size : text.size + len(chunk)], *top_predictions(step.logits(chunk)))
+        text.extend(tokens[-1:], *top_predictions(step.last[row].logits))
+
+    def _read_pass(self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass) -> None:
+        path = [0, *(1 + node for node in last.accepted)]
+        if not self._rejected:
+            text.extend(tokens, *top_predictions(last.logits[path]))
+            return
+        ids, p = top_predictions(last.logits)
+        accepted = set(last.accepted)
+        for node in range(last.tree.size):
+            if node not in accepted:
+                draft = last.tree.tokens[last.tree.path_to(node)]
+                text.foresee(draft, ids[1 + node : 2 + node], p[1 + node : 2 + node])
+        text.extend(tokens, ids[path], p[path])

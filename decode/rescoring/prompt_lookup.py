@@ -1,0 +1,26 @@
+"""Prompt lookup (Saxena 2023) as Hugging Face's `generate` has it, `prompt_lookup_num_tokens`.
+
+The last 2 tokens, else the last one, are looked for from the beginning of the text; the tokens behind the first place
+that has any are the draft.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+LONGEST = 2  # tokens that are matched, `max_matching_ngram_size`
+
+
+def prompt_lookup(
+    text: NDArray[np.integer], n: int, *, longest: int = LONGEST, ends: tuple[int, ...] = ()
+) -> NDArray[np.int32]:
+    """At most n tokens [m] to follow the text [t]; none if nothing matches. A draft stops before a token of `ends`."""
+    for size in range(min(longest, len(text) - 1), 0, -1):
+        windows = np.lib.stride_tricks.sliding_window_view(text, size)
+        found = np.flatnonzero((windows == text[len(text) - size :]).all(axis=1))
+        if len(found) and (start := int(found[0]) + size) < len(text):  # the last window is the end of the text itself
+            draft = text[start : start + n]
+            stops = np.flatnonzero(np.isin(draft, ends))
+            return draft[: stops[0] if len(stops) else n].astype(np.int32)
+    return np.empty(0, np.int32)

@@ -1,0 +1,77 @@
+"""Suffix decoding: the most frequent continuations of what matches the end of the text, scored by counts.
+
+Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), section 3: below the match of the last p tokens,
+D(node) = count(node) / count(parent) D(parent); the nodes of greatest D are taken, and of all p the tree whose sum of D
+is greatest. Here of the text of one request, n nodes for every p (the published limit, a p nodes, would draft fewer).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.tree import TokenTree
+
+DEPTH = 64  # of the suffix tree, a match and what follows it together
+LEAST = 0.1  # of D: less probable nodes are not drafted
+
+
+@dataclass(slots=True)
+class _Node:
+    count: int = 0
+    children: dict[int, _Node] = field(default_factory=dict)
+
+
+class SuffixTree:
+    """All runs of at most `depth` tokens of a text that grows, with their counts."""
+
+    def __init__(self, depth: int = DEPTH):
+        self._root, self._depth = _Node(), depth
+        self._ends: list[_Node] = []  # of the last 1, 2, .. tokens
+
+    def extend(self, tokens: NDArray[np.integer]) -> None:
+        for token in tokens.tolist():
+            self._root.count += 1
+            ends = []
+            for node in [self._root, *self._ends[: self._depth - 1]]:
+                child = node.children.setdefault(token, _Node())
+                child.count += 1
+                ends.append(child)
+            self._ends = ends
+
+    def tree(self, n: int, *, least: float = LEAST) -> TokenTree:
+        """The tree of at most n nodes with the greatest sum of D, of all lengths of the match."""
+        best, most = TokenTree.from_parents([], []), 0.0
+        for match in self._ends:
+            if not match.children:
+                break  # nor has any longer match
+            tree, score = _speculated(match, n, least)
+            if score > most:
+                best, most = tree, score
+        return best
+
+
+def _speculated(match: _Node, n: int, least: float) -> tuple[TokenTree, float]:
+    tokens: list[int] = []
+    parents: list[int] = []
+    score, order = 0.0, 0
+    queue: list[tuple[float, int, int, int, _Node]] = []
+
+    def offer(node: _Node, number: int, d: float) -> None:
+        nonlocal order
+        for token, child in node.children.items():
+            order += 1
+            if (share := d * child.count / node.count) >= least:
+                heapq.heappush(queue, (-share, order, token, number, child))
+
+    offer(match, -1, 1.0)
+    while queue and len(tokens) < n:
+        share, _, token, parent, node = heapq.heappop(queue)
+        tokens.append(token)
+        parents.append(parent)
+        score -= share
+        offer(node, len(tokens) - 1, -share)
+    return TokenTree.from_parents(tokens, parents), score

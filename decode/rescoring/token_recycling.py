@@ -1,0 +1,74 @@
+"""Token Recycling: the target's last most probable tokens after every token of the vocabulary, as a tree.
+
+Luo et al. 2024, "Turning Trash into Treasure" (arXiv 2408.08696): an adjacency matrix holds, for every token, the k
+most probable tokens that the target predicted the last time that it read it, accepted or not; a tree of fixed shape is
+filled from it. The shape is the published one, of 80 nodes and a root (version 2.2.2 of the authors' code); `best_tree`
+instead takes the n nodes of the greatest products of the probabilities that were predicted.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lattice.tree import TokenTree
+
+TOP = 8  # k
+
+# How many children each node of the published tree has, by the ranks on the way to it; others have none.
+CHILDREN = {
+    **{"": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1},
+    **{"00": 8, "01": 3, "02": 2, "03": 1, "04": 1, "05": 1, "06": 1, "07": 1, "10": 2, "11": 1},
+    **{"20": 1, "30": 1, "40": 1, "50": 1},
+    **{"000": 5, "001": 2, "002": 1, "003": 1, "004": 1, "010": 1, "020": 1, "100": 1, "200": 1, "300": 1},
+    **{"0000": 3, "0001": 1, "0002": 1, "0010": 1, "0100": 1, "1000": 1, "00000": 2, "00010": 1},
+}
+
+
+class TokenRecycling:
+    """The matrix of one request, as a dictionary of the tokens that were read."""
+
+    def __init__(self) -> None:
+        self._after: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
+
+    def see(self, token: int, ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
+        """The target read a token, and predicted ids [k] with probabilities p [k], most probable first."""
+        self._after[token] = ids[:TOP], p[:TOP]
+
+    def static_tree(self, root: int) -> TokenTree:
+        """The published tree behind a token; where nothing was predicted after a token, its nodes are left out."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        layer = [("", root, -1)]
+        while layer:
+            below = []
+            for path, token, node in layer:
+                ids = self._after.get(token, ((), ()))[0]
+                for rank, child in enumerate(ids[: CHILDREN.get(path, 0)]):
+                    below.append((f"{path}{rank}", int(child), len(tokens)))
+                    tokens.append(int(child))
+                    parents.append(node)
+            layer = below
+        return TokenTree.from_parents(tokens, parents)
+
+    def best_tree(self, root: int, n: int, depth: int) -> TokenTree:
+        """The n most probable prefixes of at most `depth` tokens, were what follows a token independent of the rest."""
+        tokens: list[int] = []
+        parents: list[int] = []
+        queue: list[tuple[float, int, int, int, int]] = []  # of -probability, order, token, parent, depth
+
+        def offer(token: int, node: int, p: float, level: int) -> None:
+            if level > depth:
+                return
+            for child, share in zip(*self._after.get(token, ((), ()))):
+                heapq.heappush(queue, (-p * float(share), len(queue), int(child), node, level))
+
+        offer(root, -1, 1.0, 1)
+        while queue and len(tokens) < n:
+            cost, _, token, parent, level = heapq.heappop(queue)
+            tokens.append(token)
+            parents.append(parent)
+            offer(token, len(tokens) - 1, -cost, level + 1)
+        return TokenTree.from_parents(tokens, parents)

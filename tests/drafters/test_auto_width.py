@@ -1,0 +1,169 @@
+"""The size of trees: a worked example of the choice, the times of passes, what is learned from acceptance."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import END, V, text, trained
+
+from rescore.decode.drafters import auto_width
+from rescore.decode.drafters.auto_width import SIZES, AutoWidth, PassTimes, WidthSession, best_size
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lm.build import build
+
+torch.set_num_threads(1)
+
+LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03]], np.float32))
+
+
+def times(*pairs):
+    found = PassTimes()
+    for tokens, seconds in pairs:
+        found.note(tokens, seconds)
+    return found
+
+
+# Passes over 1, 2, 4 and 8 tokens take 10, 10, 12 and 20 ms: 2 ms more for each token above 4, 1 ms between 2 and 4.
+TIMES = times((1, 0.010), (2, 0.010), (4, 0.012), (8, 0.020))
+
+
+def test_a_worked_example():
+    """Trees of 0, 1, 3 and 7 nodes bring 1, 1.6, 2.1 and 2.32 tokens in 10, 10, 12 and 20 ms: 100, 160, 175, 116 a
+    second.
+    """
+    tokens = 1 + np.append(0.0, np.cumsum(np.exp(LOGQ[0])))[[0, 1, 3, 7]]
+    seconds = TIMES.costs().at([1, 2, 4, 8])
+    np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-4)
+    assert best_size(tokens, seconds) == 2
+    assert WidthSession(TIMES, 1).size(LOGQ, [10]) == 3
+
+
+def test_drafting_makes_wide_passes_cheaper():
+    """With 100 ms for the draft the passes' own time hardly counts: 2.32 / 120 is more than 2.1 / 112."""
+    assert WidthSession(TIMES, 1).size(LOGQ, [10], 0.1) == 7
+
+
+def test_a_batch_pays_for_all_rows():
+    """Two rows: trees of 0, 1 and 3 nodes are passes over 2, 4 and 8 tokens: 2, 3.2 and 4.2 tokens in 10, 12, 20 ms."""
+    session = WidthSession(TIMES, 2)
+    assert session.size(np.repeat(LOGQ[:, :3], 2, axis=0), [10, 10]) == 1
+    session.select([1])  # one is left, in a pass that is its own again
+    assert session.size(LOGQ[:, :3], [11]) == 3
+
+
+def test_what_is_not_accepted_makes_trees_smaller():
+    session = WidthSession(TIMES, 1)
+    sizes, lengths = [], [10]
+    for _ in range(12):
+        sizes.append(session.size(LOGQ, lengths))
+        lengths = [lengths[0] + 1]  # nothing was accepted
+    assert sizes[0] == 3 and sizes[-1] < 2 and sorted(sizes, reverse=True) == sizes
+    # After the first pass 1.1 tokens had been expected: (2 + 0) / (2 + 1.1).
+    again = WidthSession(TIMES, 1)
+    again.size(LOGQ, [10])
+    again.size(LOGQ, [11])
+    assert again.ratio == pytest.approx(2 / 3.1)
+    # Where no tree is worth it, what was learned fades, and trees are tried again.
+    for length in range(12, 400):
+        again.size(LOGQ[:, 3:], [length])
+    assert again.ratio > 0.6 or again.size(LOGQ, [400]) > 0
+
+
+def test_what_is_accepted_beyond_expectation_makes_them_larger():
+    """Of few nodes none is worth a pass that costs twice as much, until twice as many tokens come as were expected."""
+    session = WidthSession(times((1, 0.01), (2, 0.02)), 1)
+    sizes, lengths = [], [10]
+    for _ in range(10):
+        sizes.append(session.size(np.log(np.array([[0.9]], np.float32)), lengths, 0.05))
+        lengths = [lengths[0] + 4]
+    assert sizes[0] == 1 and session.ratio > 2  # 1.9 / 70 ms beats 1 / 60 ms
+    assert session.size(np.log(np.array([[0.5]], np.float32)), lengths) == 1  # 1 + 0.5 ratio > 2
+
+
+def test_steps_rest_while_plain_passes_bring_more():
+    """Drafting for 30 ms is worth it for no tree: 1 token in 10 ms against 2.1 in 42.
+
+    Rests are of 1, 2, 4, 8, 16, 16 steps.
+    """
+    session = WidthSession(TIMES, 1)
+    drafted = []
+    for step in range(70):
+        if not session.rests([10 + step]):
+            session.size(LOGQ, [10 + step], 0.03)
+            drafted.append(step)
+    assert np.diff(drafted).tolist() == [2, 3, 5, 9, 17, 17]
+    assert session.size(LOGQ, [80], 0.0) >= 0 and not session.rests([81])  # drafts cost nothing any more
+
+
+def test_the_fastest_of_the_last_passes_counts():
+    found = times(*[(1, seconds) for seconds in (0.5, 0.01, 0.3, 0.2, 0.3, 0.2, 0.4)], (4, 0.03))
+    assert found.costs().seconds.tolist() == [0.03, 0.03]  # 0.2 and more of passes that can have been no slower
+    assert times((2, 0.02), (2, 0.01)).costs() is None
+
+
+def test_the_first_passes_of_a_process_try_two_widths():
+    clock = iter(np.arange(100) * 0.01)
+    session = WidthSession(PassTimes(), 1)
+    sizes, logq = [], np.full((1, 15), -1.0, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+        for step in range(3):
+            session.begin()
+            assert not session.rests([10 + step])
+            sizes.append(session.size(logq, [10 + step]))
+            session.end(sizes[-1])
+    assert sizes[:2] == [15, 0] and sizes[2] > 0  # 10 ms each
+    costs = session.times.costs()
+    assert costs.tokens.tolist() == [1, 16] and costs.seconds == pytest.approx([0.01, 0.01])
+
+
+def test_trees_grow_from_step_to_step():
+    session = WidthSession(TIMES, 1, most=100)
+    assert session.sizes.tolist() == [*(n for n in SIZES if n < 100), 100]
+    wanted = []
+    for _ in range(5):
+        wanted.append(session.wanted)
+        session.end(wanted[-1])
+    assert wanted == [31, 63, 100, 100, 100]
+
+
+def test_times_are_remembered_for_each_target():
+    targets = [BlockwiseTarget(trained()) for _ in range(2)]
+    one, other = (AutoWidth(target).open(1) for target in targets)
+    assert one.times is AutoWidth(targets[0]).open(3).times and one.times is not other.times
+    known = len(auto_width._times)
+    del targets, one, other
+    gc.collect()
+    assert len(auto_width._times) == known - 2
+    with pytest.raises(ValueError, match="most: expected trees of 1..1024 nodes, got 0"):
+        AutoWidth(BlockwiseTarget(trained()), most=0)
+
+
+@pytest.mark.parametrize("kind", ["tree", "blend", "blend of heads"])
+def test_trees_of_all_sizes_give_the_same_text(kind):
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    target = BlockwiseTarget(trained())
+    slots = HeadsLattice(heads=BlockwiseHeads(trained()), top_k=5)
+    prompts = [text(4 + i, seed=50 + i).astype(np.int64) for i in range(5)]
+    options = Options(max_tokens=24)
+    plain = generate(target, prompts, None, options)
+    drafter = {
+        "tree": lambda: TreeDrafter(slots, Rescorer(lm, alpha=0.6), nodes=AutoWidth(target, most=40)),
+        "blend": lambda: BlendedDrafter(target, lm),
+        "blend of heads": lambda: BlendedDrafter(target, lm, lattice=slots, depth=8),
+    }[kind]()
+    auto = generate(target, prompts, drafter, options)
+    assert [one.tokens.tolist() for one in auto] == [one.tokens.tolist() for one in plain]
+    assert all(0 <= n <= 127 for one in auto for n in one.statistics.drafted)
+    assert all(n <= 24 for one in auto for n in one.statistics.accepted)
