@@ -18,9 +18,9 @@ from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, T
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
 
 from rescore import CalibratedRescorer, Drafting, NGram, Rescorer
+from rescore.decode.drafters.auto_width import MOST
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
-from rescore.decode.drafters.auto_width import MOST
 from rescore.decode.engines.huggingface.caller import dropped_arguments
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.medusa import MedusaHeads
@@ -418,6 +418,32 @@ def test_an_n_gram_model_alone_drafts():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("with_lm", [False, True], ids=["nothing", "an n-gram model"])
+@pytest.mark.parametrize("nodes", [None, 12])
+def test_without_heads_the_text_itself_drafts(family, with_lm, nodes):
+    model, inputs = tiny_transformers.shared(family), ragged()
+    arguments = dict(max_new_tokens=40, do_sample=False, eos_token_id=None, pad_token_id=0)
+    expected = model.generate(**inputs, **arguments)
+    drafting = Drafting(ngram(), nodes=nodes) if with_lm else Drafting(nodes=nodes)
+    for _ in range(2):
+        assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
+    if nodes:  # else none are drafted where passes of this tiny model cost more than they bring
+        assert sum(sum(row.accepted) for row in drafting.statistics) > 40
+
+
+def test_without_heads_a_chat_goes_on_from_its_cache():
+    model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
+    arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)
+    drafting = Drafting(nodes=10)
+    for _ in range(3):
+        expected = model.generate(**inputs, **arguments)
+        got = model.generate(**inputs, **arguments, past_key_values=cache, custom_generate=drafting)
+        assert got.tolist() == expected.tolist()
+        ids = torch.cat((expected, one(4, seed=9)["input_ids"]), dim=1)
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_heads_of_the_model_draft_trees(family, tmp_path):
     model, inputs = tiny_transformers.shared(family), ragged()
     width = model.config.hidden_size
@@ -491,8 +517,8 @@ def law():
     return out
 
 
-@pytest.mark.parametrize("drawn", [False, True], ids=["matching", "block verification"])
-def test_sampled_text_has_the_models_distribution(drawn):
+@pytest.mark.parametrize("drafter", ["matching", "block verification", "blend"])
+def test_sampled_text_has_the_models_distribution(drafter):
     """G-test of three tokens; rare continuations are counted together."""
     model, expected, draws = tiny_transformers.shared("llama"), law(), 1500
     guesses = [[list(expected)[i][t] for t in range(3)] for i in (0, 7, 20, 41)]
@@ -508,7 +534,7 @@ def test_sampled_text_has_the_models_distribution(drawn):
         max_new_tokens=3,
         num_return_sequences=draws,
         eos_token_id=None,
-        custom_generate=Drafting(small if drawn else prophet),
+        custom_generate=Drafting({"matching": prophet, "block verification": small, "blend": None}[drafter], nodes=8),
     )
     seen: dict[tuple[int, ...], int] = {}
     for row in got[:, start:].tolist():
@@ -733,7 +759,9 @@ def test_caches_that_are_refused():
 
 
 def test_sources_that_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="source: expected heads, a folder of Medusa heads or a drafter, got int"):
+    with pytest.raises(
+        TypeError, match="source: expected an n-gram model, heads, a folder of Medusa heads or a drafter, got int"
+    ):
         Drafting(3)
     with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())

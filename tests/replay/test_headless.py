@@ -1,0 +1,129 @@
+"""Dumps of models without heads: what they hold, and their replay against decoding with the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import cli
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import END, V, text, untrained, write_prompts, write_tokenizer
+
+from rescore.decode.cli import main
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.drafter import EMPTY
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.request import Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.block import Block
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.replay.drafters.headless import SIZES, STATIC, headless_drafters
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.rescoring.prompt_lookup import prompt_lookup
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.draft import Draft
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.dump import Dump
+from rescore.lattice.tree import TokenTree
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+K = 8
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A model without heads, and its greedy and sampled dumps."""
+    folder = tmp_path_factory.mktemp("headless")
+    size = {"layers": 1, "width": 32, "attention_heads": 2, "hidden": 64, "head_hidden": 32, "context": 96}
+    untrained(config=BlockwiseConfig(vocab_size=V, heads=1, **size)).save(folder / "model.safetensors")
+    prompts, tokenizer = write_prompts(folder / "prompts.jsonl"), write_tokenizer(folder / "tokenizer.json")
+    for kind in ("greedy", "sampled"):
+        words = (
+            f"dump make --model {folder}/model.safetensors --tokenizer {tokenizer} --prompts {prompts} --kind {kind} "
+            f"--top-k {K} --max-tokens 24 --rows 4 -o {folder / kind}"
+        )
+        assert main(words.split()) == 0
+    model = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    model.save(folder / "lm.ngram")
+    return folder
+
+
+def target(world):
+    return BlockwiseTarget(BlockwiseTransformer.load(world / "model.safetensors", torch.float32))
+
+
+@torch.inference_mode()
+def test_a_dump_holds_what_was_predicted_along_prompts(world):
+    model, dump = target(world), Dump.open(world / "greedy")
+    assert dump.header.heads == 1
+    for block in dump.blocks():
+        assert block.slots == 0 and block.prompt_topk_ids.shape == (len(block.prompt_tokens), K)
+        for s in range(block.sequences):
+            part = slice(*block.prompt_offsets[s : s + 2])
+            prompt = block.prompt_tokens[part].astype(np.int64)
+            cache, firsts = model.open([prompt], 1, len(prompt))
+            logp = (
+                model.logits(model.read(Block.of_texts(firsts, [0], model.device), cache)[0]).double().log_softmax(-1)
+            )
+            best = logp.topk(K)
+            np.testing.assert_array_equal(block.prompt_topk_ids[part], best.indices.numpy())
+            np.testing.assert_allclose(block.prompt_topk_logp[part], best.values.numpy(), rtol=2e-3, atol=1e-3)
+            row = int(block.offsets[s])
+            np.testing.assert_array_equal(block.topk_ids[row, 0], block.prompt_topk_ids[part][-1])
+
+
+class LookUp:
+    drawn = 0
+
+    def open(self, prompts, shaping):
+        return self
+
+    def propose(self, step):
+        found = [prompt_lookup(history, 10)[: max(0, room)] for history, room in zip(step.histories, step.room)]
+        return [Draft(tree=TokenTree.from_drafts(one) if len(one) else EMPTY) for one in found]
+
+    def select(self, rows):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_the_replay_gives_the_passes_of_decoding(world, kind):
+    dump, lm, model = Dump.open(world / kind), NGram.open(world / "lm.ngram"), target(world)
+    result = replay_dump(dump, headless_drafters(dump, Rescorer(lm)))
+    shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
+    options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
+    drafters = {
+        "prompt_lookup_10": LookUp(),
+        "blend_16": BlendedDrafter(model, lm, nodes=16, rejected=False),
+        "text_32": BlendedDrafter(model, nodes=32, rejected=False),
+    }
+    for task in result.tasks:
+        for block in dump.blocks(task.task):
+            for name, drafter in drafters.items():
+                passes = []
+                for s in range(block.sequences):
+                    prompt = block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])].astype(np.int64)
+                    rows = slice(*block.offsets[s : s + 2])
+                    seeds = None if block.seeds is None else np.pad(block.seeds[rows], (0, 24))
+                    (one,) = generate(model, [Request(prompt=prompt, seeds=seeds)], drafter, options)
+                    assert one.tokens.tolist() == block.tokens[rows].tolist()
+                    passes.append(one.statistics.passes)
+                assert task.passes[name].tolist() == passes, (task.task, name)
+
+
+def test_run_shows_the_drafters(world, capsys):
+    report = cli.figures(capsys, "run", world / "greedy", "--lm", world / "lm.ngram", "--threads", 2)
+    names = report["settings"]["drafters"]
+    assert names[:2] == ["prompt_lookup_10", STATIC] and names[-len(SIZES) :] == [f"blend_{n}" for n in SIZES]
+    assert {"blend_16", "text_16", "hard_16", "lm_alone_16", "suffix_16", "recycling_16"} <= set(names)
+    pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
+    assert ("blend_16", "prompt_lookup_10") in pairs and ("blend_64", "hard_64") in pairs
+    shown = cli.call(capsys, "run", world / "greedy").out
+    assert "a model without heads; no language model" in shown and "headroom" not in shown and "wins" not in shown
+    refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
+    assert "--alpha: is for dumps of models with heads" in refused
