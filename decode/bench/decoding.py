@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,28 +20,44 @@ from rescore.decode.models.target import Target
 PLAIN = "plain"
 
 
+Writer = Callable[[Sequence[Request], Options], list[Generation]]
+"""Decodes a batch of requests."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contender:
-    """A drafter by its name, None for plain decoding, and the layout of its drafts."""
+    """A way to decode by its name. alone: whether it takes one request at a time; drawn: whether its texts of drawn
+    tokens have the same law as the plain ones only.
+    """
 
     name: str
-    drafter: Drafter | None
-    layout: TreeLayout | BatchLayout
+    write: Writer
+    alone: bool = False
+    drawn: bool = False
+
+    @classmethod
+    def of_drafter(
+        cls, target: Target, name: str, drafter: Drafter | None, layout: TreeLayout | BatchLayout
+    ) -> Contender:
+        """Our loop with a drafter, None for plain decoding."""
+
+        def write(requests: Sequence[Request], options: Options) -> list[Generation]:
+            return generate(target, requests, drafter, replace(options, layout=layout))
+
+        return cls(name=name, write=write, drawn=drafter is not None and bool(drafter.drawn))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Measurement:
-    """A contender at one batch size.
+    """A contender at one batch size, on the prompts of one task.
 
     seconds    wall time of each round over all prompts
     tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft
                                     tokens
     drafting   seconds of drafting in all rounds, of `seconds` in all
-    different  texts that are not the plain ones; None where drafts are drawn, whose texts have the same law only
+    different  texts that are not the plain ones; None where texts are drawn that have the same law only
     """
 
-    name: str
-    batch: int
     seconds: list[float] = field(default_factory=list)
     tokens: int = 0
     passes: int = 0
@@ -50,84 +66,116 @@ class Measurement:
     drafting: float = 0.0
     different: int | None = 0
 
+    @classmethod
+    def together(cls, parts: Sequence[Measurement]) -> Measurement:
+        """Of all tasks."""
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in ("tokens", "passes", "drafted", "steps", "drafting")
+        }
+        different = None if parts[0].different is None else sum(part.different or 0 for part in parts)
+        seconds = [sum(times) for times in zip(*(part.seconds for part in parts))]
+        return cls(seconds=seconds, different=different, **sums)
+
+    def times(self, plain: Measurement) -> list[float]:
+        """How many times the plain tokens a second, round by round."""
+        return [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
+
     def to_json(self, plain: Measurement) -> dict[str, Any]:
-        rates = sorted(self.tokens / seconds for seconds in self.seconds)
-        ratios = [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
         return {
-            "drafter": self.name,
-            "batch": self.batch,
             "tokens": self.tokens,
             "tokens_per_pass": self.tokens / self.passes,
             "drafted_per_pass": self.drafted / max(1, self.steps),
-            "tokens_per_s": {"median": statistics.median(rates), "min": rates[0], "max": rates[-1]},
+            "tokens_per_s": spread([self.tokens / seconds for seconds in self.seconds]),
             "drafting_share": self.drafting / sum(self.seconds),
-            "times_plain": {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)},
+            "times_plain": spread(self.times(plain)),
             "different_texts": self.different,
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contest:
+    """A contender at one batch size, task by task."""
+
+    name: str
+    batch: int
+    tasks: dict[str, Measurement]
+
+    def to_json(self, plain: Contest) -> dict[str, Any]:
+        """Of all tasks together, of each, and the mean over the tasks of the ratio to plain decoding."""
+        ratios = [one.times(plain.tasks[task]) for task, one in self.tasks.items()]
+        return {
+            "drafter": self.name,
+            "batch": self.batch,
+            **Measurement.together([*self.tasks.values()]).to_json(Measurement.together([*plain.tasks.values()])),
+            "mean_times_plain": spread([statistics.fmean(of_round) for of_round in zip(*ratios)]),
+            "tasks": {task: one.to_json(plain.tasks[task]) for task, one in self.tasks.items()},
+        }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
 def bench(
     target: Target,
-    prompts: Sequence[NDArray[np.integer]],
+    tasks: Mapping[str, Sequence[NDArray[np.integer]]],
     contenders: Sequence[Contender],
     options: Options,
     *,
     batches: Sequence[int],
     repeats: int,
     advance: Callable[[], None] = lambda: None,
-) -> list[list[Measurement]]:
-    """For every batch size, what each contender needs for all prompts; plain decoding is the first.
+) -> list[list[Contest]]:
+    """For every batch size, what each contender needs for the prompts of each task; plain decoding is the first.
 
-    Contenders take turns in every round, so that what else the machine does meets all alike; a first round, of two
-    passes, is not counted. advance: called after every round of a contender.
+    Contenders take turns at every task in every round, so that what else the machine does meets all alike; a first
+    round, of two passes, is not counted. advance: called after every task of a contender.
     """
-    everyone = [Contender(name=PLAIN, drafter=None, layout=TreeLayout()), *contenders]
+    plain = Contender.of_drafter(target, PLAIN, None, TreeLayout())
     found = []
     for batch in batches:
+        everyone = [one for one in (plain, *contenders) if batch == 1 or not one.alone]
         measured = [
-            Measurement(name=one.name, batch=batch, different=None if one.drafter and one.drafter.drawn else 0)
+            Contest(
+                name=one.name,
+                batch=batch,
+                tasks={task: Measurement(different=None if one.drawn else 0) for task in tasks},
+            )
             for one in everyone
         ]
-        texts: list[list[int]] = []
+        short = replace(options, max_tokens=min(options.max_tokens, 3))
         for one in everyone:
-            generate(
-                target,
-                _requests(prompts[:batch], most=min(options.max_tokens, 3)),
-                one.drafter,
-                replace(options, layout=one.layout),
-            )
+            one.write(_requests(next(iter(tasks.values()))[:batch]), short)
+        texts: dict[str, list[list[int]]] = {}
         for number in range(repeats):
-            for one, result in zip(everyone, measured):
-                out = _round(target, prompts, one, options, batch, result)
-                texts = texts or [text.tokens.tolist() for text in out]
-                if number == 0:
-                    _count(result, out, texts)
-                advance()
+            for task, prompts in tasks.items():
+                for one, result in zip(everyone, measured):
+                    out = _round(prompts, one, options, batch, result.tasks[task])
+                    texts.setdefault(task, [text.tokens.tolist() for text in out])
+                    if number == 0:
+                        _count(result.tasks[task], out, texts[task])
+                    advance()
         found.append(measured)
     return found
 
 
 def _round(
-    target: Target,
-    prompts: Sequence[NDArray[np.integer]],
-    one: Contender,
-    options: Options,
-    batch: int,
-    result: Measurement,
+    prompts: Sequence[NDArray[np.integer]], one: Contender, options: Options, batch: int, result: Measurement
 ) -> list[Generation]:
-    """All prompts once; its time goes into the result."""
-    own, requests, out = replace(options, layout=one.layout), _requests(prompts), []
+    """All prompts of a task once; its time goes into the result."""
+    requests, out = _requests(prompts), []
     began = time.perf_counter()
     for start in range(0, len(requests), batch):
-        out += generate(target, requests[start : start + batch], one.drafter, own)
+        out += one.write(requests[start : start + batch], options)
     result.seconds.append(time.perf_counter() - began)
     result.drafting += 1e-6 * sum(text.statistics.drafting_us for text in out)
     return out
 
 
-def _requests(prompts: Sequence[NDArray[np.integer]], most: int | None = None) -> list[Request]:
+def _requests(prompts: Sequence[NDArray[np.integer]]) -> list[Request]:
     """With sequences of their own, so that drawn texts do not depend on the batch either."""
-    return [Request(prompt=prompt, max_tokens=most, sequence=i) for i, prompt in enumerate(prompts)]
+    return [Request(prompt=prompt, sequence=i) for i, prompt in enumerate(prompts)]
 
 
 def _count(result: Measurement, out: Sequence[Generation], texts: Sequence[list[int]]) -> None:

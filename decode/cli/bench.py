@@ -369,6 +369,13 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=arguments.whole(1, 1000), default=3, metavar="N", help="rounds (default: 3)")
     parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a drafter of the table to measure beside plain decoding; may be given several times (default: all)",
+    )
+    parser.add_argument(
         "--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens a pass brings"
     )
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (default: 1.5b)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -118,21 +119,29 @@ def test_rounds_are_counted_and_come_in_turns(world):
 
     rounds = []
     prompts = [text(5, seed=i).astype(np.int64) for i in range(3)]
+    target = BlockwiseTarget(trained())
+    again = bench.Contender.of_drafter(target, "again", None, bench.TreeLayout())
     ((plain, same),) = bench.bench(
-        BlockwiseTarget(trained()),
-        prompts,
-        [bench.Contender(name="again", drafter=None, layout=bench.TreeLayout())],
+        target,
+        {"one": prompts, "two": prompts[:1]},
+        [again, dataclasses.replace(again, name="alone", alone=True)],  # which takes no batches
         Options(max_tokens=4),
         batches=[2],
         repeats=3,
         advance=lambda: rounds.append(1),
     )
-    assert len(rounds) == 6 and len(plain.seconds) == len(same.seconds) == 3
-    assert (plain.tokens, plain.passes, plain.steps) == (12, 12, 9) == (same.tokens, same.passes, same.steps)
-    plain.seconds, same.seconds = [2.0, 4.0, 3.0], [1.0, 1.0, 3.0]
+    assert len(rounds) == 12 and list(plain.tasks) == ["one", "two"]
+    for measured in (plain, same):
+        assert [len(task.seconds) for task in measured.tasks.values()] == [3, 3]
+        counts = [(task.tokens, task.passes, task.steps) for task in measured.tasks.values()]
+        assert counts == [(12, 12, 9), (4, 4, 3)]
+    for task, theirs, mine in (("one", [2.0, 4.0, 3.0], [1.0, 1.0, 3.0]), ("two", [1.0, 2.0, 1.0], [1.0, 1.0, 1.0])):
+        plain.tasks[task].seconds, same.tasks[task].seconds = theirs, mine
     figures = same.to_json(plain)
-    assert figures["tokens_per_s"] == {"median": 12, "min": 4, "max": 12}
-    assert figures["times_plain"] == {"median": 2, "min": 1, "max": 4}
+    assert figures["tasks"]["one"]["tokens_per_s"] == {"median": 12, "min": 4, "max": 12}
+    assert figures["tasks"]["one"]["times_plain"] == {"median": 2, "min": 1, "max": 4}
+    assert figures["times_plain"] == {"median": 1.5, "min": 1, "max": 3}  # 3/2, 6/2 and 4/4 seconds
+    assert figures["mean_times_plain"] == {"median": 1.5, "min": 1, "max": 3}  # of 2 and 1, 4 and 2, 1 and 1
 
 
 def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
@@ -196,7 +205,7 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     ]
     out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
     assert "**batch 2**" in (tmp_path / "b.md").read_text()
-    assert "batch 2" in out and out.count("\nplain ") == 1 and "tree auto" in out
+    assert "batch 2" in out and out.count("\nplain ") == 3 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
     assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
         capsys, *words(world), "--prompts", world / "dump"
@@ -269,3 +278,38 @@ def test_shapes_are_those_of_the_cost_model():
     from rescore.decode.cli import bench as verb
 
     assert set(verb.SHAPES) < set(model_shape.PRESETS)
+
+
+def test_hugging_face_takes_part(capsys, tmp_path):
+    """Plain and with its prompt lookup, one text at a time: the same texts, greedy; of drawn ones the law alone."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(2)
+    config = transformers.LlamaConfig(
+        vocab_size=V,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=96,
+        eos_token_id=END,
+        initializer_range=0.3,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
+    cli.make_tokenizer(tmp_path / "llama" / "tokenizer.json", V)
+    write_prompts(tmp_path / "prompts.jsonl", count=2)
+    call = (
+        f"bench decode --model {tmp_path}/llama --prompts {tmp_path}/prompts.jsonl --limit 2 --max-tokens 20 "
+        "--repeats 1 --threads 1 --batch 1 --batch 2"
+    ).split()
+    report = cli.figures(capsys, *call)
+    alone, batch = (row["engines"] for row in report["results"])
+    assert list(alone)[-2:] == ["Hugging Face plain", "Hugging Face lookup 10"] and "blend auto" in alone
+    assert "Hugging Face plain" not in batch and "blend 16" in batch
+    assert not any(one["different_texts"] for one in (*alone.values(), *batch.values()))
+    assert alone["Hugging Face plain"]["tokens_per_pass"] == 1 < alone["Hugging Face lookup 10"]["tokens_per_pass"]
+    assert alone["blend 16"]["tokens_per_pass"] > 1
+    chosen = cli.figures(capsys, *call[:-2], "--temperature", 0.8, "--only", "Hugging Face plain")
+    (engines,) = (row["engines"] for row in chosen["results"])
+    assert list(engines) == ["plain", "Hugging Face plain"]
+    assert engines["Hugging Face plain"]["different_texts"] is None
+    assert "--only 'tree': expected one of blend 16" in cli.refusal(capsys, *call, "--only", "tree", status=2)

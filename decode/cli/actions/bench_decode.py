@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, bench
+from rescore.decode.bench.huggingface import huggingface_contenders
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
@@ -42,8 +43,8 @@ def call(args: argparse.Namespace) -> int:
         if getattr(args, name) is None:
             raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
     decoder = open_decoder(args)
-    contenders = list(contenders_of(args, decoder))
-    prompts = prompts_of(args, decoder)
+    contenders = chosen(args, list(contenders_of(args, decoder)))
+    tasks = prompts_of(args, decoder)
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
@@ -52,10 +53,10 @@ def call(args: argparse.Namespace) -> int:
         stopping=Stopping(tokens=frozenset(decoder.ends)),
     )
     with output.progress_bar() as bar:
-        rounds = bar.add_task("rounds", total=len(batches) * args.repeats * (1 + len(contenders)))
+        rounds = bar.add_task("rounds", total=len(batches) * args.repeats * len(tasks) * (1 + len(contenders)))
         found = bench(
             decoder.model.target,
-            prompts,
+            tasks,
             contenders,
             options,
             batches=batches,
@@ -71,7 +72,9 @@ def call(args: argparse.Namespace) -> int:
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
             "settings": args.settings and str(args.settings),
-            "prompts": len(prompts),
+            "chat": args.chat,
+            "dtype": args.dtype or "as opened",
+            "prompts": sum(map(len, tasks.values())),
             "max_tokens": args.max_tokens,
             "temperature": args.temperature,
             "repeats": args.repeats,
@@ -86,8 +89,8 @@ def call(args: argparse.Namespace) -> int:
         args,
         report,
         [
-            f"{args.model}: {len(prompts)} prompts, {args.max_tokens} tokens, {args.repeats} rounds, "
-            f"{args.threads} threads"
+            f"{args.model}: {report.settings['prompts']} prompts, {args.max_tokens} tokens, "
+            f"{report.settings['dtype']}, {args.repeats} rounds, {args.threads} threads"
         ],
         parts(rows),
     )
@@ -109,7 +112,7 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
 
     def one(name: str, kind: str, **options: Any) -> Contender:
         made = drafters.make(kind, **options)
-        return Contender(name=name, drafter=made.drafter, layout=made.layout)
+        return Contender.of_drafter(decoder.model.target, name, made.drafter, made.layout)
 
     if decoder.model.heads:
         yield one("base", "base")
@@ -130,15 +133,27 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
         yield one(f"draft model, {args.ahead or 4}", "draft")
     if len(args.lm) == 1:
         yield one("ngram 16", "ngram", nodes=16)
+    if trees and not decoder.model.heads:
+        for nodes in (*SIZES, "auto"):
+            yield one(f"blend {nodes}", "blend", nodes=nodes)
+    if decoder.model.kind == "causal-lm":
+        model: Any = decoder.model.target
+        yield from huggingface_contenders(model.model, drawn=bool(args.temperature))
 
 
-def prompts_of(args: argparse.Namespace, decoder: Decoder) -> list[NDArray[np.int32]]:
-    """The first prompts of every task, tasks in turn."""
+def chosen(args: argparse.Namespace, contenders: list[Contender]) -> list[Contender]:
+    """Those of --only."""
+    names = [one.name for one in contenders]
+    if unknown := [name for name in args.only if name not in names]:
+        raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}")
+    return [one for one in contenders if not args.only or one.name in args.only]
+
+
+def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
+    """The first prompts of every task."""
     if not args.prompts.is_dir():
-        tasks = [
-            [one.tokens for one in rows]
-            for rows in read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit).values()
-        ]
+        read = read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit)
+        tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
     else:
         dump = Dump.open(args.prompts, allow_inexact=True)
         if dump.header.vocab_size != decoder.model.vocab_size:
@@ -146,15 +161,15 @@ def prompts_of(args: argparse.Namespace, decoder: Decoder) -> list[NDArray[np.in
                 f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, "
                 f"got a dump of {dump.header.vocab_size}"
             )
-        tasks = [of_dump(dump, task, args.limit) for task in dump.tasks]
-    longest = max(len(prompt) for prompts in tasks for prompt in prompts)
+        tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
+    longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
     context = decoder.model.target.context
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
             f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less "
             f"--max-tokens), got {longest}"
         )
-    return [prompts[i] for i in range(args.limit) for prompts in tasks if i < len(prompts)]
+    return tasks
 
 
 def of_dump(dump: Dump, task: str, limit: int) -> list[NDArray[np.int32]]:
@@ -171,14 +186,33 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
         own = list(row.engines.values())
         columns = [
             Column("tokens/s", [spread(one["tokens_per_s"], ".1f") for one in own]),
-            Column("x plain", [spread(one["times_plain"], ".2f") for one in own]),
+            Column("x plain", [spread(one["mean_times_plain"], ".2f") for one in own]),
             Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
             Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
             Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
         ]
         found.append(TablePart(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
+        tasks = list(own[0]["tasks"])
+        if len(tasks) > 1:
+            for title, figure in (
+                ("tokens a second over those of plain", "times_plain"),
+                ("tokens a pass", "tokens_per_pass"),
+            ):
+                found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
     return found
+
+
+def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TablePart:
+    """A figure of every task, and its mean over them."""
+
+    def value(one: dict[str, Any]) -> float:
+        return one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
+
+    cells = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
+    columns = [Column(task, [f"{of[i]:.2f}" for of in cells]) for i, task in enumerate(tasks)]
+    means = Column("mean", [f"{np.mean(of):.2f}" for of in cells])
+    return TablePart(title=title, header="drafter", labels=list(row.engines), columns=[*columns, means])
 
 
 def spread(value: dict[str, float], form: str) -> str:

@@ -1,0 +1,60 @@
+"""Hugging Face's own `generate` as a contender: plain, and with its prompt lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rescore.decode.bench.decoding import Contender, Writer
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.request import Finish, Generation, Request, Statistics
+
+LOOKED_UP = 10  # prompt_lookup_num_tokens
+
+
+def huggingface_contenders(model: Any, *, drawn: bool) -> Iterator[Contender]:
+    """Of a causal language model of transformers. drawn: whether texts are, which it does in its own way."""
+    for name, lookup in (("Hugging Face plain", None), (f"Hugging Face lookup {LOOKED_UP}", LOOKED_UP)):
+        yield Contender(name=name, write=writer(model, lookup), alone=True, drawn=drawn)
+
+
+def writer(model: Any, lookup: int | None) -> Writer:
+    """Passes are counted; what was drafted is not known."""
+
+    def write(requests: Sequence[Request], options: Options) -> list[Generation]:
+        return [_written(model, request, options, lookup) for request in requests]
+
+    return write
+
+
+def _written(model: Any, request: Request, options: Options, lookup: int | None) -> Generation:
+    ids = torch.from_numpy(np.asarray(request.prompt, np.int64))[None].to(model.device)
+    sampling, ends = options.shaping.sampling, sorted(options.stopping.tokens)
+    drawn = {"temperature": sampling.temperature, "top_k": 0, "top_p": 1.0} if sampling else {}
+    passes = 0
+
+    def count(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    hook = model.register_forward_hook(count)
+    try:
+        text = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=options.max_tokens,
+            do_sample=sampling is not None,
+            eos_token_id=ends or None,
+            pad_token_id=ends[0] if ends else 0,
+            prompt_lookup_num_tokens=lookup,
+            **drawn,
+        )
+    finally:
+        hook.remove()
+    tokens = text[0, ids.shape[1] :].cpu().numpy().astype(np.int32)
+    statistics = Statistics()
+    statistics.accepted, statistics.drafted = [0] * (passes - 1), [0] * (passes - 1)
+    return Generation(tokens=tokens, finish=Finish.LENGTH, statistics=statistics)
