@@ -15,8 +15,9 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 
 TOP = 8  # tokens kept of a prediction
 LEAST = 0.01  # less of a probability does not count, so that no more is looked for
-CHUNK = 64  # positions of a prompt whose logits are computed at once
+CHUNK = 128  # positions of a prompt whose logits are computed at once
 PROMPT = 4096  # of a prompt's last positions, those whose predictions are counted
+PER_TOKEN = 8  # but no more for each token that the text may have: a short one would not earn their logits back
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, TOP] and probabilities float32 [m, TOP], most probable first."""
@@ -60,7 +61,8 @@ class RunningTexts:
 
     def _read_prompt(self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int) -> None:
         """A prompt, and the root token behind it; its hidden states but the last predict its last tokens."""
-        hidden = step.fresh[row][:-1][-self._prompt :] if step.logits else step.fresh[row][:0]
+        most = min(self._prompt, PER_TOKEN * step.room[row]) if step.logits else 0
+        hidden = step.fresh[row][:-1][-most:] if most else step.fresh[row][:0]
         text.extend(tokens[: len(tokens) - 1 - len(hidden)])
         for chunk in hidden.split(CHUNK):
             assert step.logits is not None

@@ -88,7 +88,7 @@ class FirstStep:
 @torch.inference_mode()
 def test_only_the_end_of_a_long_prompt_is_predicted():
     prompt, first = text(30, seed=4), FirstStep()
-    generate(BlockwiseTarget(trained()), [prompt], first, Options(max_tokens=2))
+    generate(BlockwiseTarget(trained()), [prompt], first, Options(max_tokens=9))
     rescorer = CalibratedRescorer(NGram.uniform(V), HEADLESS)
     short, whole = (RunningTexts(rescorer, 1, prompt=most) for most in (5, 1000))
     for texts in (short, whole):
