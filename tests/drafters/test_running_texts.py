@@ -75,13 +75,13 @@ def test_counts_are_those_of_the_models_own_predictions(rejected):
 class FirstStep:
     """Drafts nothing, and keeps the step behind the prompt."""
 
-    drawn = 0
+    drawn, step = 0, None
 
     def open(self, prompts, shaping):
         return self
 
     def propose(self, step):
-        self.step = step
+        self.step = self.step or step
         return [Draft(tree=EMPTY)]
 
 
