@@ -99,7 +99,7 @@ void OpenTreeSearch::weigh_candidates() {
 
 void OpenTreeSearch::propose_listed() {
   for (const auto& [token, share] : blend_.listed()) {
-    if (is_candidate(token)) continue;
+    if (is_candidate(token) || share + blend_.rest() < needed()) continue;  // whatever the n-gram model says
     const Taken taken = lm_->take(state_, token);
     propose(token, taken.arc, scale_ + log_p(share, taken.cost));
   }
