@@ -12,9 +12,8 @@ from torch import Tensor
 from rescore import _core
 from rescore.decode.models.heads import DraftStep, LastPass
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import TOP
 
-TOP = 8  # tokens kept of a prediction
-LEAST = 0.01  # less of a probability does not count, so that no more is looked for
 CHUNK = 128  # positions of a prompt whose logits are computed at once
 PROMPT = 4096  # of a prompt's last positions, those whose predictions are counted
 PER_TOKEN = 8  # but no more for each token that the text may have: a short one would not earn their logits back

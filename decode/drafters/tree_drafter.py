@@ -15,12 +15,11 @@ from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_search import CalibratedSearch, PlainSearch, TreeSearch
 from rescore.decode.models.heads import DraftStep, HeadsSession, Memoryless
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.trees import Trees
-
-DEPTH = 16  # of trees of models without heads
 
 
 class TreeDrafter:

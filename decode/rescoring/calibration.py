@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from rescore import _core
 
 MOST = 1e4  # a weight's greatest magnitude
+TOP = 8  # tokens of a prediction that the running text counts, when decoding and in a replay
+DEPTH = 16  # of trees of models without heads, in both
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

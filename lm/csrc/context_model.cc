@@ -25,24 +25,23 @@ uint32_t ContextModel::child_or_new(uint32_t parent, uint32_t token, uint32_t li
   if (2 * contexts_.size() >= table_.size()) grow();
   const uint32_t made = static_cast<uint32_t>(contexts_.size());
   contexts_.push_back({parent, token, link, contexts_[parent].depth + 1, {}, 0});
-  const size_t mask = table_.size() - 1;
-  size_t at = hash(parent, token) & mask;
-  while (table_[at] != kNone) at = (at + 1) & mask;
-  table_[at] = made;
+  enter(made);
   return made;
+}
+
+void ContextModel::enter(uint32_t context) {
+  const size_t mask = table_.size() - 1;
+  size_t at = hash(contexts_[context].parent, contexts_[context].token) & mask;
+  while (table_[at] != kNone) at = (at + 1) & mask;
+  table_[at] = context;
 }
 
 void ContextModel::grow() {
   Growing<uint32_t> table;
   table.extend(table_.size() ? 2 * table_.size() : 256);
-  const size_t mask = table.size() - 1;
   for (size_t at = 0; at < table.size(); ++at) table[at] = kNone;
-  for (uint32_t context = 1; context < contexts_.size(); ++context) {
-    size_t at = hash(contexts_[context].parent, contexts_[context].token) & mask;
-    while (table[at] != kNone) at = (at + 1) & mask;
-    table[at] = context;
-  }
   table_ = std::move(table);
+  for (uint32_t context = 1; context < contexts_.size(); ++context) enter(context);
 }
 
 void ContextModel::add(uint32_t context, uint32_t token, float amount) {

@@ -108,6 +108,7 @@ class ContextModel {
   void advance(Path& path, uint32_t& longest, uint32_t token);
   void add(uint32_t context, uint32_t token, float amount);
   void add(const Path& path, uint32_t longest, const Prediction& predicted);
+  void enter(uint32_t context);  // into the table
   void grow();
 
   uint32_t order_, longest_ = 0, greatest_ = 0;

@@ -28,8 +28,7 @@ uint32_t CountLists::find(uint32_t owner, const CountList& list, uint32_t token)
       if (entry[at].token == token) return at;
     return kNone;
   }
-  const Place& found = const_cast<CountLists*>(this)->place(owner, token);
-  return found.at;
+  return table_[place(owner, token)].at;
 }
 
 void CountLists::add(uint32_t owner, CountList& list, uint32_t token, float amount) {
@@ -72,23 +71,23 @@ void CountLists::rise(uint32_t owner, const CountList& list, uint32_t at) {
   const bool indexed = list.size > kShort;
   for (; at && heap[(at - 1) / 2].count < risen.count; at = (at - 1) / 2) {
     heap[at] = heap[(at - 1) / 2];
-    if (indexed) place(owner, heap[at].token).at = at;
+    if (indexed) table_[place(owner, heap[at].token)].at = at;
   }
   heap[at] = risen;
-  if (indexed) place(owner, risen.token).at = at;
+  if (indexed) table_[place(owner, risen.token)].at = at;
 }
 
-CountLists::Place& CountLists::place(uint32_t owner, uint32_t token) {
+size_t CountLists::place(uint32_t owner, uint32_t token) const {
   const size_t mask = table_.size() - 1;
   for (size_t at = hash(owner, token) & mask;; at = (at + 1) & mask) {
-    Place& found = table_[at];
-    if (found.at == kNone || (found.owner == owner && found.token == token)) return found;
+    const Place& found = table_[at];
+    if (found.at == kNone || (found.owner == owner && found.token == token)) return at;
   }
 }
 
 void CountLists::index(uint32_t owner, uint32_t token, uint32_t at) {
   if (2 * (indexed_ + 1) > table_.size()) grow();
-  place(owner, token) = {owner, token, at};
+  table_[place(owner, token)] = {owner, token, at};
   ++indexed_;
 }
 
@@ -99,7 +98,7 @@ void CountLists::grow() {
   table_.extend(size);
   for (size_t at = 0; at < size; ++at) table_[at].at = kNone;
   for (size_t at = 0; at < old.size(); ++at)
-    if (old[at].at != kNone) place(old[at].owner, old[at].token) = old[at];
+    if (old[at].at != kNone) table_[place(old[at].owner, old[at].token)] = old[at];
 }
 
 }  // namespace rescore

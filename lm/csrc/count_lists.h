@@ -64,7 +64,7 @@ class CountLists {
   uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
   uint32_t append(uint32_t owner, CountList& list, uint32_t token);
   void rise(uint32_t owner, const CountList& list, uint32_t at);
-  Place& place(uint32_t owner, uint32_t token);
+  size_t place(uint32_t owner, uint32_t token) const;  // in the table: its own, or the empty one for it
   void index(uint32_t owner, uint32_t token, uint32_t at);
   void grow();
 

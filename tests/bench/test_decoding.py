@@ -282,19 +282,11 @@ def test_shapes_are_those_of_the_cost_model():
 
 def test_hugging_face_takes_part(capsys, tmp_path):
     """Plain and with its prompt lookup, one text at a time: the same texts, greedy; of drawn ones the law alone."""
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(2)
-    config = transformers.LlamaConfig(
-        vocab_size=V,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=96,
-        eos_token_id=END,
-        initializer_range=0.3,
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
+    pytest.importorskip("transformers")
+    from support import tiny_transformers
+
+    llama = tiny_transformers.build("llama", vocab_size=V, max_position_embeddings=96, eos_token_id=END)
+    llama.save_pretrained(tmp_path / "llama")
     cli.make_tokenizer(tmp_path / "llama" / "tokenizer.json", V)
     write_prompts(tmp_path / "prompts.jsonl", count=2)
     call = (

@@ -11,13 +11,13 @@ from support.running_text import Text
 from support.tiny_blockwise import V, text, trained
 
 from rescore.decode.drafters.drafter import EMPTY
-from rescore.decode.drafters.running_texts import TOP, RunningTexts, top_predictions
+from rescore.decode.drafters.running_texts import RunningTexts, top_predictions
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.verify.draft import Draft
 from rescore.lm.ngram import NGram
 

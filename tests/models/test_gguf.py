@@ -10,9 +10,11 @@ import pytest
 from support import cli
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
+
+from support import tiny_transformers
 
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.chat import ChatTemplate
@@ -34,20 +36,9 @@ def cache(tmp_path, monkeypatch):
 
 
 def small_llama():
-    torch.manual_seed(1)
-    config = transformers.LlamaConfig(
-        vocab_size=len(TOKENS),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=96,
-        tie_word_embeddings=True,
-        initializer_range=0.3,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+    shape = {"vocab_size": len(TOKENS), "max_position_embeddings": 96, "tie_word_embeddings": True}
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    return tiny_transformers.build("llama", **shape, rope_parameters=rope)
 
 
 def interleaved(weight, heads):

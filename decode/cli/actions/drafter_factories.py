@@ -18,8 +18,9 @@ from rescore.decode.drafters.drawn_drafter import DrawnDrafter
 from rescore.decode.drafters.neural_drafter import NeuralDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
 from rescore.decode.drafters.path_drafter import PathDrafter
-from rescore.decode.drafters.tree_drafter import DEPTH, TreeDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 
 DEFAULT_TOP_K = 16

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.drafters.prior_art import DEPTH, PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
+from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram

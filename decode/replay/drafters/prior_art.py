@@ -12,6 +12,7 @@ import numpy as np
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
 from rescore.decode.replay.worth import Worth
+from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.suffix_decoding import SuffixTree
 from rescore.decode.rescoring.token_recycling import TokenRecycling
@@ -20,7 +21,6 @@ from rescore.lattice.tree import TokenTree
 
 # Given how many tokens were read, in ascending order, the draft that follows them.
 Draft = Callable[[int], TokenTree]
-DEPTH = 16
 Budget = TypeVar("Budget")
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.rescoring.calibration import TOP
 from rescore.lattice.dump_block import DumpBlock
-
-TOP = 8  # candidates of a prediction that drafters look at, as when they decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
