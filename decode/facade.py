@@ -26,6 +26,7 @@ _HOME = {
     "Sampling": "decode.verify.sampling",
     "Sausage": "lattice.sausage",
     "Settings": "decode.tuning.settings",
+    "TextMemory": "decode.rescoring.text_memory",
     "TreeDrafter": "decode.drafters.tree_drafter",
     "generate": "decode.loop.generate",
     "open_model": "decode.models.open",
