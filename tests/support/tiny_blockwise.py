@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
+from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import TOP, Calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_paths import PathWeights
@@ -106,3 +108,13 @@ def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
         scalar_alpha={"paths": 0.5, "trees": 0.3},
         split=Split(dump_sha256="0" * 64, tune={}),
     ).save(path)
+
+
+@torch.inference_mode()
+def predicted(ids):
+    """{w: p} of the most probable tokens after a text, by a pass over all of it."""
+    target = BlockwiseTarget(trained())
+    cache, firsts = target.open([np.asarray(ids, np.int64)], 1, len(ids))
+    logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])
+    best = torch.softmax(logits.double(), dim=-1).topk(TOP)
+    return dict(zip(best.indices.tolist(), best.values.tolist()))

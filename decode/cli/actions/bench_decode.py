@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, bench
 from rescore.decode.bench.huggingface import huggingface_contenders
+from rescore.decode.bench.recycling import RecyclingDrafter
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
@@ -21,6 +22,7 @@ from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Options
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.verify.sampling import Sampling
@@ -136,6 +138,8 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Conten
     if trees and not decoder.model.heads:
         for nodes in (*SIZES, "auto"):
             yield one(f"blend {nodes}", "blend", nodes=nodes)
+        target = decoder.model.target
+        yield Contender.of_drafter(target, "token recycling 80", RecyclingDrafter(), TreeLayout())
     if decoder.model.kind == "causal-lm":
         model: Any = decoder.model.target
         yield from huggingface_contenders(model.model, drawn=bool(args.temperature))
