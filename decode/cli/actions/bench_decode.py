@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescore.decode.bench.decoding import Contender, bench
+from rescore.decode.bench.decoding import Contender, Contest, bench
 from rescore.decode.bench.huggingface import huggingface_contenders
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
@@ -19,10 +20,13 @@ from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
+from rescore.decode.cli.actions.explained import explained, measure_of, told
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.open import OpenModel
+from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -43,7 +47,8 @@ def call(args: argparse.Namespace) -> int:
         if getattr(args, name) is None:
             raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
     decoder = open_decoder(args)
-    contenders = chosen(args, list(contenders_of(args, decoder)))
+    plans = list(plans_of(args, decoder.model))
+    contenders = chosen(args, list(contenders_of(args, decoder, plans)))
     tasks = prompts_of(args, decoder)
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
@@ -63,7 +68,9 @@ def call(args: argparse.Namespace) -> int:
             repeats=args.repeats,
             advance=lambda: bar.advance(rounds),
         )
-    rows = bench_tables.of_drafters(one.to_json(measured[0]) for measured in found for one in measured)
+        rows = bench_tables.of_drafters(
+            figures for measured in found for figures in figures_of(args, decoder.model.target, plans, measured)
+        )
     different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
     report = BenchReport(
         bench="decode",
@@ -93,6 +100,7 @@ def call(args: argparse.Namespace) -> int:
             f"{report.settings['dtype']}, {args.repeats} rounds, {args.threads} threads"
         ],
         parts(rows),
+        [line for row in rows for line in unpaid(row)],
     )
     if not different or args.temperature:
         return 0
@@ -106,38 +114,51 @@ def facts_of(device: torch.device) -> dict[str, object]:
     return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
 
 
-def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Contender]:
-    """Every drafter that the model and what was given allow."""
-    drafters, trees = Drafters(args, decoder, args.threads), decoder.model.target.trees
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A row of the table: its name, the drafter's kind, options that are not the command line's."""
 
-    def one(name: str, kind: str, **options: Any) -> Contender:
-        made = drafters.make(kind, **options)
-        return Contender.of_drafter(decoder.model.target, name, made.drafter, made.layout)
+    name: str
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
 
-    if decoder.model.heads:
-        yield one("base", "base")
+
+def plans_of(args: argparse.Namespace, model: OpenModel) -> Iterator[Plan]:
+    """Every drafter of ours that the model and what was given allow."""
+    trees, paths = model.target.trees, args.paths or 16
+    if model.heads:
+        yield Plan(name="base", kind="base")
         if args.lm:
-            yield one("rescored", "rescored")
-        paths = args.paths or 16
-        yield one(f"parallel {paths}, rows", "parallel", layout="rows")
+            yield Plan(name="rescored", kind="rescored")
+        yield Plan(name=f"parallel {paths}, rows", kind="parallel", options={"layout": "rows"})
         if trees:
-            yield one(f"parallel {paths}, tree", "parallel", layout="tree")
-            for nodes in (*SIZES, "auto"):
-                yield one(f"tree {nodes}", "tree", nodes=nodes)
+            yield Plan(name=f"parallel {paths}, tree", kind="parallel", options={"layout": "tree"})
+            yield from of_sizes("tree")
             for kind in ("tuned", "open") if args.settings else ("open",) if len(args.lm) == 1 else ():
-                for nodes in (*SIZES, "auto"):
-                    yield one(f"{kind} {nodes}", kind, nodes=nodes)
+                yield from of_sizes(kind)
         if args.neural:
-            yield one("neural", "neural", paths=1)
+            yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
-        yield one(f"draft model, {args.ahead or 4}", "draft")
+        yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft")
     if len(args.lm) == 1:
-        yield one("ngram 16", "ngram", nodes=16)
-    if trees and not decoder.model.heads:
-        for nodes in (*SIZES, "auto"):
-            yield one(f"blend {nodes}", "blend", nodes=nodes)
+        yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
+    if trees and not model.heads:
+        yield from of_sizes("blend")
+
+
+def of_sizes(kind: str) -> Iterator[Plan]:
+    for nodes in (*SIZES, "auto"):
+        yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
+
+
+def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan]) -> Iterator[Contender]:
+    """Those of the plans, and Hugging Face's own."""
+    drafters, target = Drafters(args, decoder, args.threads), decoder.model.target
+    for plan in plans:
+        made = drafters.make(plan.kind, **plan.options)
+        yield Contender.of_drafter(target, plan.name, made.drafter, made.layout)
     if decoder.model.kind == "causal-lm":
-        model: Any = decoder.model.target
+        model: Any = target
         yield from huggingface_contenders(model.model, drawn=bool(args.temperature))
 
 
@@ -147,6 +168,27 @@ def chosen(args: argparse.Namespace, contenders: list[Contender]) -> list[Conten
     if unknown := [name for name in args.only if name not in names]:
         raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}")
     return [one for one in contenders if not args.only or one.name in args.only]
+
+
+def figures_of(
+    args: argparse.Namespace, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
+) -> Iterator[dict[str, Any]]:
+    """Of every contender at one batch size, and whether its drafts paid: `payoff`, None of what is not ours."""
+    kinds, plain = {plan.name: plan for plan in plans}, measured[0]
+    costs = measure_of(target, plain.batch)
+    for one in measured:
+        figures, plan = one.to_json(plain), kinds.get(one.name)
+        figures["payoff"] = plan and explained(
+            args,
+            plan.kind,
+            one.together.texts,
+            plain.together.texts,
+            figures["times_plain"]["median"],
+            costs,
+            nodes=plan.options.get("nodes"),
+            rows=plain.batch,
+        )
+        yield figures
 
 
 def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
@@ -190,6 +232,7 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
             Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
             Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
+            Column("needed", [f"{one['payoff']['needed_per_pass']:.2f}" if one["payoff"] else "-" for one in own]),
             Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
         ]
         found.append(TablePart(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
@@ -201,6 +244,14 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
             ):
                 found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
     return found
+
+
+def unpaid(row: BenchRow) -> Iterator[str]:
+    """Why drafts did not pay."""
+    for name, one in row.engines.items():
+        if one["payoff"] and not one["payoff"]["pays"]:
+            yield f"{row.group}, {name}"
+            yield from (f"  {what}  {line}" for what, line in told(one["payoff"]))
 
 
 def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TablePart:

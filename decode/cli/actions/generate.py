@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
+from rescore.decode.cli.actions.explained import explained, measure_of, told
 from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Chunk, Options, generate, stream
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.request import Request
+from rescore.decode.loop.request import Generation, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.verify.sampling import Sampling
@@ -59,9 +61,19 @@ def call(args: argparse.Namespace) -> None:
     }
     lines = totals.facts()
     if args.compare:
-        lines += compare(
-            report, decoder, ids, [tokens for tokens, _ in chunks], replace(options, layout=TreeLayout()), totals
+        plain = generate(decoder.model.target, ids, None, replace(options, layout=TreeLayout()))
+        lines += compare(report, decoder, plain, [tokens for tokens, _ in chunks], totals)
+        report["payoff"] = explained(
+            args,
+            kind,
+            [chunk.statistics for _, chunk in chunks],
+            [one.statistics for one in plain],
+            report["speedup"],
+            measure_of(decoder.model.target, rows=len(ids)),
+            nodes=args.nodes or FACTORIES[kind].defaults.get("nodes"),
+            rows=len(ids),
         )
+        lines += told(report["payoff"])
     if args.json:
         output.write_json(args.json, report)
     for name, value in lines if str(args.json) != "-" else ():
@@ -129,13 +141,11 @@ def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDraft
 def compare(
     report: dict[str, Any],
     decoder: Decoder,
-    ids: list[NDArray[np.int32]],
+    plain: list[Generation],
     tokens: list[list[int]],
-    options: Options,
     totals: Totals,
 ) -> list[tuple[str, str]]:
-    """Decodes plainly, notes it in the report, and tells how both compare."""
-    plain = generate(decoder.model.target, ids, None, options)
+    """Notes the plain texts in the report, and tells how both compare."""
     theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
     differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
     report["plain"] = {
