@@ -289,7 +289,7 @@ def test_misuse(world, capsys, more, message):
 
 def test_bad_data(world, capsys, tmp_path):
     assert "prompt 1: expected text of at least one token, got ''" in cli.refusal(capsys, *words(world, prompts=[""]))
-    assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(
+    assert "prompt 1: 3 tokens and --max-tokens 95: expected at most 96 together, the model's context" in cli.refusal(
         capsys, *words(world, "--max-tokens", 95)
     )
     build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")

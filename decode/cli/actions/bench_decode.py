@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, Contest, bench
-from rescore.decode.bench.huggingface import huggingface_contenders
+from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
@@ -25,7 +25,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.open import OpenModel
+from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -47,9 +47,9 @@ def call(args: argparse.Namespace) -> int:
         if getattr(args, name) is None:
             raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
     decoder = open_decoder(args)
-    plans = list(plans_of(args, decoder.model))
-    contenders = chosen(args, list(contenders_of(args, decoder, plans)))
+    plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
+    contenders = list(contenders_of(args, decoder, plans))
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
@@ -116,16 +116,18 @@ def facts_of(device: torch.device) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A row of the table: its name, the drafter's kind, options that are not the command line's."""
+    """A row of the table: its name, the drafter's kind, None of what is not ours, and options that are not the command
+    line's.
+    """
 
     name: str
-    kind: str
+    kind: str | None
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def plans_of(args: argparse.Namespace, model: OpenModel) -> Iterator[Plan]:
-    """Every drafter of ours that the model and what was given allow."""
-    trees, paths = model.target.trees, args.paths or 16
+def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
+    """Every drafter that the model and what was given allow, and Hugging Face's own."""
+    trees, paths = model.trees, args.paths or 16
     if model.heads:
         yield Plan(name="base", kind="base")
         if args.lm:
@@ -144,6 +146,8 @@ def plans_of(args: argparse.Namespace, model: OpenModel) -> Iterator[Plan]:
         yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
     if trees and not model.heads:
         yield from of_sizes("blend")
+    if model.kind == "causal-lm":
+        yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
 
 
 def of_sizes(kind: str) -> Iterator[Plan]:
@@ -152,60 +156,63 @@ def of_sizes(kind: str) -> Iterator[Plan]:
 
 
 def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan]) -> Iterator[Contender]:
-    """Those of the plans, and Hugging Face's own."""
-    drafters, target = Drafters(args, decoder, args.threads), decoder.model.target
+    drafters = Drafters(args, decoder, args.threads)
+    drafters.check_inputs()
     for plan in plans:
-        made = drafters.make(plan.kind, **plan.options)
-        yield Contender.of_drafter(target, plan.name, made.drafter, made.layout)
-    if decoder.model.kind == "causal-lm":
-        model: Any = target
-        yield from huggingface_contenders(model.model, drawn=bool(args.temperature))
+        if plan.kind:
+            made = drafters.make(plan.kind, **plan.options)
+            yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+        else:
+            target: Any = decoder.model.target
+            yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))
 
 
-def chosen(args: argparse.Namespace, contenders: list[Contender]) -> list[Contender]:
+def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
     """Those of --only."""
-    names = [one.name for one in contenders]
+    names = [one.name for one in plans]
     if unknown := [name for name in args.only if name not in names]:
         raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}")
-    return [one for one in contenders if not args.only or one.name in args.only]
+    return [one for one in plans if not args.only or one.name in args.only]
 
 
 def figures_of(
     args: argparse.Namespace, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
 ) -> Iterator[dict[str, Any]]:
     """Of every contender at one batch size, and whether its drafts paid: `payoff`, None of what is not ours."""
-    kinds, plain = {plan.name: plan for plan in plans}, measured[0]
+    by_name, plain = {plan.name: plan for plan in plans}, measured[0]
     costs = measure_of(target, plain.batch)
     for one in measured:
-        figures, plan = one.to_json(plain), kinds.get(one.name)
-        figures["payoff"] = plan and explained(
-            args,
-            plan.kind,
-            one.together.texts,
-            plain.together.texts,
-            figures["times_plain"]["median"],
-            costs,
-            nodes=plan.options.get("nodes"),
-            rows=plain.batch,
-        )
+        figures, plan = one.to_json(plain), by_name.get(one.name)
+        figures["payoff"] = None
+        if plan and plan.kind:
+            figures["payoff"] = explained(
+                args,
+                plan.kind,
+                one.together.texts,
+                plain.together.texts,
+                figures["times_plain"]["median"],
+                costs,
+                nodes=plan.options.get("nodes"),
+                rows=plain.batch,
+            )
         yield figures
 
 
 def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
     """The first prompts of every task."""
     if not args.prompts.is_dir():
-        read = read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit)
+        read = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
         tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
     else:
         dump = Dump.open(args.prompts, allow_inexact=True)
-        if dump.header.vocab_size != decoder.model.vocab_size:
+        if dump.header.vocab_size != decoder.facts.vocab_size:
             raise ValueError(
-                f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, "
+                f"{args.prompts}: expected prompts of {decoder.facts.vocab_size} token ids, "
                 f"got a dump of {dump.header.vocab_size}"
             )
         tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    context = decoder.model.target.context
+    context = decoder.facts.context
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
             f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less "

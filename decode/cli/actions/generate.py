@@ -41,10 +41,11 @@ def call(args: argparse.Namespace) -> None:
     drafters = Drafters(args, decoder, args.threads)
     kind = args.drafter or drafters.default()
     drafters.check_used(kind)
+    drafters.check_inputs()
+    ids = [encoded(decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
     options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
-    ids = [encoded(decoder, text, i) for i, text in enumerate(prompts)]
     if args.compare:
         warm_up(decoder, ids, drafting, options)
     chunks, said = written(args, decoder, prompts, ids, drafting, options)
@@ -98,11 +99,15 @@ def shaping_of(args: argparse.Namespace) -> Shaping:
     return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
 
 
-def encoded(decoder: Decoder, text: str, number: int) -> NDArray[np.int32]:
+def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.int32]:
+    """ValueError if there is nothing to encode, or no room for so many tokens behind it."""
+    name = f"prompt {number + 1}"
     try:
-        return decoder.text.encode(text)
+        ids = decoder.text.encode(text)
     except ValueError as error:
-        raise ValueError(f"prompt {number + 1}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
+    decoder.check_length(name, len(ids), most)
+    return ids
 
 
 def written(
