@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
-from rescore.decode.loop.request import Generation, Request
+from rescore.decode.loop.request import Generation, Request, Statistics
 from rescore.decode.models.target import Target
 
 PLAIN = "plain"
@@ -54,7 +54,7 @@ class Measurement:
     seconds    wall time of each round over all prompts
     tokens, passes, drafted, steps  of one round: tokens written, passes and verifying passes counted per text, draft
                                     tokens
-    drafting   seconds of drafting in all rounds, of `seconds` in all
+    texts      what each text of all rounds has cost
     different  texts that are not the plain ones; None where texts are drawn that have the same law only
     """
 
@@ -63,19 +63,17 @@ class Measurement:
     passes: int = 0
     drafted: int = 0
     steps: int = 0
-    drafting: float = 0.0
+    texts: list[Statistics] = field(default_factory=list)
     different: int | None = 0
 
     @classmethod
     def together(cls, parts: Sequence[Measurement]) -> Measurement:
         """Of all tasks."""
-        sums = {
-            name: sum(getattr(part, name) for part in parts)
-            for name in ("tokens", "passes", "drafted", "steps", "drafting")
-        }
+        sums = {name: sum(getattr(part, name) for part in parts) for name in ("tokens", "passes", "drafted", "steps")}
+        texts = [one for part in parts for one in part.texts]
         different = None if parts[0].different is None else sum(part.different or 0 for part in parts)
         seconds = [sum(times) for times in zip(*(part.seconds for part in parts))]
-        return cls(seconds=seconds, different=different, **sums)
+        return cls(seconds=seconds, texts=texts, different=different, **sums)
 
     def times(self, plain: Measurement) -> list[float]:
         """How many times the plain tokens a second, round by round."""
@@ -87,7 +85,7 @@ class Measurement:
             "tokens_per_pass": self.tokens / self.passes,
             "drafted_per_pass": self.drafted / max(1, self.steps),
             "tokens_per_s": spread([self.tokens / seconds for seconds in self.seconds]),
-            "drafting_share": self.drafting / sum(self.seconds),
+            "drafting_share": 1e-6 * sum(one.drafting_us for one in self.texts) / sum(self.seconds),
             "times_plain": spread(self.times(plain)),
             "different_texts": self.different,
         }
@@ -101,13 +99,18 @@ class Contest:
     batch: int
     tasks: dict[str, Measurement]
 
+    @property
+    def together(self) -> Measurement:
+        """Of all tasks."""
+        return Measurement.together([*self.tasks.values()])
+
     def to_json(self, plain: Contest) -> dict[str, Any]:
         """Of all tasks together, of each, and the mean over the tasks of the ratio to plain decoding."""
         ratios = [one.times(plain.tasks[task]) for task, one in self.tasks.items()]
         return {
             "drafter": self.name,
             "batch": self.batch,
-            **Measurement.together([*self.tasks.values()]).to_json(Measurement.together([*plain.tasks.values()])),
+            **self.together.to_json(plain.together),
             "mean_times_plain": spread([statistics.fmean(of_round) for of_round in zip(*ratios)]),
             "tasks": {task: one.to_json(plain.tasks[task]) for task, one in self.tasks.items()},
         }
@@ -169,7 +172,7 @@ def _round(
     for start in range(0, len(requests), batch):
         out += one.write(requests[start : start + batch], options)
     result.seconds.append(time.perf_counter() - began)
-    result.drafting += 1e-6 * sum(text.statistics.drafting_us for text in out)
+    result.texts += [text.statistics for text in out]
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from rescore.decode.bench.decoding import Contender, Writer
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.request import Finish, Generation, Request, Statistics
 
-LOOKED_UP = 10  # prompt_lookup_num_tokens
+LOOKED_UP = 10
+HUGGING_FACE = {"Hugging Face plain": None, f"Hugging Face lookup {LOOKED_UP}": LOOKED_UP}
+"""Ways to decode: prompt_lookup_num_tokens by name."""
 
 
-def huggingface_contenders(model: Any, *, drawn: bool) -> Iterator[Contender]:
-    """Of a causal language model of transformers. drawn: whether texts are, which it does in its own way."""
-    for name, lookup in (("Hugging Face plain", None), (f"Hugging Face lookup {LOOKED_UP}", LOOKED_UP)):
-        yield Contender(name=name, write=writer(model, lookup), alone=True, drawn=drawn)
+def huggingface_contender(model: Any, name: str, *, drawn: bool) -> Contender:
+    """By its name, of a causal language model of transformers. drawn: whether texts are, in its own way."""
+    return Contender(name=name, write=writer(model, HUGGING_FACE[name]), alone=True, drawn=drawn)
 
 
 def writer(model: Any, lookup: int | None) -> Writer:

@@ -34,6 +34,8 @@ drafters  blend     the N most probable continuations under all that predicts
           none      plain decoding, a token a pass
 below     passes    of the model, the prompt's included
           accepted  share of the drafts whose first, second, .. token was kept
+          why, try  with --compare: what passes cost and brought, and what would
+                    help where drafts do not pay
 """
 
 EXAMPLES = """\

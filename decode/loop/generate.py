@@ -184,7 +184,8 @@ class _Call:
         verdicts = self._verdicts(active, nothing, logits)
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, nothing, verdicts)]
         for one in active:
-            one.statistics.verifying_us += 1e6 * (time.perf_counter() - began) / len(active)
+            one.statistics.prompt_us = 1e6 * (time.perf_counter() - began) / len(active)
+            one.statistics.verifying_us = one.statistics.prompt_us
         last = [LastPass(tree=EMPTY, accepted=(), logits=row) for row in logits]
         return active, _Read(fresh=fresh, last=last), chunks
 
@@ -271,6 +272,7 @@ class _Call:
 
     def _note_times(self, active: list[Running], drafting: float, verifying: float) -> None:
         for one in active:
+            one.statistics.opening_us = one.statistics.opening_us or 1e6 * drafting / len(active)
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
 

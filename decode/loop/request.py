@@ -58,12 +58,16 @@ class Statistics:
     accepted     draft tokens that each verifying pass confirmed, in order
     drafted      draft tokens (nodes) that each of them verified
     drafting_us, verifying_us  wall time of drafting and of the passes, a batch's divided by its requests
+    opening_us   of drafting_us, that of the first drafts, before which a drafter reads the prompt
+    prompt_us    of verifying_us, that of the prompt's pass
     """
 
     accepted: list[int] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
     drafting_us: float = 0.0
     verifying_us: float = 0.0
+    opening_us: float = 0.0
+    prompt_us: float = 0.0
 
     @property
     def passes(self) -> int:

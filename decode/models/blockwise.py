@@ -188,10 +188,16 @@ class BlockwiseTransformer(nn.Module):
 
 def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor]]:
     """Configuration and tensors of a file written by `BlockwiseTransformer.save`."""
+    config = read_config(path)
+    with safe_open(path, "pt") as file:
+        return config, {name: file.get_tensor(name) for name in file.keys()}
+
+
+def read_config(path: str | Path) -> BlockwiseConfig:
+    """The configuration alone, from the file's header."""
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get("config")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
     except SafetensorError as error:
         raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
     if text is None:
@@ -200,7 +206,7 @@ def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor
             "give a file written by BlockwiseTransformer.save"
         )
     try:
-        return BlockwiseConfig(**json.loads(text)), tensors
+        return BlockwiseConfig(**json.loads(text))
     except (TypeError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}"

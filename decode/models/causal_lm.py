@@ -44,7 +44,7 @@ class CausalLMTarget:
         self.config = model.config.get_text_config(decoder=True)
         self._output = model.get_output_embeddings()
         self.vocab_size = int(self._output.weight.shape[0])
-        self.context: int | None = _context(self.config)
+        self.context: int | None = context_of(self.config)
         self._kinds = _layer_kinds(model, self.config)
         self._try_out()
 
@@ -127,7 +127,8 @@ def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def _context(config: Any) -> int | None:
+def context_of(config: Any) -> int | None:
+    """The positions that a decoder was made for, None where its configuration does not say."""
     rope = getattr(config, "rope_parameters", None) or {}
     # One set of parameters, or one for each kind of layer.
     long = [one for one in (rope, *rope.values()) if isinstance(one, dict) and one.get("rope_type") == "longrope"]

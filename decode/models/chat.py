@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.models.gguf import converted, gguf_file
+from rescore.decode.models.gguf import described, gguf_file
 
 
 class ChatTemplate:
@@ -16,7 +16,7 @@ class ChatTemplate:
 
     def __init__(self, model: str | Path):
         file = gguf_file(model)
-        folder = converted(file) if file else Path(model)
+        folder = described(file) if file else Path(model)
         self._tokenizer = _tokenizer(folder)
         if not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
+import sys
 import tempfile
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,17 +67,28 @@ def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
     afterwards; a file that has changed is converted anew. ValueError where it is no GGUF file of a causal language
     model that transformers knows.
     """
+    wanted = dtype or torch.float32
+    return _kept(file, str(wanted), lambda folder: _convert(file, wanted, folder))
+
+
+def described(file: Path) -> Path:
+    """A Hugging Face folder as of `converted`, without weights: its configuration, tokenizer and chat template."""
+    return _kept(file, "described", lambda folder: _describe(file, folder))
+
+
+def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
+    """What `make` makes of a file as it is now, in a folder of the cache, where it is not there already."""
     if not file.exists():
         raise FileNotFoundError(f"{file}: expected a GGUF file, got nothing of that name")
-    wanted = dtype or torch.float32
     status = file.stat()
-    key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns} {wanted}"
+    key = f"{file.resolve()} {status.st_size} {status.st_mtime_ns} {kind}"
     folder = cache_folder() / "gguf" / f"{file.stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not (folder / "config.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            _convert(file, wanted, part)
+            _check_packages(file)
+            make(part)
             with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # made by another process
                 part.rename(folder)
         finally:
@@ -82,25 +96,39 @@ def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
     return folder
 
 
-def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
+def _check_packages(file: Path) -> None:
     for package in ("gguf", "accelerate", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise ValueError(f"{file}: reading GGUF files needs the package {package}: {REMEDY}")
+
+
+def _describe(file: Path, folder: Path) -> None:
+    from transformers import AutoConfig, AutoTokenizer
+
+    for kind in (AutoTokenizer, AutoConfig):
+        _read(kind, file).save_pretrained(folder)
+
+
+def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    tokenizer = _read(AutoTokenizer, file)
+    # The bar that is drawn meanwhile is for a terminal.
+    with nullcontext() if sys.stderr is None or sys.stderr.isatty() else redirect_stderr(io.StringIO()):
+        model = _read(AutoModelForCausalLM, file, dtype=dtype, quantization_config=GgufConfig(dequantize=True))
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _read(kind: Any, file: Path, **options: Any) -> Any:
+    """What a class of transformers makes of a GGUF file."""
     try:
-        where: Any = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, "local_files_only": True}
-        tokenizer = AutoTokenizer.from_pretrained(**where)
-        model = AutoModelForCausalLM.from_pretrained(
-            **where, dtype=dtype, quantization_config=GgufConfig(dequantize=True)
-        )
+        return kind.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True, **options)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # readers of GGUF raise of many kinds
         raise ValueError(
             f"{file}: expected a GGUF file of a causal language model, got {type(error).__name__}: {error}"
         ) from error
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)

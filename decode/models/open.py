@@ -11,15 +11,12 @@ import torch
 
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
-from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.gguf import converted, gguf_file
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.medusa_files import holds_medusa
+from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
 from rescore.decode.models.target import Target
-from rescore.lm.tokenizer import TextTokenizer
-
-MTP = "mtp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,38 +58,23 @@ def open_model(
     FileNotFoundError says what is missing and what to do.
     """
     file = gguf_file(path)
-    path, device = converted(file, dtype) if file else Path(path), torch.device(device or "cpu")
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"
-        )
-    if path.is_dir() and (path / "config.json").exists():
-        return _hugging_face(path, heads, dtype, device)
-    return _blockwise(path / "model.safetensors" if path.is_dir() else path, heads, dtype, device)
+    place, hugging_face = model_place(converted(file, dtype) if file else Path(path), heads)
+    opened = _hugging_face if hugging_face else _blockwise
+    return opened(place, heads, dtype, torch.device(device or "cpu"))
 
 
 def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
-    if not file.exists():
-        raise FileNotFoundError(
-            f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, "
-            "got neither"
-        )
-    if heads == MTP:
-        raise ValueError(
-            f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
-            "whose own heads need no name"
-        )
     model = BlockwiseTransformer.load(file, dtype or torch.float32).to(device)
     target = BlockwiseTarget(model)
     found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
     if heads is not None:
         found = _medusa(heads, target, model.config.width, model.embedding.weight)
-    tokenizer = _tokenizer(file.parent)
+    tokenizer = tokenizer_beside(file.parent)
     return OpenModel(
         target=target,
         heads=found,
         tokenizer=tokenizer,
-        end_of_text=_end_of_text((), tokenizer, target.vocab_size),
+        end_of_text=end_of_text((), tokenizer, target.vocab_size),
         vocab_size=target.vocab_size,
         kind="blockwise",
     )
@@ -107,12 +89,12 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
     model = _load(folder, dtype).to(device)
     encoder_decoder = bool(model.config.is_encoder_decoder)
     target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)
-    tokenizer = _tokenizer(folder)
+    tokenizer = tokenizer_beside(folder)
     return OpenModel(
         target=target,
         heads=_found_heads(folder, heads, target, model),
         tokenizer=tokenizer,
-        end_of_text=_end_of_text(_configured_ends(model), tokenizer, target.vocab_size),
+        end_of_text=end_of_text(_configured_ends(model), tokenizer, target.vocab_size),
         vocab_size=target.vocab_size,
         kind="encoder-decoder" if encoder_decoder else "causal-lm",
     )
@@ -120,11 +102,10 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
 
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     """The model with all of its weights: transformers would fill missing ones at random and say so in a log."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    _check_config(folder)
+    config = read_hugging_face_config(folder)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         loaded: Any = kind.from_pretrained(
             folder,
@@ -138,7 +119,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
         )
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # transformers and the checks of its configurations raise of many kinds
+    except Exception as error:  # transformers raises of many kinds
         raise ValueError(
             f"{folder}: expected a language model of Hugging Face with weights in safetensors, "
             f"got {type(error).__name__}: {error}"
@@ -151,17 +132,6 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
                 f"{what.replace('_', ' ')}, {wrong[0]} first; the folder is damaged or of another kind"
             )
     return model.eval()
-
-
-def _check_config(folder: Path) -> None:
-    config = read_object(folder / "config.json")
-    if "model_type" not in config:
-        remedy = (
-            "it holds Medusa heads alone: open their backbone, and give this folder as heads"
-            if "medusa_num_heads" in config
-            else "it is no model's"
-        )
-        raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
 
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
@@ -187,24 +157,9 @@ def _medusa(path: str | Path, target: Target, width: int, weight: torch.Tensor) 
     )
 
 
-def _tokenizer(folder: Path) -> Path | None:
-    path = folder / "tokenizer.json"
-    return path if path.exists() else None
-
-
 def _configured_ends(model: Any) -> tuple[int, ...]:
     for config in (getattr(model, "generation_config", None), model.config):
         ends = getattr(config, "eos_token_id", None)
         if ends is not None:
             return tuple(ends) if isinstance(ends, Iterable) else (ends,)
     return ()
-
-
-def _end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: int) -> tuple[int, ...]:
-    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer
-    names.
-    """
-    ends = tuple(end for end in configured if 0 <= end < vocab_size)
-    if ends or tokenizer is None:
-        return ends
-    return (TextTokenizer.open(tokenizer).eot,)

@@ -97,6 +97,12 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
             assert row["tokens_per_pass"] >= 1 and 0 < row["drafting_share"] < 1
             for name in ("tokens_per_s", "times_plain"):
                 assert 0 < row[name]["min"] <= row[name]["median"] <= row[name]["max"]
+        assert plain["payoff"] is None
+        for row in others:
+            told = row["payoff"]
+            assert told["speedup"] == row["times_plain"]["median"]
+            assert 0 < told["nodes"] <= told["largest"] and told["tokens_per_pass"] <= 1 + told["largest"]
+            assert told["pays"] == (told["try"] == [])
         assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
         assert by_name["parallel 3, rows"]["tokens_per_pass"] == by_name["parallel 3, tree"]["tokens_per_pass"]
 
@@ -205,6 +211,7 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     ]
     out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
     assert "**batch 2**" in (tmp_path / "b.md").read_text()
+    assert "needed" in out
     assert "batch 2" in out and out.count("\nplain ") == 3 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
     assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
@@ -296,6 +303,8 @@ def test_hugging_face_takes_part(capsys, tmp_path):
     report = cli.figures(capsys, *call)
     alone, batch = (row["engines"] for row in report["results"])
     assert list(alone)[-3:] == ["token recycling 80", "Hugging Face plain", "Hugging Face lookup 10"]
+    others = ("plain", "Hugging", "token")
+    assert all((one["payoff"] is None) == name.startswith(others) for name, one in alone.items())
     assert "blend auto" in alone
     assert "Hugging Face plain" not in batch and "blend 16" in batch
     assert not any(one["different_texts"] for one in (*alone.values(), *batch.values()))

@@ -15,6 +15,7 @@ pytest.importorskip("tokenizers")
 
 from support.tiny_blockwise import END, V, text, trained, write_settings
 
+from rescore.decode.bench.payoff import Payoff
 from rescore.decode.cli import drafting_arguments
 from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cli.actions import generate as action
@@ -157,6 +158,25 @@ def test_compare(world, capsys, tmp_path):
     assert [one["tokens"] for one in report["plain"]["texts"]] == [one["tokens"] for one in report["texts"]]
 
 
+def test_compare_says_why_drafts_paid_or_not(world, capsys, monkeypatch, tmp_path):
+    def compared(*more):
+        result = cli.call(capsys, *words(world, "--compare", *more, "--json", tmp_path / "r.json", prompts=PROMPTS))
+        told = [line.split(maxsplit=1) for line in result.err.splitlines()]
+        return [line for line in told if line[0] in ("why", "try")], json.loads((tmp_path / "r.json").read_text())
+
+    for pays in (True, False):
+        monkeypatch.setattr(Payoff, "pays", pays)
+        lines, report = compared("--drafter", "tree", "--nodes", 12)
+        found = report["payoff"]
+        assert lines == [["why", line] for line in found["why"]] + [["try", line] for line in found["try"]]
+        assert (found["pays"], found["try"] == []) == (pays, pays) and found["speedup"] == report["speedup"]
+        assert found["tokens_per_pass"] == pytest.approx(
+            1 + sum(report["accepted_by_position"]) / (report["passes"] - len(PROMPTS))
+        )
+    lines, report = compared("--drafter", "none")
+    assert lines == [] and report["payoff"] is None
+
+
 def test_a_difference_is_shown(world, capsys, monkeypatch):
     """Drafts drawn from q change which numbers draw the text, not its law."""
     result = cli.call(capsys, *words(world, "--compare", "--drafter", "drawn", "--temperature", 1.5))
@@ -269,7 +289,7 @@ def test_misuse(world, capsys, more, message):
 
 def test_bad_data(world, capsys, tmp_path):
     assert "prompt 1: expected text of at least one token, got ''" in cli.refusal(capsys, *words(world, prompts=[""]))
-    assert "request 0: 3 tokens and max_tokens 95: expected at most 96 together, the model's context" in cli.refusal(
+    assert "prompt 1: 3 tokens and --max-tokens 95: expected at most 96 together, the model's context" in cli.refusal(
         capsys, *words(world, "--max-tokens", 95)
     )
     build([np.array([1, 2, 0], np.int32)], order=2, vocab_size=V + 1, eot=0).save(tmp_path / "lm.ngram")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rescore.decode.bench.decoding import Contender, bench
-from rescore.decode.bench.huggingface import huggingface_contenders
+from rescore.decode.bench.decoding import Contender, Contest, bench
+from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
 from rescore.decode.bench.recycling import RecyclingDrafter
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
@@ -20,17 +21,21 @@ from rescore.decode.cli.actions.bench_tables import TablePart
 from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
+from rescore.decode.cli.actions.explained import explained, measure_of, told
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.model_facts import ModelFacts
+from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 
 SIZES = (16, 32, 64)  # of trees, beside auto
 BATCHES = [1, 8]
+RECYCLING = "token recycling 80"
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
@@ -45,8 +50,9 @@ def call(args: argparse.Namespace) -> int:
         if getattr(args, name) is None:
             raise Misuse(f"--{name}: expected one, or --replay for timing without a trained model")
     decoder = open_decoder(args)
-    contenders = chosen(args, list(contenders_of(args, decoder)))
+    plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
+    contenders = list(contenders_of(args, decoder, plans))
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
@@ -65,7 +71,9 @@ def call(args: argparse.Namespace) -> int:
             repeats=args.repeats,
             advance=lambda: bar.advance(rounds),
         )
-    rows = bench_tables.of_drafters(one.to_json(measured[0]) for measured in found for one in measured)
+        rows = bench_tables.of_drafters(
+            figures for measured in found for figures in figures_of(args, decoder.model.target, plans, measured)
+        )
     different = sum(own["different_texts"] or 0 for row in rows for own in row.engines.values())
     report = BenchReport(
         bench="decode",
@@ -95,6 +103,7 @@ def call(args: argparse.Namespace) -> int:
             f"{report.settings['dtype']}, {args.repeats} rounds, {args.threads} threads"
         ],
         parts(rows),
+        [line for row in rows for line in unpaid(row)],
     )
     if not different or args.temperature:
         return 0
@@ -108,66 +117,108 @@ def facts_of(device: torch.device) -> dict[str, object]:
     return {**bench_machine(*PACKAGES), "device": name, "torch_threads": torch.get_num_threads()}
 
 
-def contenders_of(args: argparse.Namespace, decoder: Decoder) -> Iterator[Contender]:
-    """Every drafter that the model and what was given allow."""
-    drafters, trees = Drafters(args, decoder, args.threads), decoder.model.target.trees
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A row of the table: its name, the drafter's kind, None of what is not ours, and options that are not the command
+    line's.
+    """
 
-    def one(name: str, kind: str, **options: Any) -> Contender:
-        made = drafters.make(kind, **options)
-        return Contender.of_drafter(decoder.model.target, name, made.drafter, made.layout)
+    name: str
+    kind: str | None
+    options: dict[str, Any] = field(default_factory=dict)
 
-    if decoder.model.heads:
-        yield one("base", "base")
+
+def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
+    """Every drafter that the model and what was given allow, and Hugging Face's own."""
+    trees, paths = model.trees, args.paths or 16
+    if model.heads:
+        yield Plan(name="base", kind="base")
         if args.lm:
-            yield one("rescored", "rescored")
-        paths = args.paths or 16
-        yield one(f"parallel {paths}, rows", "parallel", layout="rows")
+            yield Plan(name="rescored", kind="rescored")
+        yield Plan(name=f"parallel {paths}, rows", kind="parallel", options={"layout": "rows"})
         if trees:
-            yield one(f"parallel {paths}, tree", "parallel", layout="tree")
-            for nodes in (*SIZES, "auto"):
-                yield one(f"tree {nodes}", "tree", nodes=nodes)
+            yield Plan(name=f"parallel {paths}, tree", kind="parallel", options={"layout": "tree"})
+            yield from of_sizes("tree")
             for kind in ("tuned", "open") if args.settings else ("open",) if len(args.lm) == 1 else ():
-                for nodes in (*SIZES, "auto"):
-                    yield one(f"{kind} {nodes}", kind, nodes=nodes)
+                yield from of_sizes(kind)
         if args.neural:
-            yield one("neural", "neural", paths=1)
+            yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
-        yield one(f"draft model, {args.ahead or 4}", "draft")
+        yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft")
     if len(args.lm) == 1:
-        yield one("ngram 16", "ngram", nodes=16)
-    if trees and not decoder.model.heads:
-        for nodes in (*SIZES, "auto"):
-            yield one(f"blend {nodes}", "blend", nodes=nodes)
-        target = decoder.model.target
-        yield Contender.of_drafter(target, "token recycling 80", RecyclingDrafter(), TreeLayout())
-    if decoder.model.kind == "causal-lm":
-        model: Any = decoder.model.target
-        yield from huggingface_contenders(model.model, drawn=bool(args.temperature))
+        yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
+    if trees and not model.heads:
+        yield from of_sizes("blend")
+        yield Plan(name=RECYCLING, kind=None)
+    if model.kind == "causal-lm":
+        yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
 
 
-def chosen(args: argparse.Namespace, contenders: list[Contender]) -> list[Contender]:
+def of_sizes(kind: str) -> Iterator[Plan]:
+    for nodes in (*SIZES, "auto"):
+        yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
+
+
+def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan]) -> Iterator[Contender]:
+    drafters = Drafters(args, decoder, args.threads)
+    drafters.check_inputs()
+    for plan in plans:
+        if plan.kind:
+            made = drafters.make(plan.kind, **plan.options)
+            yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+        elif plan.name == RECYCLING:
+            yield Contender.of_drafter(decoder.model.target, plan.name, RecyclingDrafter(), TreeLayout())
+        else:
+            target: Any = decoder.model.target
+            yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))
+
+
+def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
     """Those of --only."""
-    names = [one.name for one in contenders]
+    names = [one.name for one in plans]
     if unknown := [name for name in args.only if name not in names]:
         raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}")
-    return [one for one in contenders if not args.only or one.name in args.only]
+    return [one for one in plans if not args.only or one.name in args.only]
+
+
+def figures_of(
+    args: argparse.Namespace, target: Target, plans: Sequence[Plan], measured: Sequence[Contest]
+) -> Iterator[dict[str, Any]]:
+    """Of every contender at one batch size, and whether its drafts paid: `payoff`, None of what is not ours."""
+    by_name, plain = {plan.name: plan for plan in plans}, measured[0]
+    costs = measure_of(target, plain.batch)
+    for one in measured:
+        figures, plan = one.to_json(plain), by_name.get(one.name)
+        figures["payoff"] = None
+        if plan and plan.kind:
+            figures["payoff"] = explained(
+                args,
+                plan.kind,
+                one.together.texts,
+                plain.together.texts,
+                figures["times_plain"]["median"],
+                costs,
+                nodes=plan.options.get("nodes"),
+                rows=plain.batch,
+            )
+        yield figures
 
 
 def prompts_of(args: argparse.Namespace, decoder: Decoder) -> dict[str, list[NDArray[np.int32]]]:
     """The first prompts of every task."""
     if not args.prompts.is_dir():
-        read = read_prompts(args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit)
+        read = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
         tasks = {task: [one.tokens for one in rows] for task, rows in read.items()}
     else:
         dump = Dump.open(args.prompts, allow_inexact=True)
-        if dump.header.vocab_size != decoder.model.vocab_size:
+        if dump.header.vocab_size != decoder.facts.vocab_size:
             raise ValueError(
-                f"{args.prompts}: expected prompts of {decoder.model.vocab_size} token ids, "
+                f"{args.prompts}: expected prompts of {decoder.facts.vocab_size} token ids, "
                 f"got a dump of {dump.header.vocab_size}"
             )
         tasks = {task: of_dump(dump, task, args.limit) for task in dump.tasks}
     longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
-    context = decoder.model.target.context
+    context = decoder.facts.context
     if context is not None and longest + args.max_tokens > context:
         raise ValueError(
             f"{args.prompts}: expected prompts of at most {context - args.max_tokens} tokens (the context less "
@@ -194,6 +245,7 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
             Column("tokens/pass", [f"{one['tokens_per_pass']:.2f}" for one in own]),
             Column("drafted", [f"{one['drafted_per_pass']:.1f}" for one in own]),
             Column("drafting", [f"{one['drafting_share']:.0%}" for one in own]),
+            Column("needed", [f"{one['payoff']['needed_per_pass']:.2f}" if one["payoff"] else "-" for one in own]),
             Column("differ", ["-" if one["different_texts"] is None else str(one["different_texts"]) for one in own]),
         ]
         found.append(TablePart(title=row.group, header="drafter", labels=list(row.engines), columns=columns))
@@ -205,6 +257,14 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
             ):
                 found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
     return found
+
+
+def unpaid(row: BenchRow) -> Iterator[str]:
+    """Why drafts did not pay."""
+    for name, one in row.engines.items():
+        if one["payoff"] and not one["payoff"]["pays"]:
+            yield f"{row.group}, {name}"
+            yield from (f"  {what}  {line}" for what, line in told(one["payoff"]))
 
 
 def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TablePart:

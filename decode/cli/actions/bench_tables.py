@@ -122,12 +122,20 @@ def of_runs(title: str, labels: list[str], runs: Sequence[Sequence[BenchRow]], s
     )
 
 
-def finish(args: argparse.Namespace, report: BenchReport, notes: list[str], parts: Sequence[TablePart]) -> None:
-    """Print the tables, or write the figures where --json and --markdown say."""
+def finish(
+    args: argparse.Namespace,
+    report: BenchReport,
+    notes: list[str],
+    parts: Sequence[TablePart],
+    remarks: Sequence[str] = (),
+) -> None:
+    """Print the tables, notes above and remarks below them, or write the figures where --json and --markdown say."""
     lines = [machine_line(report), *notes, *(f"equal: {text}" for text in report.checked)]
-    output.report(args, report.to_json(), *lines, *(line for part in parts for line in part.shown(output.width())))
+    tables = [line for part in parts for line in part.shown(output.width())]
+    output.report(args, report.to_json(), *lines, *tables, *(("", *remarks) if remarks else ()))
     if args.markdown:
         body = [f"- {plain(line)}" for line in lines] + [""] + [line for part in parts for line in part.markdown()]
+        body += [f"- {plain(line)}" for line in remarks]
         with output.writing(args.markdown) as file:
             file.write("\n".join([f"## rescore bench {report.bench}", "", *body]).encode())
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -15,37 +17,56 @@ from rescore.decode.loop.dump_make import check_tokenizer
 from rescore.decode.loop.prompt_text import PromptText
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.gguf import gguf_file
+from rescore.decode.models.model_facts import ModelFacts, model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.lm.tokenizer import TextTokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Decoder:
-    """A model, its tokenizer twice (for hashes and for prompts), and the ids that end a text, the chief one first."""
+    """What a model is, its tokenizer twice (for hashes and for prompts), and the ids that end a text, the chief one
+    first. The model itself is loaded when it is first asked for: first what can be checked without it should be.
+    """
 
-    model: OpenModel
+    facts: ModelFacts
     tokenizer: TextTokenizer
     text: PromptText
     ends: tuple[int, ...]
+    load: Callable[[], OpenModel]
+
+    @cached_property
+    def model(self) -> OpenModel:
+        return self.load()
+
+    def check_length(self, what: str, prompt: int, most: int) -> None:
+        """ValueError if a prompt of so many tokens leaves no room for the text; `what` names it."""
+        context = self.facts.context
+        if context is not None and self.facts.kind != "encoder-decoder" and prompt + most > context:
+            raise ValueError(
+                f"{what}: {prompt} tokens and --max-tokens {most}: expected at most {context} together, the model's "
+                "context; shorten one of them"
+            )
 
 
 def open_decoder(args: argparse.Namespace) -> Decoder:
     """What --model, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat name."""
     hide_unseen_bars(args.model)
+    facts, device = model_facts(args.model, args.heads), checked_device(args.device)
     chat = ChatTemplate(args.model) if args.chat else None
-    model = open_model(
-        args.model,
-        heads=args.heads,
-        dtype=args.dtype and getattr(torch, args.dtype),
-        device=checked_device(args.device),
-    )
-    path = args.tokenizer or model.tokenizer
+    path = args.tokenizer or facts.tokenizer
     if path is None:
         raise Misuse(f"{args.model}: no tokenizer.json beside it; name one with --tokenizer")
     tokenizer = TextTokenizer.open(path, args.end_of_text)
-    check_tokenizer(tokenizer, model.vocab_size, str(args.model))
-    ends = (tokenizer.eot,) if args.end_of_text else (*model.end_of_text,) or (tokenizer.eot,)
-    return Decoder(model=model, tokenizer=tokenizer, text=PromptText(tokenizer, chat), ends=ends)
+    check_tokenizer(tokenizer, facts.vocab_size, str(args.model))
+    return Decoder(
+        facts=facts,
+        tokenizer=tokenizer,
+        text=PromptText(tokenizer, chat),
+        ends=(tokenizer.eot,) if args.end_of_text else facts.end_of_text or (tokenizer.eot,),
+        load=lambda: open_model(
+            args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=device
+        ),
+    )
 
 
 def hide_unseen_bars(path: Path) -> None:

@@ -96,9 +96,9 @@ class NeuralFactory(Factory):
     defaults = {"neural": None, "alpha": None, "paths": 1, "top_k": DEFAULT_TOP_K}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        small = inputs.small(options["neural"], "--neural")
         weights = inputs.alpha(options["alpha"])
         alpha = weights if len(weights) > 1 else weights[0]
-        small = inputs.small(options["neural"], "--neural")
         rescorer = NeuralRescorer(small, vocab_size=inputs.model.vocab_size, alpha=alpha, paths=options["paths"])
         return NeuralDrafter(inputs.lattice(options["top_k"]), rescorer)
 

@@ -9,6 +9,7 @@ from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
 from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
 from rescore.decode.drafters.auto_width import AutoWidth
 from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
@@ -25,9 +26,20 @@ class DrafterInputs:
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
         self.args, self.decoder, self.threads = args, decoder, threads
-        self.model = decoder.model
         self._small: dict[Path, OpenModel] = {}
         self._lms: list[NGram] | None = None
+
+    @property
+    def model(self) -> OpenModel:
+        return self.decoder.model
+
+    def check(self) -> None:
+        """ValueError or OSError for what is not there or does not go with the model, which is not loaded for it."""
+        self.lms()
+        if self.args.settings:
+            self._settings(self.args.settings)
+        for path in filter(None, (self.args.neural, self.args.draft_model)):
+            self._check_small(path)
 
     @property
     def samples(self) -> bool:
@@ -61,7 +73,7 @@ class DrafterInputs:
 
     def calibrated(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
         """The rescorer of closed or open trees in a settings file, and the candidates that it was tuned for."""
-        settings = Settings.load(path)
+        settings = self._settings(path)
         assert self.model.heads is not None
         sha256, slots = self.decoder.tokenizer.sha256, self.model.heads.slots
         try:
@@ -83,19 +95,35 @@ class DrafterInputs:
         if path is None:
             raise Misuse(f"{option}: expected a small model for this drafter, got none")
         if path not in self._small:
-            hide_unseen_bars(path)
-            opened = open_model(path, device=self.model.target.device)
-            if opened.tokenizer and not _same(TextTokenizer.open(opened.tokenizer), self.decoder.tokenizer):
-                raise ValueError(
-                    f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens"
-                )
-            self._small[path] = opened
+            self._check_small(path)
+            self._small[path] = open_model(path, device=self.model.target.device)
         return self._small[path].target
 
-    def _lm(self, path: Path) -> NGram:
-        model = load(path, arpa=ArpaOptions(vocab_size=self.model.vocab_size, eot=self.decoder.ends[0]))
+    def _check_small(self, path: Path) -> None:
+        hide_unseen_bars(path)
+        facts = model_facts(path)
+        if facts.tokenizer and not _same(TextTokenizer.open(facts.tokenizer), self.decoder.tokenizer):
+            raise ValueError(
+                f"{path}: expected a model of the same tokenizer as {self.args.model}, got one with other tokens"
+            )
+
+    def _settings(self, path: Path) -> Settings:
+        settings = Settings.load(path)
         try:
-            model.require_tokenizer(self.decoder.tokenizer.sha256, self.model.vocab_size)
+            settings.check(
+                vocab_size=self.decoder.facts.vocab_size,
+                slots=settings.slots,
+                tokenizer_sha256=self.decoder.tokenizer.sha256,
+            )
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return settings
+
+    def _lm(self, path: Path) -> NGram:
+        vocab_size = self.decoder.facts.vocab_size
+        model = load(path, arpa=ArpaOptions(vocab_size=vocab_size, eot=self.decoder.ends[0]))
+        try:
+            model.require_tokenizer(self.decoder.tokenizer.sha256, vocab_size)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return model

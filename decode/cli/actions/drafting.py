@@ -30,7 +30,7 @@ class Drafters:
     """Makes drafters of one command line."""
 
     def __init__(self, args: argparse.Namespace, decoder: Decoder, threads: int):
-        self.args, self.model = args, decoder.model
+        self.args, self.facts = args, decoder.facts
         self.inputs = DrafterInputs(args, decoder, threads)
 
     def default(self) -> str:
@@ -41,16 +41,16 @@ class Drafters:
             return "draft"
         if self.args.settings:
             return "open"
-        if self.model.heads and self.model.target.trees:
+        if self.facts.heads and self.facts.trees:
             return "open" if len(self.args.lm) == 1 and not self.args.alpha else "tree"
-        if self.model.heads:
+        if self.facts.heads:
             return "rescored"
-        return "blend" if self.model.target.trees else "none"
+        return "blend" if self.facts.trees else "none"
 
     def make(self, kind: str, *, layout: str | None = None, **changes: Any) -> NamedDrafter:
         """The drafter of that kind; `changes` are options that differ from the command line's."""
         factory = FACTORIES[kind]
-        if factory.of_heads and not self.model.heads:
+        if factory.of_heads and not self.facts.heads:
             *others, last = (name for name, other in FACTORIES.items() if not other.of_heads)
             raise Misuse(
                 f"--drafter {kind}: {self.args.model} has no heads; name them with --heads, "
@@ -58,8 +58,12 @@ class Drafters:
             )
         given = {name: getattr(self.args, name) or default for name, default in factory.defaults.items()}
         options = {**given, **changes}
-        drafter = factory.make(self.inputs, options)
-        return NamedDrafter(name=kind, drafter=drafter, layout=self._layout(factory, options, layout))
+        laid = self._layout(factory, options, layout)
+        return NamedDrafter(name=kind, drafter=factory.make(self.inputs, options), layout=laid)
+
+    def check_inputs(self) -> None:
+        """That what was named is there and goes with the model, which is not loaded for it."""
+        self.inputs.check()
 
     def check_used(self, kind: str) -> None:
         """Misuse for an option that the drafter does not look at."""
@@ -73,7 +77,7 @@ class Drafters:
             raise Misuse("--alpha is for language models: give --lm as well")
 
     def _layout(self, factory: Factory, options: Mapping[str, Any], layout: str | None) -> TreeLayout | BatchLayout:
-        trees = self.model.target.trees
+        trees = self.facts.trees
         leaves = factory.leaves(self.inputs, options)
         if layout == "tree" and not trees and leaves != 1:
             raise Misuse("--layout tree: this model reads no trees; use rows")

@@ -8,7 +8,7 @@ from rescore.decode.cli.actions import dump_info, output
 from rescore.decode.cli.actions.decoders import open_decoder
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.continuations import ContinuationOptions
-from rescore.decode.loop.dump_make import DumpSource, make_dump, provenance
+from rescore.decode.loop.dump_make import DumpSource, check_lengths, make_dump, provenance
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.gguf import gguf_file
 from rescore.decode.verify.sampling import Sampling
@@ -36,8 +36,9 @@ def call(args: argparse.Namespace) -> None:
         rows=args.rows,
     )
     tasks = read_prompts(
-        args.prompts, decoder.model.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced"
+        args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit, references=args.kind == "forced"
     )
+    check_lengths(tasks, args.max_tokens, decoder.facts.context)
     source = DumpSource(
         model=decoder.model,
         tokenizer=decoder.tokenizer,

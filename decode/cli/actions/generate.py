@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.actions.drafter_factories import FACTORIES
 from rescore.decode.cli.actions.drafting import Drafters, NamedDrafter
+from rescore.decode.cli.actions.explained import explained, measure_of, told
 from rescore.decode.cli.actions.totals import Totals
 from rescore.decode.cli.actions.typewriter import Typewriter, heading, wants_colour
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Chunk, Options, generate, stream
 from rescore.decode.loop.layout import TreeLayout
-from rescore.decode.loop.request import Request
+from rescore.decode.loop.request import Generation, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.verify.sampling import Sampling
@@ -39,10 +41,11 @@ def call(args: argparse.Namespace) -> None:
     drafters = Drafters(args, decoder, args.threads)
     kind = args.drafter or drafters.default()
     drafters.check_used(kind)
+    drafters.check_inputs()
+    ids = [encoded(decoder, text, i, args.max_tokens) for i, text in enumerate(prompts)]
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
     options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
-    ids = [encoded(decoder, text, i) for i, text in enumerate(prompts)]
     if args.compare:
         warm_up(decoder, ids, drafting, options)
     chunks, said = written(args, decoder, prompts, ids, drafting, options)
@@ -59,9 +62,19 @@ def call(args: argparse.Namespace) -> None:
     }
     lines = totals.facts()
     if args.compare:
-        lines += compare(
-            report, decoder, ids, [tokens for tokens, _ in chunks], replace(options, layout=TreeLayout()), totals
+        plain = generate(decoder.model.target, ids, None, replace(options, layout=TreeLayout()))
+        lines += compare(report, decoder, plain, [tokens for tokens, _ in chunks], totals)
+        report["payoff"] = explained(
+            args,
+            kind,
+            [chunk.statistics for _, chunk in chunks],
+            [one.statistics for one in plain],
+            report["speedup"],
+            measure_of(decoder.model.target, rows=len(ids)),
+            nodes=args.nodes or FACTORIES[kind].defaults.get("nodes"),
+            rows=len(ids),
         )
+        lines += told(report["payoff"])
     if args.json:
         output.write_json(args.json, report)
     for name, value in lines if str(args.json) != "-" else ():
@@ -86,11 +99,15 @@ def shaping_of(args: argparse.Namespace) -> Shaping:
     return Shaping(sampling=Sampling(temperature=args.temperature, **given), repetition_penalty=args.repetition_penalty)
 
 
-def encoded(decoder: Decoder, text: str, number: int) -> NDArray[np.int32]:
+def encoded(decoder: Decoder, text: str, number: int, most: int) -> NDArray[np.int32]:
+    """ValueError if there is nothing to encode, or no room for so many tokens behind it."""
+    name = f"prompt {number + 1}"
     try:
-        return decoder.text.encode(text)
+        ids = decoder.text.encode(text)
     except ValueError as error:
-        raise ValueError(f"prompt {number + 1}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
+    decoder.check_length(name, len(ids), most)
+    return ids
 
 
 def written(
@@ -129,13 +146,11 @@ def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDraft
 def compare(
     report: dict[str, Any],
     decoder: Decoder,
-    ids: list[NDArray[np.int32]],
+    plain: list[Generation],
     tokens: list[list[int]],
-    options: Options,
     totals: Totals,
 ) -> list[tuple[str, str]]:
-    """Decodes plainly, notes it in the report, and tells how both compare."""
-    plain = generate(decoder.model.target, ids, None, options)
+    """Notes the plain texts in the report, and tells how both compare."""
     theirs = Totals.of([len(one.tokens) for one in plain], [one.statistics for one in plain])
     differing = [i for i, (one, mine) in enumerate(zip(plain, tokens)) if one.tokens.tolist() != mine]
     report["plain"] = {

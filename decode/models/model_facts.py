@@ -1,0 +1,163 @@
+"""What a model is, from its configuration and the headers of its files: what can be known before it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rescore.decode.models.blockwise import read_config
+from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.gguf import described, gguf_file
+from rescore.decode.models.medusa_files import holds_medusa
+from rescore.lm.tokenizer import TextTokenizer
+
+MTP = "mtp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """As of `OpenModel` and its target: kind, vocab_size, context, trees, tokenizer, end_of_text; and whether it has
+    heads.
+    """
+
+    kind: str
+    vocab_size: int
+    context: int | None
+    trees: bool
+    heads: bool
+    tokenizer: Path | None
+    end_of_text: tuple[int, ...]
+
+
+def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts:
+    """Of what `open_model` would open, without its weights. ValueError or FileNotFoundError where it would find that
+    files are missing, or heads that such a model cannot have.
+    """
+    file = gguf_file(path)
+    place, hugging_face = model_place(described(file) if file else Path(path), heads)
+    if heads not in (None, MTP) and not Path(str(heads)).exists():
+        raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
+    return _hugging_face(place, heads) if hugging_face else _blockwise(place, heads)
+
+
+def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
+    """The folder of a Hugging Face model, or the file of one of ours; and whether it is the former."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"
+        )
+    if path.is_dir() and (path / "config.json").exists():
+        return path, True
+    file = path / "model.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise FileNotFoundError(
+            f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, "
+            "got neither"
+        )
+    if heads == MTP:
+        raise ValueError(
+            f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            "whose own heads need no name"
+        )
+    return file, False
+
+
+def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
+    config, tokenizer = read_config(file), tokenizer_beside(file.parent)
+    return ModelFacts(
+        kind="blockwise",
+        vocab_size=config.vocab_size,
+        context=config.context,
+        trees=True,
+        heads=config.heads > 1 or heads is not None,
+        tokenizer=tokenizer,
+        end_of_text=end_of_text((), tokenizer, config.vocab_size),
+    )
+
+
+def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
+    config = read_hugging_face_config(folder)
+    encoder_decoder = bool(config.is_encoder_decoder)
+    from rescore.decode.models.causal_lm import context_of
+
+    text = config.get_text_config(decoder=True)
+    tokenizer = tokenizer_beside(folder)
+    generation = folder / "generation_config.json"
+    configured = [read_object(generation).get("eos_token_id")] if generation.exists() else []
+    ends = next((one for one in (*configured, getattr(config, "eos_token_id", None)) if one is not None), ())
+    return ModelFacts(
+        kind="encoder-decoder" if encoder_decoder else "causal-lm",
+        vocab_size=text.vocab_size,
+        context=getattr(config, "max_position_embeddings", None) if encoder_decoder else context_of(text),
+        trees=not encoder_decoder,
+        heads=_has_heads(folder, heads, config, encoder_decoder),
+        tokenizer=tokenizer,
+        end_of_text=end_of_text(ends if isinstance(ends, Iterable) else (ends,), tokenizer, text.vocab_size),
+    )
+
+
+def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
+    if heads not in (None, MTP) or (heads is None and holds_medusa(folder)):
+        return True
+    if encoder_decoder:
+        if heads == MTP:
+            raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got an encoder-decoder")
+        return False
+    stored = _stores_mtp(config)
+    if heads == MTP and not stored:
+        raise ValueError(
+            f"{folder}: expected a folder whose safetensors hold the modules of multi-token prediction, got none"
+        )
+    return stored
+
+
+def _stores_mtp(config: Any) -> bool:
+    """Asks the model's class, of which one without weights is made."""
+    if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
+        return False
+    from transformers import AutoModelForCausalLM
+
+    from rescore.decode.models.mtp import stores_mtp
+
+    with torch.device("meta"):
+        return stores_mtp(AutoModelForCausalLM.from_config(config))
+
+
+def read_hugging_face_config(folder: Path) -> Any:
+    """The configuration of a folder of Hugging Face."""
+    config = read_object(folder / "config.json")
+    if "model_type" not in config:
+        remedy = (
+            "it holds Medusa heads alone: open their backbone, and give this folder as heads"
+            if "medusa_num_heads" in config
+            else "it is no model's"
+        )
+        raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
+    try:
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers and the checks of its configurations raise of many kinds
+        raise ValueError(
+            f"{folder}: expected a language model of Hugging Face with weights in safetensors, "
+            f"got {type(error).__name__}: {error}"
+        ) from error
+
+
+def tokenizer_beside(folder: Path) -> Path | None:
+    path = folder / "tokenizer.json"
+    return path if path.exists() else None
+
+
+def end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: int) -> tuple[int, ...]:
+    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer
+    names.
+    """
+    ends = tuple(end for end in configured if 0 <= end < vocab_size)
+    if ends or tokenizer is None:
+        return ends
+    return (TextTokenizer.open(tokenizer).eot,)

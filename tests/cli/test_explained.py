@@ -1,0 +1,73 @@
+"""Why drafts do not pay, as commands tell it: which passes are measured, and what only the command line knows."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.tiny_blockwise import trained
+
+from rescore.decode.cli.actions.explained import explained, measure_of, told
+from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.loop.request import Statistics
+from rescore.decode.models.blockwise_target import BlockwiseTarget
+
+# Ten passes of 30 ms with trees of 15 nodes, each second of which kept one token; plain ones take 10 ms.
+DRAFTED = [Statistics(accepted=[1, 0] * 5, drafted=[15] * 10, verifying_us=300e3)]
+PLAIN = [Statistics(accepted=[0] * 15, drafted=[0] * 15, verifying_us=150e3)]
+COSTS = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.011, 0.014, 0.02, 0.03])  # of trees of 0, 1, 3, 7, 15 nodes
+
+
+def lines(kind, *, nodes=15, speedup=0.5, **given):
+    args = argparse.Namespace(**{"lm": [], "settings": None, "threads": 1, "device": None, **given})
+    asked = []
+
+    def measure(plain_s):
+        asked.append(plain_s)
+        return COSTS
+
+    found = explained(args, kind, DRAFTED, PLAIN, speedup, measure, nodes=nodes)
+    assert told(found) == [("why", line) for line in found["why"]] + [("try", line) for line in found["try"]]
+    return found["try"], asked
+
+
+SMALLER = "a pass with 1 draft token costs 1.10 plain ones and brings at most 1.50: try"
+LM = "an n-gram model of such texts (--lm) may have more accepted"
+
+
+def test_remedies_of_each_drafter():
+    assert lines("blend") == ([f"{SMALLER} --nodes 1, or --nodes auto", LM], [pytest.approx(0.01)])
+    assert lines("blend", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1, or --nodes auto"]
+    blend = "--drafter blend drafts from the text and from what the model predicted along it as well"
+    assert lines("ngram", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
+    assert lines("draft")[0] == [f"{SMALLER} --ahead 1"]
+
+
+def test_nothing_is_measured_where_it_is_of_no_use():
+    """Drafts pay; sizes are chosen already; the drafter has no size."""
+    assert lines("blend", speedup=1.2) == ([], [])
+    plain = "plain decoding is faster: --drafter none"
+    assert lines("blend", nodes="auto") == ([LM, plain], [])
+    assert lines("base") == ([plain], [])
+
+
+def test_processors_that_rest(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    costly = PassCosts.of_times([1, 2, 4, 8, 16], [0.010, 0.020, 0.040, 0.08, 0.16])
+    for threads, device, more in ((1, None, True), (4, "cpu", False), (1, "cuda", False)):
+        args = argparse.Namespace(lm=[], settings=None, threads=threads, device=device)
+        found = explained(args, "blend", DRAFTED, PLAIN, 0.5, lambda plain_s: costly, nodes=15)
+        assert found["try"][0] == "every token that a pass reads costs a plain pass here: no drafts pay, --drafter none"
+        hint = ["1 of 4 processors were used: with --threads 4 wide passes may cost less"]
+        assert found["try"][1:] == (hint if more else [])
+
+
+def test_passes_are_measured_once_and_only_where_that_is_quick():
+    measure = measure_of(BlockwiseTarget(trained()), rows=2)
+    costs = measure(0.05)
+    assert costs.tokens.tolist() == [2, 4, 8, 16, 32, 64] and measure(10.0) is costs
+    assert measure_of(BlockwiseTarget(trained()))(0.2) is None
