@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from tokenizers import Tokenizer, models
 
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_paths import PathWeights
@@ -104,5 +106,22 @@ def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
         values={},
         paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
         scalar_alpha={"paths": 0.5, "trees": 0.3},
+        split=Split(dump_sha256="0" * 64, tune={}),
+    ).save(path)
+
+
+def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
+    """The same for models without heads; weights: changes of the calibration."""
+    Settings(
+        models=(ModelFile.of(lm),),
+        tokenizer_sha256=None,
+        vocab_size=V,
+        slots=0,
+        top_k=0,
+        p=0,
+        trees={"blend": TreeWeights(overall=replace(HEADLESS, **weights))},
+        values={},
+        paths=None,
+        scalar_alpha={},
         split=Split(dump_sha256="0" * 64, tune={}),
     ).save(path)

@@ -22,6 +22,7 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
+from rescore.lm.ngram import NGram
 
 DEFAULT_TOP_K = 16
 
@@ -184,26 +185,37 @@ class OpenFactory(Factory):
 
 
 class BlendFactory(Factory):
-    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any."""
+    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any; with
+    --settings as it was tuned without heads.
+    """
 
     name = "blend"
     of_heads = False
-    defaults = {"lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
+    defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
+        if options["settings"] is not None:
+            tuned, _ = inputs.calibrated("blend", options["settings"])
+            return self.blended(inputs, options, tuned.model, calibration=tuned.calibration)
         models = inputs.lms()
         if len(models) > 1:
             raise Misuse(
                 f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
             )
         lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K) if inputs.model.heads else None
+        return self.blended(inputs, options, models[0] if models else None, lattice=lattice)
+
+    @staticmethod
+    def blended(
+        inputs: DrafterInputs, options: Mapping[str, Any], model: NGram | None, **weighed: Any
+    ) -> BlendedDrafter:
         return BlendedDrafter(
             inputs.model.target,
-            models[0] if models else None,
-            lattice=lattice,
+            model,
             nodes=None if options["nodes"] == "auto" else options["nodes"],
             depth=options["ahead"],
             threads=inputs.threads,
+            **weighed,
         )
 
 
