@@ -41,27 +41,39 @@ class CalibratedReplay(Budgeted):
 
     def _along_texts(self, block: DumpBlock, truth: NDArray[np.int32]) -> dict[str, Worth]:
         """Of the rows that a replay visits, since texts are walked anyway; other rows hold 0."""
-        began, searched, sequence_of = time.perf_counter(), 0, block.sequence_of
-        histories, sausages = inputs_of(self.rescorer, block, self.top_k)
-        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # of each sequence the row to visit next
+        began, searched = time.perf_counter(), 0
         found = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
-        for rows, texts in running_texts(self.rescorer, block):
-            wanted = np.any([own[sequence_of[rows]] == rows for own in due.values()], axis=0)
-            rows, texts = rows[wanted], [text for text, one in zip(texts, wanted) if one]
+        for rows, _, worth in self.visited_trees(block, truth):
             searched += len(rows)
-            trees = self.rescorer.trees(
-                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self.depth
-            )
-            for name, one in worth_of_trees(trees, truth[rows], self.budgets).items():
-                visited = due[name][sequence_of[rows]] == rows
-                own = rows[visited]
-                found[name][:, own] = one.accepted[visited], one.verified[visited]
-                due[name][sequence_of[own]] = own + one.accepted[visited] + 1
+            for name, one in worth.items():
+                found[name][:, rows] = one.accepted, one.verified
         seconds = (time.perf_counter() - began) * block.rows / searched
         return {
             name: Worth(accepted=accepted, verified=verified, seconds=seconds)
             for name, (accepted, verified) in found.items()
         }
+
+    def visited_trees(
+        self, block: DumpBlock, truth: NDArray[np.int32]
+    ) -> Iterator[tuple[NDArray[np.int64], Trees, dict[str, Worth]]]:
+        """Rows that a replay of one of the budgets visits, their trees of the greatest, and what those are worth.
+
+        Steps of all sequences in turn. For calibrations that read the text.
+        """
+        sequence_of = block.sequence_of
+        histories, sausages = inputs_of(self.rescorer, block, self.top_k)
+        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # of each sequence the row to visit next
+        for rows, texts in running_texts(self.rescorer, block):
+            wanted = np.any([own[sequence_of[rows]] == rows for own in due.values()], axis=0)
+            rows, texts = rows[wanted], [text for text, one in zip(texts, wanted) if one]
+            trees = self.rescorer.trees(
+                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self.depth
+            )
+            worth = worth_of_trees(trees, truth[rows], self.budgets)
+            for name, one in worth.items():
+                visited = due[name][sequence_of[rows]] == rows
+                due[name][sequence_of[rows[visited]]] = rows[visited] + one.accepted[visited] + 1
+            yield rows, trees, worth
 
 
 def trees_of_block(
