@@ -22,7 +22,6 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEPTH
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
-from rescore.lm.ngram import NGram
 
 DEFAULT_TOP_K = 16
 
@@ -194,28 +193,24 @@ class BlendFactory(Factory):
     defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
-        if options["settings"] is not None:
-            tuned, _ = inputs.calibrated("blend", options["settings"])
-            return self.blended(inputs, options, tuned.model, calibration=tuned.calibration)
-        models = inputs.lms()
+        lattice, calibration, models = None, None, inputs.lms()
         if len(models) > 1:
             raise Misuse(
                 f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
             )
-        lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K) if inputs.model.heads else None
-        return self.blended(inputs, options, models[0] if models else None, lattice=lattice)
-
-    @staticmethod
-    def blended(
-        inputs: DrafterInputs, options: Mapping[str, Any], model: NGram | None, **weighed: Any
-    ) -> BlendedDrafter:
+        if options["settings"] is not None:
+            tuned, _ = inputs.calibrated("blend", options["settings"])
+            calibration, models = tuned.calibration, [tuned.model]
+        elif inputs.model.heads:
+            lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K)
         return BlendedDrafter(
             inputs.model.target,
-            model,
+            models[0] if models else None,
+            lattice=lattice,
+            calibration=calibration,
             nodes=None if options["nodes"] == "auto" else options["nodes"],
             depth=options["ahead"],
             threads=inputs.threads,
-            **weighed,
         )
 
 
