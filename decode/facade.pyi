@@ -15,6 +15,7 @@ from rescore.decode.rescoring.rescorer import Rescorer as Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory as TextMemory
 from rescore.decode.tuning.settings import Settings as Settings
 from rescore.decode.tuning.tune import tune as tune
+from rescore.decode.tuning.tune_blend import tune_blend as tune_blend
 from rescore.decode.verify.sampling import Sampling as Sampling
 from rescore.lattice.dump import Dump as Dump
 from rescore.lattice.sausage import Sausage as Sausage

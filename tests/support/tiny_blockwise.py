@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibration import TOP, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_paths import PathWeights
@@ -118,3 +120,20 @@ def predicted(ids):
     logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])
     best = torch.softmax(logits.double(), dim=-1).topk(TOP)
     return dict(zip(best.indices.tolist(), best.values.tolist()))
+
+
+def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
+    """The same for models without heads; weights: changes of the calibration."""
+    Settings(
+        models=(ModelFile.of(lm),),
+        tokenizer_sha256=None,
+        vocab_size=V,
+        slots=0,
+        top_k=0,
+        p=0,
+        trees={"blend": TreeWeights(overall=replace(HEADLESS, **weights))},
+        values={},
+        paths=None,
+        scalar_alpha={},
+        split=Split(dump_sha256="0" * 64, tune={}),
+    ).save(path)
