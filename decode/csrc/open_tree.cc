@@ -151,19 +151,20 @@ void OpenTreeSearch::propose_arcs() {
 
 // And those of which a long list does.
 void OpenTreeSearch::propose_frequent() {
-  if (!blend_.long_lists()) return;
-  std::sort(proposed_.begin(), proposed_.end());
-  const size_t known = proposed_.size();
-  blend_.frequent([&] { return needed() / (1 + blend_.long_lists()); },
-                  [&](uint32_t token) {
-                    if (is_candidate(token) || blend_.is_listed(token) ||
-                        std::binary_search(proposed_.begin(), proposed_.begin() + known, token) ||
-                        std::find(proposed_.begin() + known, proposed_.end(), token) != proposed_.end())
-                      return;
-                    proposed_.push_back(token);
-                    const Taken taken = lm_->take(state_, token);
-                    propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
-                  });
+  for (int list = 0; list < blend_.long_lists(); ++list) {
+    std::sort(proposed_.begin(), proposed_.end());
+    const size_t known = proposed_.size();
+    blend_.frequent(
+        list, [&] { return needed() / (1 + blend_.long_lists()); },
+        [&](uint32_t token) {
+          if (is_candidate(token) || blend_.is_listed(token) ||
+              std::binary_search(proposed_.begin(), proposed_.begin() + known, token))
+            return;
+          proposed_.push_back(token);
+          const Taken taken = lm_->take(state_, token);
+          propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
+        });
+  }
 }
 
 // The least p with which a token outside the candidates may be among the n best.

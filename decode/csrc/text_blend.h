@@ -39,14 +39,13 @@ class TextBlend {
   // Long lists are not read: a token outside `listed` has its share from these alone.
   int long_lists() const { return static_cast<int>(long_.size()); }
   double most() const;  // that such a token can have
-  // Calls see(token) for all tokens of which one long list gives at least least(), which may rise meanwhile; maybe
-  // more than once.
+  // Calls see(token) once for each token of which that long list gives at least least(), which may rise meanwhile.
   template <typename Least, typename See>
-  void frequent(Least least, See see) const {
-    for (const Long& list : long_)
-      list.text->lists().greatest(
-          list.text->followers(list.state), [&] { return least() / list.worth; },
-          [&](uint32_t token, float) { see(token); });
+  void frequent(int list, Least least, See see) const {
+    const Long& one = long_[list];
+    one.text->lists().greatest(
+        one.text->followers(one.state), [&] { return least() / one.worth; },
+        [&](uint32_t token, float) { see(token); });
   }
 
  private:

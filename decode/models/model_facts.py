@@ -80,10 +80,12 @@ def _blockwise(file: Path, heads: str | Path | None) -> ModelFacts:
 
 
 def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
+    try:
+        from rescore.decode.models.causal_lm import context_of
+    except ImportError as error:
+        raise ValueError(f"{folder}: {error}") from None
     config = read_hugging_face_config(folder)
     encoder_decoder = bool(config.is_encoder_decoder)
-    from rescore.decode.models.causal_lm import context_of
-
     text = config.get_text_config(decoder=True)
     tokenizer = tokenizer_beside(folder)
     generation = folder / "generation_config.json"
