@@ -28,7 +28,7 @@ def nodes(text: str) -> int | str:
 
 
 def add_drafting(parser: argparse.ArgumentParser) -> None:
-    """--lm, --alpha, --settings, --draft-model, --neural, --nodes, --paths, --top-k, --ahead."""
+    """--lm, --alpha, --settings, --memory, --draft-model, --neural, --nodes, --paths, --top-k, --ahead."""
     parser.add_argument(
         "--lm",
         action="append",
@@ -51,6 +51,12 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="of rescore tune: the model, its calibration and the candidates of tuned and open trees; or of the blend",
+    )
+    parser.add_argument(
+        "--memory",
+        type=Path,
+        metavar="FILE",
+        help="an .npy of earlier texts, which the blend drafts from too; generate adds what it writes, or begins one",
     )
     parser.add_argument(
         "--draft-model", type=Path, metavar="DIR|FILE", help="a small model of the same tokenizer that writes ahead"

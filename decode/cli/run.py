@@ -81,6 +81,12 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="of rescore tune: what it found is replayed as well, with its models unless --lm names others",
     )
+    parser.add_argument(
+        "--memory",
+        type=Path,
+        metavar="FILE",
+        help="for models without heads: an .npy of earlier texts (generate --memory), with which the blend is replayed",
+    )
     arguments.add_task(parser)
     parser.add_argument(
         "--part",

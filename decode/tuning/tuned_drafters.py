@@ -20,6 +20,7 @@ from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_blend import BLEND
 from rescore.lattice.dump import Dump
@@ -81,16 +82,19 @@ def check_dump(settings: Settings, dump: Dump) -> None:
 
 
 def run_drafters(
-    dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None
+    dump: Dump,
+    rescorer: Rescorer,
+    options: ReplayOptions,
+    settings: Settings | None = None,
+    memory: TextMemory | None = None,
 ) -> list[ReplayDrafter]:
     """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle; of a model
-    without heads, its own, of the settings too.
+    without heads, its own, of the settings and of a memory too.
     """
     if dump.header.heads == 1:
-        if settings is None:
-            return headless_drafters(dump, rescorer)
-        check_dump(settings, dump)
-        return headless_drafters(dump, rescorer, settings.calibration(BLEND))
+        if settings is not None:
+            check_dump(settings, dump)
+        return headless_drafters(dump, rescorer, settings.calibration(BLEND) if settings else None, memory)
     *standard, oracle = standard_drafters(dump, rescorer, options)
     trees: list[ReplayDrafter] = []
     if settings:

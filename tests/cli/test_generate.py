@@ -445,3 +445,19 @@ def test_settings_are_checked(world, capsys, tmp_path):
 
 def test_every_drafter_has_a_factory():
     assert tuple(drafter_factories.FACTORIES) == drafting_arguments.DRAFTERS
+
+
+@pytest.mark.parametrize("compare", [False, True])
+def test_a_memory_grows_from_call_to_call(world, capsys, tmp_path, compare):
+    """Of what is written, and not of what --compare writes to warm up."""
+    call = ["generate", "--model", world / "model.safetensors", "--drafter", "blend", "--nodes", 12, "--memory"]
+    call += [tmp_path / "m.npy", *(["--compare"] if compare else []), *PROMPTS]
+    first, again = (cli.figures(capsys, *call, "--max-tokens", 30) for _ in range(2))
+    texts = [[*ids(prompt), *one["tokens"]] for prompt, one in zip(PROMPTS, first["texts"])]
+    assert [one["tokens"] for one in again["texts"]] == [one["tokens"] for one in first["texts"]] == plain()
+    assert again["passes"] < first["passes"]
+    whole = [token for one in texts for token in (one if one[-1] == END else [*one, END])]
+    assert sorted(np.load(tmp_path / "m.npy").tolist()) == sorted(2 * whole)
+    cli.call(capsys, "lm", "build", tmp_path / "m.npy", "--vocab-size", V, "--eot", END, "-o", tmp_path / "own.ngram")
+    p, seen = NGram.open(tmp_path / "own.ngram").distribution(0), np.isin(np.arange(V), whole)
+    assert p[seen].max() < p[~seen].min()  # costs

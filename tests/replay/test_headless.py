@@ -23,6 +23,7 @@ from rescore.decode.replay.drafters.headless import SIZES, STATIC, headless_draf
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.rescoring.prompt_lookup import prompt_lookup
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -127,3 +128,20 @@ def test_run_shows_the_drafters(world, capsys):
     assert "a model without heads; no language model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
     assert "--alpha: is for dumps of models with heads" in refused
+
+
+def test_run_with_a_memory(world, capsys, tmp_path):
+    """Of the dump's own texts, it foresees nearly all."""
+    dump, memory = Dump.open(world / "greedy"), TextMemory(vocab_size=V, end=END)
+    for block in dump.blocks():
+        for s in range(block.sequences):
+            memory.add(block.tokens[slice(*block.offsets[s : s + 2])])
+    memory.save(tmp_path / "m.npy")
+    report = cli.figures(capsys, "run", world / "greedy", "--memory", tmp_path / "m.npy")
+    (efficiency,) = (one["block_efficiency"] for one in report["overall"])
+    assert efficiency["memory_16"] > 1.2 * efficiency["blend_16"]
+    pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
+    assert ("memory_16", "blend_16") in pairs
+    np.save(tmp_path / "other.npy", np.array([V], np.int32))
+    refused = cli.refusal(capsys, "run", world / "greedy", "--memory", tmp_path / "other.npy", status=1)
+    assert "texts of another vocabulary" in refused

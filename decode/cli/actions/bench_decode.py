@@ -82,6 +82,7 @@ def call(args: argparse.Namespace) -> int:
             "model": str(args.model),
             "lm": [str(path) for path, _ in args.lm],
             "settings": args.settings and str(args.settings),
+            "memory": args.memory and str(args.memory),
             "chat": args.chat,
             "dtype": args.dtype or "as opened",
             "prompts": sum(map(len, tasks.values())),
@@ -162,6 +163,8 @@ def of_sizes(kind: str) -> Iterator[Plan]:
 def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan]) -> Iterator[Contender]:
     drafters = Drafters(args, decoder, args.threads)
     drafters.check_inputs()
+    if args.memory:
+        drafters.inputs.frozen_memory()
     for plan in plans:
         if plan.kind:
             made = drafters.make(plan.kind, **plan.options)

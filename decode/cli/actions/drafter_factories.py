@@ -190,7 +190,7 @@ class BlendFactory(Factory):
 
     name = "blend"
     of_heads = False
-    defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
+    defaults = {"settings": None, "lm": [], "memory": None, "nodes": "auto", "top_k": None, "ahead": DEPTH}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
         lattice, calibration, models = None, None, inputs.lms()
@@ -208,6 +208,7 @@ class BlendFactory(Factory):
             models[0] if models else None,
             lattice=lattice,
             calibration=calibration,
+            memory=inputs.memory(),
             nodes=None if options["nodes"] == "auto" else options["nodes"],
             depth=options["ahead"],
             threads=inputs.threads,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from rescore.decode.cli.actions.decoders import Decoder, hide_unseen_bars
@@ -14,6 +15,7 @@ from rescore.decode.models.open import OpenModel, open_model
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.lm.arpa import ArpaOptions
 from rescore.lm.formats import load
@@ -28,6 +30,7 @@ class DrafterInputs:
         self.args, self.decoder, self.threads = args, decoder, threads
         self._small: dict[Path, OpenModel] = {}
         self._lms: list[NGram] | None = None
+        self._memory: TextMemory | None = None
 
     @property
     def model(self) -> OpenModel:
@@ -40,6 +43,7 @@ class DrafterInputs:
             self._settings(self.args.settings)
         for path in filter(None, (self.args.neural, self.args.draft_model)):
             self._check_small(path)
+        self.memory()
 
     @property
     def samples(self) -> bool:
@@ -50,6 +54,22 @@ class DrafterInputs:
         """That of the model's heads, which it has."""
         assert self.model.heads is not None
         return HeadsLattice(heads=self.model.heads, top_k=min(top_k, self.model.vocab_size))
+
+    def memory(self) -> TextMemory | None:
+        """Of --memory: what the file holds, nothing yet if there is none."""
+        path = self.args.memory
+        if path and self._memory is None:
+            opened = partial(TextMemory.open, path) if path.exists() else TextMemory
+            self._memory = opened(vocab_size=self.decoder.facts.vocab_size, end=self.decoder.ends[0])
+        return self._memory
+
+    def frozen_memory(self) -> None:
+        """What rounds decode again is not to be remembered of the round before."""
+        if not self.args.memory.exists():
+            raise FileNotFoundError(f"{self.args.memory}: expected texts that rescore generate --memory wrote")
+        memory = self.memory()
+        assert memory is not None
+        memory.frozen = True
 
     def width(self, nodes: int | str) -> int | AutoWidth:
         """The nodes of a tree, a number or "auto"."""

@@ -14,7 +14,7 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 
-OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings")
+OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.request import Generation, Request
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 
@@ -32,8 +35,8 @@ WARM_UP = 3  # tokens, before times are compared
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
+    for path in filter(None, (args.json, args.memory)):
+        output.check_place(path)
     prompts = read_prompts(args.prompts)
     shaping = shaping_of(args)
     torch.set_num_threads(args.threads)
@@ -46,9 +49,13 @@ def call(args: argparse.Namespace) -> None:
     drafting = drafters.make(kind, layout=args.layout)
     stopping = Stopping(tokens=frozenset(decoder.ends), strings=tuple(args.stop), decode=decoder.text.decode)
     options = Options(max_tokens=args.max_tokens, shaping=shaping, stopping=stopping, layout=drafting.layout)
+    memory = drafters.inputs.memory()
     if args.compare:
-        warm_up(decoder, ids, drafting, options)
+        with not_remembered(memory):
+            warm_up(decoder, ids, drafting, options)
     chunks, said = written(args, decoder, prompts, ids, drafting, options)
+    if memory is not None:
+        memory.save(args.memory)
     totals = Totals.of([len(tokens) for tokens, _ in chunks], [chunk.statistics for _, chunk in chunks])
     report: dict[str, Any] = {
         "model": str(args.model),
@@ -134,6 +141,16 @@ def written(
             last[chunk.request] = chunk
             writer.show(chunk)
     return [(tokens[i], last[i]) for i in range(len(ids))], writer.said
+
+
+@contextmanager
+def not_remembered(memory: TextMemory | None) -> Iterator[None]:
+    """A memory stays as it is in the block."""
+    if memory is not None:
+        memory.frozen = True
+    yield
+    if memory is not None:
+        memory.frozen = False
 
 
 def warm_up(decoder: Decoder, ids: list[NDArray[np.int32]], drafting: NamedDrafter, options: Options) -> None:

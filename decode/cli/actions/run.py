@@ -18,6 +18,7 @@ from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
@@ -55,6 +56,7 @@ def call(args: argparse.Namespace) -> None:
     check_alike(dumps, args)
     settings = models.open_settings(args)
     rescorer = models.open_rescorer(args, dumps)
+    memory = open_memory(args, dumps)
     parts = parts_of(dumps, args, settings)
     options = ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics)
     results = []
@@ -69,7 +71,7 @@ def call(args: argparse.Namespace) -> None:
                 progress = bar.add_task(str(dump.path), total=rows)
                 listeners = [writing_drafts(writer, dump)] if writer else []
                 with models.naming(dump):
-                    drafters = run_drafters(dump, rescorer, options, settings)
+                    drafters = run_drafters(dump, rescorer, options, settings, memory)
                     results.append(
                         replay_dump(
                             dump,
@@ -82,6 +84,17 @@ def call(args: argparse.Namespace) -> None:
                     )
     report = to_json(args, options, dumps, parts, results)
     output.report(args, report, *tables(report, output.width()))
+
+
+def open_memory(args: argparse.Namespace, dumps: Sequence[Dump]) -> TextMemory | None:
+    if args.memory is None:
+        return None
+    header = dumps[0].header
+    if header.heads > 1:
+        raise Misuse(f"--memory: is for dumps of models without heads, {dumps[0].path} has some")
+    if header.end_of_text is None:
+        raise Misuse(f"--memory: {dumps[0].path} does not say which token ends a text")
+    return TextMemory.open(args.memory, vocab_size=header.vocab_size, end=header.end_of_text, frozen=True)
 
 
 def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -24,15 +25,20 @@ COMPARED = (
     ("blend_16", f"prompt_lookup_{LOOKED_UP}"),
     ("blend_16", STATIC),
     *((f"blend_{n}", f"{other}_{n}") for other in ("recycling", "suffix", "lm_alone", "text", "hard") for n in SIZES),
+    ("memory_16", f"prompt_lookup_{LOOKED_UP}"),
+    *((f"memory_{n}", f"blend_{n}") for n in SIZES),
 )
 COMPARED_TUNED = tuple(
     (f"blend_tuned_{n}", f"{other}_{n}") for other in ("blend", "text_tuned", "hard_tuned") for n in SIZES
 )
 
 
-def headless_drafters(dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None) -> list[ReplayDrafter]:
+def headless_drafters(
+    dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None, memory: TextMemory | None = None
+) -> list[ReplayDrafter]:
     """prompt_lookup_10, recycling_static_80, recycling_N, suffix_N; lm_alone_N and text_N (where there is a model),
-    hard_N and blend_N, in this order; of a tuned calibration text_tuned_N, hard_tuned_N and blend_tuned_N, too.
+    hard_N and blend_N, in this order; of a tuned calibration text_tuned_N, hard_tuned_N and blend_tuned_N, too; with a
+    memory, which stays as it is, memory_N: the blend that has it.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump, or there are several models.
     """
@@ -53,6 +59,8 @@ def headless_drafters(dump: Dump, rescorer: Rescorer, tuned: Calibration | None 
     for calibration, ending in ((HEADLESS, ""), (tuned, "_tuned")):
         if calibration:
             drafters += ablations(dump, model, calibration, ending, rescorer.threads)
+    if memory is not None:
+        drafters.append(blend(dump, model, tuned or HEADLESS, sizes("memory"), rescorer.threads, memory))
     return drafters
 
 
@@ -70,11 +78,16 @@ def ablations(
 
 
 def blend(
-    dump: Dump, model: NGram | None, calibration: Calibration, budgets: Mapping[str, int], threads: int = 1
+    dump: Dump,
+    model: NGram | None,
+    calibration: Calibration,
+    budgets: Mapping[str, int],
+    threads: int = 1,
+    memory: TextMemory | None = None,
 ) -> CalibratedReplay:
-    """Trees of an n-gram model, or none, and of what the calibration says of the running text."""
+    """Trees of an n-gram model, or none, of a memory, and of what the calibration says of the running text."""
     model = model or NGram.uniform(dump.header.vocab_size)
-    rescorer = CalibratedRescorer(model, calibration, threads=threads)
+    rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
     return CalibratedReplay(rescorer=rescorer, budgets=budgets, depth=DEPTH)
 
 
