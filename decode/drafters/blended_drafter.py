@@ -33,6 +33,7 @@ class BlendedDrafter(TreeDrafter):
         depth: int | None = None,
         calibration: Calibration | None = None,
         memory: TextMemory | None = None,
+        prompt: int | None = None,
         rejected: bool = True,
         threads: int = 1,
     ):
@@ -45,4 +46,5 @@ class BlendedDrafter(TreeDrafter):
             calibration = HEADLESS
         model = lm or NGram.uniform(target.vocab_size)
         rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
-        super().__init__(lattice, rescorer, nodes=nodes or AutoWidth(target), depth=depth, rejected=rejected)
+        size = nodes or AutoWidth(target)
+        super().__init__(lattice, rescorer, nodes=size, depth=depth, prompt=prompt, rejected=rejected)

@@ -30,7 +30,9 @@ class TreeDrafter:
     nodes     n, or an `AutoWidth` that chooses it step by step
     depth     of the tree at most, of a calibrated rescorer: beyond the heads, if that is deeper, the n-gram model and
               the text draft alone. None: as deep as the heads; 16 without heads
-    rejected  whether what the target predicted behind rejected nodes counts in the running text (soft counts)
+    prompt    of a prompt's last positions, behind how many what the target predicted counts in the running text (soft
+              counts); None: as many as the text can earn back
+    rejected  whether what it predicted behind rejected nodes does
     """
 
     drawn = 0
@@ -42,6 +44,7 @@ class TreeDrafter:
         *,
         nodes: int | AutoWidth = 64,
         depth: int | None = None,
+        prompt: int | None = None,
         rejected: bool = True,
     ):
         if isinstance(nodes, int) and not 1 <= nodes <= 1024:
@@ -52,14 +55,17 @@ class TreeDrafter:
             raise ValueError(f"{what}; a CalibratedRescorer drafts without heads and beyond them")
         if depth is not None and not 1 <= depth <= _core.MAX_SLOTS:
             raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
-        self.lattice, self.rescorer, self.nodes, self.rejected = lattice, rescorer, nodes, rejected
+        self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
+        self.prompt, self.rejected = prompt, rejected
         self.depth = DEPTH if lattice is None and depth is None else depth
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.lattice.heads.open(len(prompts)) if self.lattice else None
         search: TreeSearch
         if isinstance(self.rescorer, CalibratedRescorer):
-            search = CalibratedSearch(self.rescorer, len(prompts), depth=self.depth, rejected=self.rejected)
+            search = CalibratedSearch(
+                self.rescorer, len(prompts), depth=self.depth, prompt=self.prompt, rejected=self.rejected
+            )
         else:
             search = PlainSearch(self.rescorer)
         proposer = _Proposer(self.lattice, heads, search)

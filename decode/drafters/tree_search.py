@@ -73,9 +73,12 @@ class PlainSearch:
 class CalibratedSearch:
     """Under a calibrated q, `depth` slots deep; reads each request's text along, if the calibration has use for it."""
 
-    def __init__(self, rescorer: CalibratedRescorer, requests: int, *, depth: int | None, rejected: bool):
+    def __init__(
+        self, rescorer: CalibratedRescorer, requests: int, *, depth: int | None, prompt: int | None, rejected: bool
+    ):
         self._rescorer, self._depth = rescorer, depth
-        self._texts = RunningTexts(rescorer, requests if rescorer.reads_text else 0, rejected=rejected)
+        texts = requests if rescorer.reads_text else 0
+        self._texts = RunningTexts(rescorer, texts, prompt=prompt, rejected=rejected)
 
     def read(self, step: DraftStep) -> None:
         self._texts.read(step)

@@ -100,8 +100,8 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
         "prompt_lookup_10": LookUp(),
-        "blend_16": BlendedDrafter(model, lm, nodes=16, rejected=False),
-        "text_32": BlendedDrafter(model, nodes=32, rejected=False),
+        "blend_16": BlendedDrafter(model, lm, nodes=16, prompt=4096, rejected=False),
+        "text_32": BlendedDrafter(model, nodes=32, prompt=4096, rejected=False),
     }
     for task in result.tasks:
         for block in dump.blocks(task.task):
