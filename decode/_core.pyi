@@ -182,8 +182,8 @@ def best_tree(
 
 @final
 class ContextModel:
-    """Counts of what followed the contexts of one running text, N = len(soft) orders. Several threads may search it at
-    once.
+    """Counts of what followed the contexts of a text, or of several, N = len(soft) orders. Threads may share it: a
+    search waits while it grows, and the reverse.
     """
 
     def __init__(self, *, soft: NDArray[np.float64]) -> None:
@@ -201,6 +201,9 @@ class ContextModel:
     def size(self) -> int:
         """Tokens of the text."""
 
+    def begin(self) -> None:
+        """What comes next is another text."""
+
     def extend(
         self,
         tokens: NDArray[np.int32],
@@ -209,12 +212,10 @@ class ContextModel:
     ) -> None:
         """Read on: tokens [n], at least 0, and the tokens and probabilities among which the target chose each; a row of
         padding where that is not known. Nothing is read if something is refused.
-
-        RuntimeError while another thread searches.
         """
 
     def foresee(self, draft: NDArray[np.int32], ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
-        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it. Refused as `extend` is."""
+        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it."""
 
     def mixture(
         self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]
@@ -234,11 +235,14 @@ def open_tree(
     open: bool,
     texts: Sequence[ContextModel],  # B, or none
     strength: NDArray[np.float64],  # [order of the texts]
+    memory: ContextModel | None = None,
+    memory_strength: NDArray[np.float64] | None = None,  # [order of the memory]
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over
-    the whole vocabulary, and slots may be without candidates.
+    the whole vocabulary, and slots may be without candidates. The memory stands between the texts and the model; where
+    it goes on from, the end of each history says.
     """
 
 @final

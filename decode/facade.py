@@ -26,11 +26,13 @@ _HOME = {
     "Sampling": "decode.verify.sampling",
     "Sausage": "lattice.sausage",
     "Settings": "decode.tuning.settings",
+    "TextMemory": "decode.rescoring.text_memory",
     "TreeDrafter": "decode.drafters.tree_drafter",
     "generate": "decode.loop.generate",
     "open_model": "decode.models.open",
     "stream": "decode.loop.generate",
     "tune": "decode.tuning.tune",
+    "tune_blend": "decode.tuning.tune_blend",
 }
 __all__ = list(_HOME)
 

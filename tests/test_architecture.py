@@ -23,7 +23,7 @@ ROOMS = {
     "engines": "loop drafters models verify rescoring",
     "replay": "rescoring",
     "tuning": "replay rescoring",
-    "bench": "replay loop drafters models rescoring cost",
+    "bench": "replay loop drafters models rescoring cost verify",
     "report": "bench tuning replay models rescoring cost",
     "cli": "report bench tuning replay loop drafters models verify rescoring cost",
 }

@@ -50,7 +50,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         "--settings",
         type=Path,
         metavar="FILE",
-        help="of rescore tune: the model, its calibration and the candidates of tuned and open trees",
+        help="of rescore tune: the model, its calibration and the candidates of tuned and open trees; or of the blend",
     )
     parser.add_argument(
         "--draft-model", type=Path, metavar="DIR|FILE", help="a small model of the same tokenizer that writes ahead"

@@ -17,6 +17,10 @@ says what is on it.
 The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
 
+Of a model without heads the page tells of the blend (docs/running-text.md):
+tokens a pass beside other drafters, what each source adds, whether its q is
+right, how it does as the text grows; options of lattices are not for it.
+
 Weights are tuned on the first sequences of each task, the tuning part, and
 everything is reported on the rest.
 """
@@ -27,6 +31,7 @@ examples:
   rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
       --tokenizer tokenizer.json -o report.html --markdown tables.md
   rescore report DUMP --settings settings.json -o report.html
+  rescore report HEADLESS_DUMP --lm LM -o report.html
   rescore report DUMP --lm LM --neural SMALL --neural-paths 4 --latency search.json
 """
 
@@ -98,7 +103,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=("heldout", "tune", "all"),
         help=(
             "sequences that are reported on: those held out of the split, its tuning part, all (default: heldout; "
-            "all with settings of another dump)"
+            "all with settings of another dump, and of a dump without heads that no settings were tuned on)"
         ),
     )
     parser.add_argument(

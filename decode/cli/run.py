@@ -39,6 +39,8 @@ heads                       where they came first, as Hugging Face drafts
 with     parallel_tuned     the p best strings with tuned weights
 settings tuned_N            trees under the calibrated q; open_N has tuned
                             weights then
+         blend_tuned_N      without heads: tuned weights; text_tuned_N and
+                            hard_tuned_N are the same without a source
          Of the dump that was tuned on, the held-out part alone is replayed.
 columns  verified           draft tokens that one target pass verifies
          one column a task  block efficiency

@@ -18,10 +18,13 @@ tuned    alpha of the p best strings: one for all (the grid 0.1 .. 10 and a
          temperatures (fitted); the better of both
          the calibration of trees, closed and open: temperature, alpha, prior
          and floor of each slot (fitted), and how much the running text counts
+         of a dump without heads: the strengths of the running text, and how much
+         of it is what the model predicted (some 60 replays of the tuning part)
 rows     rescored, parallel_rescored, tree_N   with the default alpha
          parallel_tuned                        the p best strings, tuned
          tuned_N    closed trees, calibrated   open_N     open ones
          .._task_N  calibrated for each task   lm_text_N  without any head
+         blend_N, blend_tuned_N                without heads: default, tuned
 columns  tuning     mean of tasks on what was tuned on: no result
          then       block efficiency on the held-out part, mean and half of its
                     95% interval; change: from the default (of .._task_N: from
@@ -33,6 +36,7 @@ examples:
   rescore tune data/demo/forced --lm data/demo/demo.ngram -o settings.json
   rescore run data/demo/forced --settings settings.json
   rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
+  rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
   rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json
 """
 
@@ -50,11 +54,11 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--lm",
         action="append",
         type=Path,
-        required=True,
+        default=[],
         metavar="LM",
         help=(
             "an .ngram file; with several, the p best strings alone are tuned, with a weight of each (trees take one: "
-            "`rescore lm merge`)"
+            "`rescore lm merge`); of a dump without heads one or none"
         ),
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the settings file to write")
@@ -68,7 +72,6 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--paths",
         type=arguments.whole(1, 1024),
-        default=16,
         metavar="P",
         help="drafts verified in parallel (default: 16)",
     )

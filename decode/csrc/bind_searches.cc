@@ -1,8 +1,12 @@
 // What Python sees of the searches: dtype and shape checks, then free functions on flat arrays.
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <shared_mutex>
 
 #include "batch.h"
 #include "batch_trees.h"
@@ -64,32 +68,69 @@ nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
   return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
-// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice.
+// The running texts of a call and what they share, which stay as they are while they are searched.
+class ReadTexts {
+ public:
+  ReadTexts(const std::vector<const ContextModel*>& texts, const ContextModel* memory, uint32_t vocab_size)
+      : texts_(texts), memory_(memory) {
+    held_.reserve(texts.size() + 1);
+    for (const ContextModel* text : texts) hold(*text, vocab_size);
+    if (memory) hold(*memory, vocab_size);
+  }
+
+  int of(int64_t b, const Batch& batch, const double* strength, const double* memory_strength,
+         TextSource* sources) const {
+    int count = 0;
+    if (!texts_.empty()) sources[count++] = {texts_[b], texts_[b]->state(), strength};
+    if (memory_)
+      sources[count++] = {memory_, memory_->state_after(batch.histories + b * batch.context, batch.context),
+                          memory_strength};
+    return count;
+  }
+
+ private:
+  void hold(const ContextModel& text, uint32_t vocab_size) {
+    held_.emplace_back(text.mutex());
+    if (text.greatest_token() >= vocab_size)
+      throw std::out_of_range("texts: expected token ids below the model's vocabulary size " +
+                              std::to_string(vocab_size) + ", got " + std::to_string(text.greatest_token()));
+  }
+
+  const std::vector<const ContextModel*>& texts_;
+  const ContextModel* memory_;
+  std::vector<std::shared_lock<ManyReaders>> held_;
+};
+
+void expect_text(const ContextModel* text, const std::optional<In<double, 1>>& strength) {
+  if (!text) throw nb::type_error("texts: expected context models, got None");
+  if (!strength) throw nb::type_error("memory_strength: expected that of every order of the memory, got None");
+  expect_size("strength, of every order", strength->shape(0), text->order());
+}
+
+// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice. memory: earlier
+// texts, which all lattices share; its contexts are sought at the end of each history.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
-                     const std::vector<const ContextModel*>& texts, In<double, 1> strength, int nodes, int threads) {
+                     const std::vector<const ContextModel*>& texts, In<double, 1> strength, const ContextModel* memory,
+                     const std::optional<In<double, 1>>& memory_strength, int nodes, int threads) {
   const Batch batch(ModelList(model), histories, ids, cost, alpha);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
   expect_size("weights, of every slot", weights.shape(1), batch.slots);
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
-  for (const ContextModel* text : texts) {
-    if (!text) throw nb::type_error("texts: expected context models, got None");
-    expect_size("strength, of every order", strength.shape(0), text->order());
-    if (text->greatest_token() >= lm.vocab_size)
-      throw std::out_of_range("texts: expected token ids below the model's vocabulary size " +
-                              std::to_string(lm.vocab_size) + ", got " + std::to_string(text->greatest_token()));
-  }
-  const ContextModel::Reading reading(texts);
+  for (const ContextModel* text : texts) expect_text(text, strength);
+  if (memory) expect_text(memory, memory_strength);
   const double* of = weights.data();
   const OpenWeights of_slots{of, alpha.data(), of + batch.slots, of + 2 * batch.slots};
   expect_range("threads", threads, 1, 1024);
   return trees(batch.rows, nodes, nb::none(), [&](const Trees& trees) {
+    const ReadTexts read(texts, memory, lm.vocab_size);
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local OpenTreeSearch search;
-      const TextSource text{texts.empty() ? nullptr : texts[b], strength.data()};
+      std::array<TextSource, TextBlend::kMaxTexts> sources;
+      const int count = read.of(b, batch, strength.data(), memory ? memory_strength->data() : nullptr, sources.data());
       trees.counts[b] =
-          search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, &text, !texts.empty(), trees.of(b));
+          search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, sources.data(), count, trees.of(b));
     });
   });
 }
@@ -105,7 +146,8 @@ void bind_searches(nb::module_& m) {
         "out"_a = nb::none());
   m.def("open_tree", &open_tree, "model"_a, nb::arg("histories").noconvert(), nb::arg("ids").noconvert(),
         nb::arg("cost").noconvert(), nb::arg("alpha").noconvert(), nb::arg("weights").noconvert(), nb::kw_only(),
-        "open"_a, "texts"_a, nb::arg("strength").noconvert(), "nodes"_a, "threads"_a = 1);
+        "open"_a, "texts"_a, nb::arg("strength").noconvert(), "memory"_a = nb::none(),
+        nb::arg("memory_strength").noconvert() = nb::none(), "nodes"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -50,7 +50,7 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
     opened_[number].state = number ? lm.next(opened_[parent].state, arcs_[offer.place], offer.rank) : start;
     for (int i = 0; i < text_count; ++i)
       opened_[number].contexts[i] =
-          number ? texts[i].text->step(opened_[parent].contexts[i], offer.rank) : texts[i].text->state();
+          number ? texts[i].text->step(opened_[parent].contexts[i], offer.rank) : texts[i].state;
     this->open(best_.openings().front());
   }
   return best_.found();

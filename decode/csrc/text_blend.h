@@ -13,6 +13,7 @@ namespace rescore {
 
 struct TextSource {
   const ContextModel* text;
+  uint32_t state;          // of its contexts, that ends what was decoded
   const double* strength;  // [its order]
 };
 

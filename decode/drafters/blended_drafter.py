@@ -8,6 +8,7 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.models.target import Target
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
 
@@ -19,6 +20,7 @@ class BlendedDrafter(TreeDrafter):
     lattice      of the model's heads, if it has any
     nodes        of every tree; None: chosen step by step, and none where drafts do not pay (`AutoWidth`)
     calibration  what the sources are weighed with; None: weights that suit models without heads, or the defaults
+    memory       of earlier texts, which every text that ends is added to
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class BlendedDrafter(TreeDrafter):
         nodes: int | None = None,
         depth: int | None = None,
         calibration: Calibration | None = None,
+        memory: TextMemory | None = None,
         rejected: bool = True,
         threads: int = 1,
     ):
@@ -40,5 +43,6 @@ class BlendedDrafter(TreeDrafter):
             )
         if calibration is None and lattice is None:
             calibration = HEADLESS
-        rescorer = CalibratedRescorer(lm or NGram.uniform(target.vocab_size), calibration, threads=threads)
+        model = lm or NGram.uniform(target.vocab_size)
+        rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
         super().__init__(lattice, rescorer, nodes=nodes or AutoWidth(target), depth=depth, rejected=rejected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,14 @@ class DrafterSession(Protocol):
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these requests alone."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A session that is told of texts that have ended."""
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        """Of one request: all that was read and decoded, int32 [n], `start` of which were its prompt."""
 
 
 class Drafter(Protocol):

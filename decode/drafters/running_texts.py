@@ -32,6 +32,15 @@ def top_predictions(logits: Tensor, temperature: float = 1.0) -> Predicted:
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
 
 
+def predicted_along_prompt(step: DraftStep, row: int, most: int = PROMPT) -> list[Predicted]:
+    """Of the first step, in chunks: what followed the prompt's tokens but the last one, the last `most` of them."""
+    most = min(most, PER_TOKEN * step.room[row])
+    if step.logits is None or not most:
+        return []
+    hidden = step.fresh[row][:-1][-most:]
+    return [top_predictions(step.logits(chunk)) for chunk in hidden.split(CHUNK)] if len(hidden) else []
+
+
 class RunningTexts:
     """One text for each request, extended by every step.
 
@@ -59,13 +68,11 @@ class RunningTexts:
         self.texts = [self.texts[row] for row in rows]
 
     def _read_prompt(self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int) -> None:
-        """A prompt, and the root token behind it; its hidden states but the last predict its last tokens."""
-        most = min(self._prompt, PER_TOKEN * step.room[row]) if step.logits else 0
-        hidden = step.fresh[row][:-1][-most:] if most else step.fresh[row][:0]
-        text.extend(tokens[: len(tokens) - 1 - len(hidden)])
-        for chunk in hidden.split(CHUNK):
-            assert step.logits is not None
-            text.extend(tokens[text.size : text.size + len(chunk)], *top_predictions(step.logits(chunk)))
+        """A prompt, and the root token behind it."""
+        chunks = predicted_along_prompt(step, row, self._prompt)
+        text.extend(tokens[: len(tokens) - 1 - sum(len(ids) for ids, _ in chunks)])
+        for ids, p in chunks:
+            text.extend(tokens[text.size : text.size + len(ids)], ids, p)
         text.extend(tokens[-1:], *top_predictions(step.last[row].logits))
 
     def _read_pass(self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass) -> None:

@@ -97,6 +97,9 @@ class _TreeSession:
         trees = self.proposer.trees(step, self.nodes)
         return [Draft(tree=trees[b].within(most)) for b, most in enumerate(step.room)]
 
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        self.proposer.search.ended(history, start)
+
     def select(self, rows: Sequence[int]) -> None:
         self.proposer.select(rows)
 
@@ -124,6 +127,9 @@ class _AutoSession:
         logq = np.where(usable, trees.logq, -np.inf)
         n = self.width.size(logq, lengths, time.perf_counter() - began)
         return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        self.proposer.search.ended(history, start)
 
     def select(self, rows: Sequence[int]) -> None:
         self.proposer.select(rows)

@@ -28,6 +28,9 @@ class TreeSearch(Protocol):
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
         """The trees of n nodes in the lattices of the heads' logits [B, T, V], or of a model without heads."""
 
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        """As of a `Remembering` session."""
+
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these requests alone."""
 
@@ -60,6 +63,9 @@ class PlainSearch:
         tensors = lattice.tensors(logits)
         return self._rescorer.trees(tensors, moved(step.histories, self._rescorer.context, tensors.device), n).host()
 
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        pass
+
     def select(self, rows: Sequence[int]) -> None:
         pass
 
@@ -80,6 +86,11 @@ class CalibratedSearch:
             sausages = lattice.sausages(logits)
         histories = padded(step.histories, max(1, self._rescorer.context))
         return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
+
+    def ended(self, history: NDArray[np.int32], start: int) -> None:
+        memory = self._rescorer.memory
+        if memory and not memory.frozen:
+            memory.add(history[max(0, start - memory.context) :])
 
     def select(self, rows: Sequence[int]) -> None:
         if self._rescorer.reads_text:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession
+from rescore.decode.drafters.drafter import EMPTY, Drafter, DrafterSession, Remembering
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Finish, Generation, Request, Running, Statistics, check_max_tokens
 from rescore.decode.loop.stopping import Stopping
@@ -259,6 +259,10 @@ class _Call:
 
     def _drop_finished(self, active: list[Running], read: _Read) -> tuple[list[Running], _Read]:
         going = [row for row, one in enumerate(active) if one.finish is None]
+        if isinstance(self.session, Remembering):
+            for one in active:
+                if one.finish is not None:
+                    self.session.ended(one.history, len(one.history) - len(one.tokens))
         if going and len(going) < len(active):
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])

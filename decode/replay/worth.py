@@ -27,7 +27,7 @@ class Worth:
     accepted  int32 [n], tokens of the truth that the row's draft gets accepted
     verified  int32 [n], draft tokens that the pass verifies
     drafts    the strings themselves, [n, p, T], of drafters that propose strings
-    seconds   wall time of the search; drafters that share one search tell the same
+    seconds   wall time of searching all n rows (of fewer, in proportion); drafters that share one search tell the same
 
     Rows that no replay of these lengths visits may hold 0.
     """

@@ -31,6 +31,16 @@ FAMILIES = (
     Family(key="paths-base", title="paths of heads", names=("base", "parallel_base")),
     Family(key="neural", title="neural LM, slot by slot", names=("neural", "neural_beam"), dash="dot"),
     Family(key="lm-alone", title="LM alone", names=("lm_alone",)),
+    Family(key="tuned", title="tuned blend", names=("blend_tuned",)),
+    Family(key="open", title="blend", names=("blend",)),
+    Family(key="tree", title="tuned blend without soft counts", names=("hard_tuned",), dash="dot"),
+    Family(key="tree", title="blend without soft counts", names=("hard",), dash="dash"),
+    Family(key="lm-text", title="tuned blend without LM", names=("text_tuned",), dash="dot"),
+    Family(key="lm-text", title="blend without LM", names=("text",), dash="dash"),
+    Family(key="pushed", title="suffix decoding", names=("suffix",)),
+    Family(key="eagle", title="Token Recycling", names=("recycling",)),
+    Family(key="medusa", title="Token Recycling, static tree", names=("recycling_static",)),
+    Family(key="paths-base", title="prompt lookup", names=("prompt_lookup",)),
     Family(key="oracle", title="oracle", names=("oracle",), dash="dash"),
 )
 LABELS = {

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rescore.decode.replay.bootstrap import Resampled
+from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 EQUAL = (16, 64)  # nodes at which drafters are compared
@@ -51,7 +52,9 @@ def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]
 
 
 def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """What the models add to the heads and the heads to the model, at equal budgets, and trees against paths."""
+    """What the models add to the heads and the heads to the model, at equal budgets, and trees against paths; without
+    heads, the blend against others and against itself without one source.
+    """
     pairs = [("rescored", "base"), ("parallel_rescored", "parallel_base"), ("tree_16", "parallel_rescored")]
     budgets = [name.removeprefix("tree_") for name in names if name.removeprefix("tree_").isdigit()]
     pairs += [(f"tree_{n}", f"{other}_{n}") for other in ("tree_base", "lm_alone") for n in budgets]
@@ -64,4 +67,5 @@ def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
     ]
     pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tuned", "tree", "lm_text", "lm_alone") for n in EQUAL]
     pairs += [(f"tuned_{n}", f"tree_{n}") for n in EQUAL]
+    pairs += [*headless.COMPARED, *headless.COMPARED_TUNED]
     return [pair for pair in pairs if set(pair) <= set(names)]

@@ -156,13 +156,17 @@ def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape 
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
-    header = dump.header
-    sampled = f" at temperature {header.temperature:g}" if header.temperature else ""
     models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"
-    part = {"heldout": "held-out ", "tune": "tuning "}.get(options.part, "")
+    heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates"
+    return f"{texts_of(dump, result, options.part)}, {heads}, {models}"
+
+
+def texts_of(dump: Dump, result: DumpResult, part: str) -> str:
+    """What was replayed, as a phrase."""
+    sampled = f" at temperature {dump.header.temperature:g}" if dump.header.temperature else ""
+    of_part = {"heldout": "held-out ", "tune": "tuning "}.get(part, "")
     sequences = sum(len(task.tokens) for task in result.tasks)
     return (
-        f"{header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {part}sequences of "
-        f"{result.lattices:,} positions, "
-        f"{header.heads} heads with {header.top_k} candidates, {models}"
+        f"{dump.header.kind} text{sampled}, {len(result.tasks)} tasks, {sequences:,} {of_part}sequences of "
+        f"{result.lattices:,} positions"
     )

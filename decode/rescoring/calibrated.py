@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
@@ -20,18 +21,32 @@ from rescore.lm.ngram import NGram
 
 
 class CalibratedRescorer:
-    """An n-gram model and a calibration, ready to draft trees. Several models are one after `rescore lm merge`."""
+    """An n-gram model and a calibration, ready to draft trees. Several models are one after `rescore lm merge`.
 
-    def __init__(self, model: NGram, calibration: Calibration | None = None, *, threads: int = 1):
-        self.model = model
+    memory: texts of earlier requests, whose n-grams stand between the running text's and the model.
+    """
+
+    def __init__(
+        self,
+        model: NGram,
+        calibration: Calibration | None = None,
+        *,
+        memory: TextMemory | None = None,
+        threads: int = 1,
+    ):
+        if memory is not None and memory.vocab_size != model.vocab_size:
+            raise ValueError(
+                f"memory: expected texts of the model's {model.vocab_size} ids, got one of {memory.vocab_size}"
+            )
+        self.model, self.memory = model, memory
         self.calibration = calibration or Calibration()
         self.threads = threads
         self._strength = np.array(self.calibration.text or (), np.float64)
 
     @property
     def context(self) -> int:
-        """How many tokens of the history the model looks at."""
-        return self.model.order - 1
+        """How many tokens of the history the model, or the memory, looks at."""
+        return max(self.model.order - 1, self.memory.context if self.memory else 0)
 
     @property
     def reads_text(self) -> bool:
@@ -83,6 +98,8 @@ class CalibratedRescorer:
                 open=self.calibration.open,
                 texts=list(texts),
                 strength=self._strength,
+                memory=self.memory.counts if self.memory else None,
+                memory_strength=self.memory.strength if self.memory else None,
                 nodes=n,
                 threads=self.threads,
             )

@@ -15,26 +15,30 @@ from rescore.decode.rescoring.calibration import MOST, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
-from rescore.decode.tuning.settings_parts import read_model, read_paths, read_trees, read_values
+from rescore.decode.tuning.settings_parts import read_blend, read_model, read_paths, read_trees, read_values
 from rescore.decode.tuning.tune import OBJECTIVE, Tuned
+from rescore.decode.tuning.tune_blend import BLEND, OBJECTIVE_OF_BLEND, TunedBlend
 from rescore.decode.tuning.tune_paths import PathWeights
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 from rescore.lattice.dump import Dump
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
-FORMAT, VERSION = "rescore settings", 1
+FORMAT = "rescore settings"
+VERSIONS = (1, 2)  # 1 has none of models without heads; the last one is written
 MOST_BYTES = 4 << 20
 MOST_MODELS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Weights of models for lattices of `slots` slots and `top_k` candidates, and what they were tuned on.
+    """Weights of models for lattices of `slots` slots and `top_k` candidates, and what they were tuned on; of a model
+    without heads slots, top_k and p are 0, and there is one n-gram model or none.
 
-    paths         of the p = `p` best strings, with all models
-    scalar_alpha  the best single alpha, shared among the models: of "paths", and of uncalibrated "trees"
-    trees         "closed", "open" and "alone" (the model without heads, a control), with the one model; None of several
+    paths         of the p = `p` best strings, with all models; None without heads
+    scalar_alpha  the best single alpha, shared among the models: of "paths", and of uncalibrated "trees"; {} without
+    trees         "closed", "open" and "alone" (the model without heads, a control), with the one model; None of
+                  several; without heads "blend" alone
     values        block efficiency (mean of tasks) on the tuning part, for comparison with the held-out part
     seed          of the resamples of the report
     """
@@ -45,7 +49,7 @@ class Settings:
     slots: int
     top_k: int
     p: int
-    paths: PathWeights
+    paths: PathWeights | None
     scalar_alpha: dict[str, float]
     trees: dict[str, TreeWeights] | None
     split: Split
@@ -83,8 +87,39 @@ class Settings:
             values=values,
         )
 
+    @classmethod
+    def of_blend(
+        cls,
+        tuned: TunedBlend,
+        dump: Dump,
+        models: tuple[ModelFile, ...],
+        *,
+        values: dict[str, float],
+        seed: int = 0,
+    ) -> Settings:
+        """What `tune_blend` found with this model, or none."""
+        header = dump.header
+        return cls(
+            models=models,
+            tokenizer_sha256=header.tokenizer_sha256 or None,
+            vocab_size=header.vocab_size,
+            slots=0,
+            top_k=0,
+            p=0,
+            paths=None,
+            scalar_alpha={},
+            trees={BLEND: TreeWeights(overall=tuned.calibration)},
+            split=tuned.split,
+            objective=OBJECTIVE_OF_BLEND,
+            seed=seed,
+            values=values,
+        )
+
     def check(self, *, vocab_size: int, slots: int, tokenizer_sha256: str | None = None) -> None:
-        """ValueError unless they were tuned for such lattices."""
+        """ValueError unless they were tuned for such lattices; slots: 0 of a model without heads."""
+        if bool(self.slots) != bool(slots):
+            kinds = [f"a model with heads of {n} slots" if n else "a model without heads" for n in (self.slots, slots)]
+            raise ValueError(f"settings: tuned for {kinds[0]}, got {kinds[1]}: tune on a dump of this model")
         for what, mine, theirs in (
             ("a vocabulary", self.vocab_size, vocab_size),
             ("lattices of slots", self.slots, slots),
@@ -102,12 +137,18 @@ class Settings:
         return [model.open() for model in self.models]
 
     def rescorer(self, *, threads: int = 1) -> Rescorer:
-        """For the p best strings."""
+        """For the p best strings. ValueError of a model without heads."""
+        if self.paths is None:
+            raise ValueError("settings: tuned for a model without heads, which has trees of the kind 'blend' alone")
         return self.paths.rescorer(self.open_models(), threads)
 
     def calibrated(self, kind: str = "open", *, task: str | None = None, threads: int = 1) -> CalibratedRescorer:
-        """For trees: "open", "closed", or "alone" without heads; of a task, where it was tuned by itself."""
-        return CalibratedRescorer(self.open_models()[0], self.calibration(kind, task), threads=threads)
+        """For trees: "open", "closed", or "alone" without heads; "blend" of a model without heads; of a task, where
+        it was tuned by itself.
+        """
+        calibration = self.calibration(kind, task)
+        model = self.open_models()[0] if self.models else NGram.uniform(self.vocab_size)
+        return CalibratedRescorer(model, calibration, threads=threads)
 
     def calibration(self, kind: str, task: str | None = None) -> Calibration:
         if self.trees is None:
@@ -115,8 +156,8 @@ class Settings:
                 f"settings: a calibration weighs one model, these have {len(self.models)}: "
                 "make one of them with rescore lm merge, and tune that"
             )
-        if kind not in KINDS:
-            raise ValueError(f"settings: expected trees of a kind among {', '.join(KINDS)}, got {kind!r}")
+        if kind not in self.trees:
+            raise ValueError(f"settings: expected trees of a kind among {', '.join(self.trees)}, got {kind!r}")
         weights = self.trees[kind]
         return weights.overall if task is None else weights.by_task.get(task, weights.overall)
 
@@ -158,7 +199,7 @@ class Settings:
             }
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSIONS[-1],
             "program": self.program,
             "models": [
                 {
@@ -173,7 +214,7 @@ class Settings:
             "slots": self.slots,
             "top_k": self.top_k,
             "p": self.p,
-            "paths": {"way": self.paths.way, "head": list(self.paths.head), "alpha": list(map(list, self.paths.alpha))},
+            "paths": self.paths and self.paths.to_json(),
             "scalar_alpha": self.scalar_alpha,
             "trees": trees,
             "split": self.split.to_json(),
@@ -191,9 +232,10 @@ class Settings:
             repr(FORMAT),
             value.get("format") if isinstance(value, dict) else value,
         )
-        if value.get("version") != VERSION:
+        if value.get("version") not in VERSIONS:
             raise ValueError(
-                f"settings: expected version {VERSION}, got {value.get('version')!r:.80}; another rescore may read it"
+                f"settings: expected version {' or '.join(map(str, VERSIONS))}, got {value.get('version')!r:.80}; "
+                "another rescore may read it"
             )
         names = {
             "format",
@@ -209,26 +251,27 @@ class Settings:
             "scalar_alpha",
         }
         value = fields.object_of(value, "file", names | {"trees", "split", "objective", "seed", "values"})
+        slots = fields.whole(value["slots"], "slots", 0, 1024)
+        least, most = (1, MOST_MODELS) if slots else (0, 1)
         fields.expect(
-            isinstance(value["models"], list) and 1 <= len(value["models"]) <= MOST_MODELS,
+            isinstance(value["models"], list) and least <= len(value["models"]) <= most,
             "models",
-            f"a list of 1 to {MOST_MODELS}",
+            f"a list of {least} to {most}",
             value["models"],
         )
         models = tuple(read_model(one, folder) for one in value["models"])
-        slots = fields.whole(value["slots"], "slots", 1, 1024)
         sha256 = value["tokenizer_sha256"]
-        scalar = fields.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"})
+        scalar = fields.object_of(value["scalar_alpha"], "scalar_alpha", {"paths", "trees"} if slots else set())
         return cls(
             models=models,
             tokenizer_sha256=None if sha256 is None else fields.hex_digest(sha256, "tokenizer_sha256"),
             vocab_size=fields.whole(value["vocab_size"], "vocab_size", 1, 2**31 - 1),
             slots=slots,
-            top_k=fields.whole(value["top_k"], "top_k", 1, 64),
-            p=fields.whole(value["p"], "p", 1, 1024),
+            top_k=fields.whole(value["top_k"], "top_k", min(slots, 1), 64 if slots else 0),
+            p=fields.whole(value["p"], "p", min(slots, 1), 1024 if slots else 0),
             paths=read_paths(value["paths"], len(models), slots),
             scalar_alpha={name: fields.number(one, "scalar_alpha", 0, MOST) for name, one in scalar.items()},
-            trees=read_trees(value["trees"], len(models), slots),
+            trees=read_trees(value["trees"], len(models), slots) if slots else read_blend(value["trees"]),
             split=Split.from_json(value["split"]),
             objective=fields.text(value["objective"], "objective"),
             seed=fields.whole(value["seed"], "seed", 0, 2**64 - 1),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.rescoring.calibration import MOST, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, MOST, Calibration
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.tune_blend import BLEND
 from rescore.decode.tuning.tune_paths import FITTED, SCALAR, PathWeights
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 
@@ -23,7 +25,10 @@ def read_model(value: Any, folder: Path) -> ModelFile:
     )
 
 
-def read_paths(value: Any, models: int, slots: int) -> PathWeights:
+def read_paths(value: Any, models: int, slots: int) -> PathWeights | None:
+    if not slots:
+        fields.expect(value is None, "paths", "null of a model without heads", value)
+        return None
     value = fields.object_of(value, "paths", {"way", "head", "alpha"})
     fields.expect(value["way"] in (SCALAR, FITTED), "paths: way", f"{SCALAR!r} or {FITTED!r}", value["way"])
     fields.expect(
@@ -51,6 +56,17 @@ def read_trees(value: Any, models: int, slots: int) -> dict[str, TreeWeights] | 
         return None
     value = fields.object_of(value, "trees", set(KINDS))
     return {kind: read_tree(value[kind], kind, slots) for kind in KINDS}
+
+
+def read_blend(value: Any) -> dict[str, TreeWeights]:
+    """Of a model without heads: q is p, of which the running text is a part."""
+    tree = read_tree(fields.object_of(value, "trees", {BLEND})[BLEND], BLEND, 1)
+    for one in (tree.overall, *tree.by_task.values()):
+        expected = replace(HEADLESS, text=one.text or HEADLESS.text, soft=one.soft)
+        fields.expect(
+            one == expected, f"trees: {BLEND}", "no weights but text, which is not null, and soft", one.to_json()
+        )
+    return {BLEND: tree}
 
 
 def read_tree(value: Any, kind: str, slots: int) -> TreeWeights:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.standard import check_models
-from rescore.decode.replay.split import Split
+from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees
@@ -40,12 +40,25 @@ def tune(
 
     split: None divides the dump as `Split.of_dump` does. paths p, top_k candidates of a slot (None: all). per_task: a
     calibration for each task as well. advance: told what is tried next.
-    ValueError if there is no model, if one is not of the dump's vocabulary and tokenizer, or the tuning part is empty.
+    ValueError if there is no model, if the dump has no heads (`tune_blend` serves those), if a model is not of the
+    dump's vocabulary and tokenizer, or the tuning part is empty.
     """
     models = (models,) if isinstance(models, NGram) else tuple(models)
     if not models:
         raise ValueError("tune: expected at least one language model, got none")
+    if dump.header.heads == 1:
+        raise ValueError(f"tune: expected a dump of a model with heads, got {dump.path} without: use tune_blend")
     check_models(dump, Rescorer(models))
+    part = tuning_part(dump, split)
+    of_paths = tune_paths(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
+    of_trees = None
+    if len(models) == 1:
+        of_trees = tune_trees(dump, models[0], part, top_k=top_k, per_task=per_task, threads=threads, advance=advance)
+    return Tuned(paths=of_paths, trees=of_trees, split=part.split)
+
+
+def tuning_part(dump: Dump, split: Split | None) -> SplitPart:
+    """That of a split (None: of `Split.of_dump`). ValueError if it is empty, or the split is of another dump."""
     split = split or Split.of_dump(dump)
     split.check(dump)
     if not any(split.tune.values()):
@@ -53,9 +66,4 @@ def tune(
             f"tune: expected at least one sequence to tune on, got none of {dump.path}: a task needs two, "
             "one of which is reported on"
         )
-    part = split.part("tune")
-    of_paths = tune_paths(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
-    of_trees = None
-    if len(models) == 1:
-        of_trees = tune_trees(dump, models[0], part, top_k=top_k, per_task=per_task, threads=threads, advance=advance)
-    return Tuned(paths=of_paths, trees=of_trees, split=split)
+    return split.part("tune")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,9 @@ class PathWeights:
     head: tuple[float, ...]
     alpha: tuple[tuple[float, ...], ...]
     way: str = FITTED
+
+    def to_json(self) -> dict[str, Any]:
+        return {"way": self.way, "head": list(self.head), "alpha": list(map(list, self.alpha))}
 
     def rescorer(self, models: Sequence[NGram], threads: int = 1) -> Rescorer:
         return Rescorer(models, alpha=np.array(self.alpha, np.float64), head=np.array(self.head), threads=threads)

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from rescore.decode.replay.bootstrap import Resampled, pair
+from rescore.decode.replay.drafters.headless import blend
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_blend import BLEND
 from rescore.decode.tuning.tune_paths import SIZES
 from rescore.decode.tuning.tuned_drafters import tuned_drafters
 from rescore.lattice.dump import Dump
@@ -46,6 +49,15 @@ def evaluate(
     return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
 
 
+def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: str, *, threads: int = 1) -> DumpResult:
+    """A replay of "tune" or "heldout" of a dump without heads: the blend with the default weights, and the tuned."""
+    drafters = [
+        blend(dump, model, calibration, {f"{name}_{n}": n for n in SIZES}, threads)
+        for name, calibration in (("blend", HEADLESS), ("blend_tuned", settings.calibration(BLEND)))
+    ]
+    return replay_dump(dump, drafters, split=settings.split.part(part))
+
+
 def tuned_values(result: DumpResult) -> dict[str, float]:
     """Mean over tasks of every drafter's block efficiency."""
     return {
@@ -57,6 +69,7 @@ def compared(names: Sequence[str]) -> dict[str, str]:
     """Each tuned drafter, and which it is to be compared with: the default one; task by task, the same of all tasks."""
     default = {"parallel_tuned": "parallel_rescored"}
     for n in SIZES:
+        default |= {f"blend_tuned_{n}": f"blend_{n}"}
         default |= {f"tuned_{n}": f"tree_{n}", f"open_{n}": f"tree_{n}", f"lm_text_{n}": f"tree_{n}"}
         default |= {f"{kind}_task_{n}": f"{kind}_{n}" for kind in ("tuned", "open", "lm_text")}
     return {name: default[name] for name in names if name in default}

@@ -21,6 +21,7 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_blend import BLEND
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
@@ -55,11 +56,10 @@ def tuned_drafters(
 
     models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
     """
-    settings.check(
-        vocab_size=dump.header.vocab_size, slots=dump.header.heads - 1, tokenizer_sha256=dump.header.tokenizer_sha256
-    )
+    check_dump(settings, dump)
     models = settings.open_models() if models is None else models
     check_models(dump, Rescorer(models))
+    assert settings.paths is not None, "settings for a model with heads have weights of paths"
     of_paths = settings.paths.rescorer(models, threads)
     drafters: list[ReplayDrafter] = [
         PathReplay(rescorer=of_paths, budgets={"parallel_tuned": settings.p}, top_k=settings.top_k)
@@ -74,14 +74,23 @@ def tuned_drafters(
     return drafters
 
 
+def check_dump(settings: Settings, dump: Dump) -> None:
+    """ValueError unless the settings are for such a dump."""
+    header = dump.header
+    settings.check(vocab_size=header.vocab_size, slots=header.heads - 1, tokenizer_sha256=header.tokenizer_sha256)
+
+
 def run_drafters(
     dump: Dump, rescorer: Rescorer, options: ReplayOptions, settings: Settings | None = None
 ) -> list[ReplayDrafter]:
     """The standard ones, calibrated trees (of the settings; else of the one model, untuned), and the oracle; of a model
-    without heads, its own.
+    without heads, its own, of the settings too.
     """
     if dump.header.heads == 1:
-        return headless_drafters(dump, rescorer)
+        if settings is None:
+            return headless_drafters(dump, rescorer)
+        check_dump(settings, dump)
+        return headless_drafters(dump, rescorer, settings.calibration(BLEND))
     *standard, oracle = standard_drafters(dump, rescorer, options)
     trees: list[ReplayDrafter] = []
     if settings:

@@ -4,8 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <mutex>
 #include <optional>
-#include <stdexcept>
+#include <shared_mutex>
 
 #include "arrays.h"
 #include "context_model.h"
@@ -47,29 +48,27 @@ std::vector<Prediction> predictions(const Ids& ids, const Shares& p, size_t n) {
   return found;
 }
 
-void expect_unread(const ContextModel& model) {
-  if (model.is_read())
-    throw std::runtime_error(
-        "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees");
-}
-
 void extend(ContextModel& model, In<int32_t, 1> tokens, const Ids& ids, const Shares& p) {
-  expect_unread(model);
   expect_tokens("tokens", tokens);
   const std::vector<Prediction> predicted = predictions(ids, p, tokens.shape(0));
+  nb::gil_scoped_release release;
+  const std::lock_guard writing(model.mutex());
   for (size_t i = 0; i < tokens.shape(0); ++i) model.extend(tokens.data()[i], predicted[i]);
 }
 
 void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 2> ids, In<float, 2> p) {
-  expect_unread(model);
   expect_tokens("draft", draft);
-  model.foresee(draft.data(), draft.shape(0), predictions(ids, p, 1)[0]);
+  const Prediction predicted = predictions(ids, p, 1)[0];
+  nb::gil_scoped_release release;
+  const std::lock_guard writing(model.mutex());
+  model.foresee(draft.data(), draft.shape(0), predicted);
 }
 
 // The shares of tokens [n] after the text and a draft, and that of the other model.
 std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<double, 1> strength,
                                         In<int32_t, 1> tokens) {
   expect_size("strength, of every order", strength.shape(0), model.order());
+  const std::shared_lock reading(model.mutex());
   uint32_t state = model.state();
   for (size_t i = 0; i < draft.shape(0); ++i) state = model.step(state, draft.data()[i]);
   auto share = make<double>({tokens.shape(0)});
@@ -103,6 +102,12 @@ void bind_context_model(nb::module_& m) {
       .def_prop_ro("size", &ContextModel::size)
       .def("extend", &extend, nb::arg("tokens").noconvert(), nb::arg("ids").noconvert() = nb::none(),
            nb::arg("p").noconvert() = nb::none())
+      .def("begin",
+           [](ContextModel& model) {
+             nb::gil_scoped_release release;
+             const std::lock_guard writing(model.mutex());
+             model.begin();
+           })
       .def("foresee", &foresee, nb::arg("draft").noconvert(), nb::arg("ids").noconvert(), nb::arg("p").noconvert())
       .def("mixture", &mixture, nb::arg("draft").noconvert(), nb::arg("strength").noconvert(),
            nb::arg("tokens").noconvert());

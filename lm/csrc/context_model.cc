@@ -93,6 +93,13 @@ uint32_t ContextModel::step(uint32_t state, uint32_t token) const {
   }
 }
 
+uint32_t ContextModel::state_after(const int32_t* tokens, size_t length) const {
+  uint32_t state = kEmpty;
+  for (size_t i = length - std::min<size_t>(length, order_ - 1); i < length; ++i)
+    if (tokens[i] >= 0) state = step(state, static_cast<uint32_t>(tokens[i]));
+  return state;
+}
+
 ContextModel::Mixture ContextModel::mixture(uint32_t state, const double* strength) const {
   Mixture found;
   for (;; state = contexts_[state].link) {

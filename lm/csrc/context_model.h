@@ -14,13 +14,13 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "count_lists.h"
 #include "growing.h"
+#include "many_readers.h"
 
 namespace rescore {
 
@@ -45,13 +45,17 @@ class ContextModel {
   uint64_t bytes() const { return sizeof *this + contexts_.bytes() + table_.bytes() + lists_.bytes(); }
   uint32_t greatest_token() const { return greatest_; }
 
+  // What comes next is another text.
+  void begin() { longest_ = 0; }
   // The text goes on with a token, which was chosen from a prediction.
   void extend(uint32_t token, const Prediction& predicted);
   // The target read `draft` behind the text, and predicted what would follow.
   void foresee(const int32_t* draft, size_t length, const Prediction& predicted);
 
   // Of the text so far.
-  uint32_t state() const { return active_[longest_]; }
+  uint32_t state() const { return longest_ ? active_[longest_] : kEmpty; }
+  // Of a text of which no more is known than that it ends so; ids below 0 are left out.
+  uint32_t state_after(const int32_t* tokens, size_t length) const;
   // After one token more, which is not counted.
   uint32_t step(uint32_t state, uint32_t token) const;
 
@@ -71,22 +75,8 @@ class ContextModel {
   };
   Mixture mixture(uint32_t state, const double* strength) const;
 
-  // Held while threads search: a text must not grow under a search.
-  class Reading {
-   public:
-    explicit Reading(const std::vector<const ContextModel*>& texts) : texts_(texts) {
-      for (const ContextModel* text : texts_) ++text->readers_;
-    }
-    ~Reading() {
-      for (const ContextModel* text : texts_) --text->readers_;
-    }
-    Reading(const Reading&) = delete;
-    Reading& operator=(const Reading&) = delete;
-
-   private:
-    const std::vector<const ContextModel*>& texts_;
-  };
-  bool is_read() const { return readers_ > 0; }
+  // Shared by searches, held alone while the text grows.
+  ManyReaders& mutex() const { return mutex_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -114,7 +104,7 @@ class ContextModel {
 
   uint32_t order_, longest_ = 0, greatest_ = 0;
   uint64_t tokens_ = 0;
-  mutable std::atomic<int> readers_{0};
+  mutable ManyReaders mutex_;
   std::array<float, kMaxOrder> soft_{};
   Path active_{};
   Growing<Context> contexts_;

@@ -302,8 +302,10 @@ def test_hugging_face_takes_part(capsys, tmp_path):
     ).split()
     report = cli.figures(capsys, *call)
     alone, batch = (row["engines"] for row in report["results"])
-    assert list(alone)[-2:] == ["Hugging Face plain", "Hugging Face lookup 10"] and "blend auto" in alone
-    assert all((one["payoff"] is None) == name.startswith(("plain", "Hugging")) for name, one in alone.items())
+    assert list(alone)[-3:] == ["token recycling 80", "Hugging Face plain", "Hugging Face lookup 10"]
+    others = ("plain", "Hugging", "token")
+    assert all((one["payoff"] is None) == name.startswith(others) for name, one in alone.items())
+    assert "blend auto" in alone
     assert "Hugging Face plain" not in batch and "blend 16" in batch
     assert not any(one["different_texts"] for one in (*alone.values(), *batch.values()))
     assert alone["Hugging Face plain"]["tokens_per_pass"] == 1 < alone["Hugging Face lookup 10"]["tokens_per_pass"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,21 +14,25 @@ from support import cli
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
-from support.tiny_blockwise import END, V, text, trained, write_settings
+from support.tiny_blockwise import END, V, text, trained, untrained, write_blend_settings, write_settings
 
 from rescore.decode.bench.payoff import Payoff
 from rescore.decode.cli import drafting_arguments
 from rescore.decode.cli.actions import drafter_factories
 from rescore.decode.cli.actions import generate as action
 from rescore.decode.cli.actions.typewriter import Typewriter, wants_colour
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.loop.generate import Chunk, Options, generate
 from rescore.decode.loop.request import Finish, Statistics
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
+from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lm.build import build
+from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 PROMPTS = ["w3 w4 w5", "w7 w9", "w2 w2 w11 w6"]
@@ -306,22 +311,47 @@ def test_bad_data(world, capsys, tmp_path):
     assert "no/model: expected a model" in cli.refusal(capsys, "generate", "--model", "no/model", "x")
 
 
-def test_models_without_heads(world, capsys, tmp_path):
-    from support.tiny_blockwise import untrained
+@pytest.fixture(scope="module")
+def headless(tmp_path_factory):
+    """A folder with a model without heads."""
+    folder = tmp_path_factory.mktemp("headless")
+    size = {"layers": 1, "width": 32, "attention_heads": 2, "hidden": 64, "head_hidden": 32, "context": 96}
+    untrained(config=BlockwiseConfig(vocab_size=V, heads=1, **size)).save(folder / "model.safetensors")
+    return folder
 
-    from rescore.decode.models.blockwise import BlockwiseConfig
 
-    untrained(
-        config=BlockwiseConfig(
-            vocab_size=V, heads=1, layers=1, width=32, attention_heads=2, hidden=64, head_hidden=32, context=96
-        )
-    ).save(tmp_path / "model.safetensors")
-    call = ["generate", "--model", tmp_path, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]
+def test_models_without_heads(world, headless, capsys):
+    call = ["generate", "--model", headless, "--tokenizer", world / "tokenizer.json", "--threads", 1, PROMPTS[0]]
     assert "--drafter tree:" in cli.refusal(capsys, *call, "--drafter", "tree", status=2)
     plain = cli.figures(capsys, *call, "--drafter", "none")
     for given in ((), ("--lm", world / "lm.ngram"), ("--nodes", 5, "--ahead", 3)):
         drafted = cli.figures(capsys, *call, *given)
         assert drafted["drafter"] == "blend" and drafted["texts"] == plain["texts"]
+
+
+def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
+    lm, weights = world / "lm.ngram", {"text": (1e4, 1e4), "soft": ()}
+    write_blend_settings(tmp_path / "s.json", lm, **weights)
+    common = ["--tokenizer", world / "tokenizer.json", "--threads", 1, "--nodes", 4, "--max-tokens", 30, PROMPTS[0]]
+    call = ["generate", "--model", headless, *common]
+    drafted = cli.figures(capsys, *call, "--settings", tmp_path / "s.json")
+    model = BlockwiseTarget(BlockwiseTransformer.load(headless / "model.safetensors", torch.float32))
+    options = Options(max_tokens=30, stopping=Stopping(tokens=frozenset({END})))
+    passes = {}
+    for name, calibration in (("default", HEADLESS), ("settings", replace(HEADLESS, **weights))):
+        drafter = BlendedDrafter(model, NGram.open(lm), nodes=4, calibration=calibration)
+        (one,) = generate(model, [ids(PROMPTS[0])], drafter, options)
+        assert one.tokens.tolist() == drafted["texts"][0]["tokens"]
+        passes[name] = one.statistics.passes
+    assert drafted["drafter"] == "blend" and drafted["passes"] == passes["settings"] > passes["default"]
+    refused = cli.refusal(capsys, *call, "--settings", tmp_path / "s.json", "--lm", lm, status=2)
+    assert "--lm: the settings name the model of blend trees" in refused
+    other = "tuned for a model with heads of 3 slots, got a model without heads: tune on a dump of this model"
+    assert other in cli.refusal(capsys, *call, "--settings", world / "s.json")
+    of_heads = ["generate", "--model", world, *common]
+    for given in ((), ("--drafter", "blend")):
+        refused = cli.refusal(capsys, *of_heads, "--settings", tmp_path / "s.json", *given)
+        assert "tuned for a model without heads, got a model with heads of 3 slots" in refused
 
 
 def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):

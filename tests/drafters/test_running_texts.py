@@ -8,13 +8,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from support.running_text import Text
-from support.tiny_blockwise import V, text, trained
+from support.tiny_blockwise import V, predicted, text, trained
 
 from rescore.decode.drafters.drafter import EMPTY
 from rescore.decode.drafters.running_texts import RunningTexts, top_predictions
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
-from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
@@ -38,16 +37,6 @@ class Watched(TreeDrafter):
 
         search.read = keep
         return session
-
-
-@torch.inference_mode()
-def predicted(ids):
-    """{w: p} of the most probable tokens after a text, by a pass over all of it."""
-    target = BlockwiseTarget(trained())
-    cache, firsts = target.open([np.asarray(ids, np.int64)], 1, len(ids))
-    logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])
-    best = torch.softmax(logits.double(), dim=-1).topk(TOP)
-    return dict(zip(best.indices.tolist(), best.values.tolist()))
 
 
 @pytest.mark.parametrize("rejected", [False, True])

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer
 from transformers.generation import LogitsProcessor, LogitsProcessorList, StopStringCriteria
 
-from rescore import CalibratedRescorer, Drafting, NGram, Rescorer
+from rescore import CalibratedRescorer, Drafting, NGram, Rescorer, TextMemory
 from rescore.decode.drafters.auto_width import MOST
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.ngram_drafter import NGramDrafter
@@ -431,6 +431,20 @@ def test_without_heads_the_text_itself_drafts(family, with_lm, nodes):
         assert sum(sum(row.accepted) for row in drafting.statistics) > 40
 
 
+def test_earlier_calls_are_remembered():
+    model, inputs = tiny_transformers.shared("llama"), ragged()
+    arguments = dict(max_new_tokens=30, do_sample=False, eos_token_id=None, pad_token_id=0)
+    memory = TextMemory(vocab_size=V, end=2)
+    drafting = Drafting(nodes=12, memory=memory)
+    expected, passes = model.generate(**inputs, **arguments), []
+    for _ in range(2):
+        assert model.generate(**inputs, **arguments, custom_generate=drafting).tolist() == expected.tolist()
+        passes.append(sum(row.passes for row in drafting.statistics))
+    assert passes[1] < passes[0]
+    remembered = [text.tolist()[-30:] for text in memory.texts()]
+    assert sorted(remembered[:5]) == sorted(expected[:, -30:].tolist()) and len(remembered) == 10
+
+
 def test_without_heads_a_chat_goes_on_from_its_cache():
     model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
     arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)
@@ -765,6 +779,8 @@ def test_sources_that_are_refused(tmp_path):
         Drafting(3)
     with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
+    with pytest.raises(ValueError, match="memory: expected no other source or an n-gram model, got Prophet"):
+        Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))
     drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
     with pytest.raises(
         ValueError,

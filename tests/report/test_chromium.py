@@ -1,7 +1,7 @@
 """The report's page in a real browser."""
 
 import pytest
-from support import chromium, cli
+from support import chromium, cli, headless_dumps
 
 pytestmark = pytest.mark.slow
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -168,3 +168,17 @@ def luminance(colour: str) -> float:
     channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_page_of_a_model_without_heads(browser, tmp_path):
+    made = [{**one, "task": HOSTILE_TASK} for one in headless_dumps.sequences()]
+    headless_dumps.write(tmp_path / "dump", made)
+    assert cli.main(["report", str(tmp_path / "dump"), "-o", str(tmp_path / "r.html")]) == 0
+    for width in (1280, 390):
+        with chromium.Visit(browser, tmp_path / "r.html", width=width) as visit:
+            figures = visit.page.locator("[data-plot]").count()
+            assert figures == 6 and visit.page.locator("[data-plot] .main-svg .trace").count() >= figures
+            assert visit.page.locator("img, main b[onmouseover]").count() == 0
+            assert visit.page.locator("[data-plot=reliability-0] .lines").count() == 2
+            assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert visit.complaints == [] and visit.requests == [f"file://{tmp_path / 'r.html'}"]

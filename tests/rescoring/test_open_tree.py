@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.oracle import FIXED_ONE, model_prefixes, models, padded, padded_histories, sausages, unigrams
-from support.running_text import Text
+from support.running_text import Earlier, Text
 
 from rescore import _core
 
@@ -30,13 +30,15 @@ def problems(draw):
     return draw(models(VOCAB)), sausage, weights, history, strength, draw(st.booleans())
 
 
-def steps(problem, prefix):
+def steps(problem, prefix, memory=None):
     """-ln q of every token that may follow the prefix, at least 0."""
     lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
     t = len(prefix)
     slot = dict(sausage[t]) if t < len(sausage) else {}
     context = lm.context((*history, *prefix))
     p = np.exp([-lm.cost(context, w) for w in range(VOCAB)])
+    if memory:
+        p = memory.distribution((*history, *prefix), p)
     if strength:
         p = Text(history, strength).distribution(tuple(prefix), p)
     rest = math.log(
@@ -54,19 +56,21 @@ def steps(problem, prefix):
     return {w: max(total - value, 0.0) for w, value in weight.items()}
 
 
-def enumerated(problem):
+def enumerated(problem, memory=None):
     """{prefix: logq} of all prefixes."""
     lm, sausage, weights, *_, opened = problem
     out, frontier = {}, {(): 0.0}
     for _ in range(max(1, len(sausage)) if opened else len(sausage)):
         frontier = {
-            (*prefix, w): cost + step for prefix, cost in frontier.items() for w, step in steps(problem, prefix).items()
+            (*prefix, w): cost + step
+            for prefix, cost in frontier.items()
+            for w, step in steps(problem, prefix, memory).items()
         }
         out |= {prefix: -cost for prefix, cost in frontier.items()}
     return out
 
 
-def search(problem, nodes, threads=1, copies=1):
+def search(problem, nodes, threads=1, copies=1, **memory):
     lm, sausage, (head, alpha, prior, floor), history, strength, opened = problem
     ids, cost = padded([sausage] * copies)
     automaton = lm.automaton()
@@ -83,6 +87,7 @@ def search(problem, nodes, threads=1, copies=1):
         open=opened,
         texts=[text] * copies if strength else [],
         strength=np.array(strength or [1.0]),
+        **memory,
         nodes=nodes,
         threads=threads,
     )
@@ -100,6 +105,29 @@ def test_equals_enumeration(problem, nodes):
         assert logq == pytest.approx(wanted[tokens], abs=1e-4)
     best = sorted(wanted.values(), reverse=True)[: len(found)]
     assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    problems(),
+    st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=8), max_size=4),
+    st.lists(st.floats(0.1, 20), min_size=1, max_size=4),
+    st.integers(1, 40),
+)
+def test_memory_stands_between_the_text_and_the_model(problem, texts, strength, nodes):
+    memory = _core.ContextModel(soft=np.zeros(len(strength)))
+    for text in texts:
+        memory.begin()
+        memory.extend(np.array(text, np.int32))
+    columns = search(problem, nodes, copies=2, threads=2, memory=memory, memory_strength=np.array(strength))
+    wanted = enumerated(problem, Earlier(texts, strength))
+    for b in range(2):
+        found = prefixes(*(column[b] for column in columns))
+        assert len(found) == min(nodes, len(wanted))
+        for logq, _, tokens in found:
+            assert logq == pytest.approx(wanted[tokens], abs=1e-4)
+        best = sorted(wanted.values(), reverse=True)[: len(found)]
+        assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,32 +216,35 @@ def test_a_token_that_the_model_never_saw_is_no_rarer_for_its_cost(unseen_cost):
     assert enumerated(problem)[4,] == pytest.approx(enumerated((unigrams([*seen, RAREST]), *problem[1:]))[4,], abs=1e-5)
 
 
-def test_a_text_does_not_grow_while_it_is_searched():
+def test_a_text_that_is_searched_grows_afterwards():
+    """A search counts on lists that stay where they are."""
     text, slots = text_of(*range(VOCAB)), np.ones((1, 8))
     rows = {
-        "histories": np.zeros((64, 0), np.int32),
-        "ids": np.zeros((64, 8, 1), np.int32),
-        "cost": np.ones((64, 8, 1), np.float32),
+        "histories": np.zeros((16, 0), np.int32),
+        "ids": np.zeros((16, 8, 1), np.int32),
+        "cost": np.ones((16, 8, 1), np.float32),
     }
-    search = threading.Thread(
-        target=lambda: [
-            call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 64, nodes=512) for _ in range(20)
-        ]
-    )
-    search.start()
-    refused = ""
-    while search.is_alive() and not refused:
+    failed = []
+
+    def search():
         try:
-            text.extend(np.zeros(0, np.int32))
-        except RuntimeError as error:
-            refused = str(error)
-    search.join()
-    assert (
-        refused
-        == "extend: expected a text that no other thread drafts from now, got one that is read: wait for its trees"
-    )
-    text.extend(np.zeros(1, np.int32))
-    assert text.size == VOCAB + 1
+            for _ in range(100):
+                call(**rows, alpha=slots, weights=np.ones((3, 8)), texts=[text] * 16, nodes=64)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    added, draw = [], np.random.default_rng(0)
+    while any(thread.is_alive() for thread in threads):
+        added.append(draw.integers(0, VOCAB, 50).astype(np.int32))
+        text.extend(added[-1])
+    assert not failed and added
+    alone = text_of(*range(VOCAB))
+    alone.extend(np.concatenate(added))
+    same = [call(texts=[one], nodes=100) for one in (text, alone)]
+    assert all(np.array_equal(mine, other) for mine, other in zip(*same))
 
 
 @settings(max_examples=200)
@@ -268,6 +299,12 @@ def text_of(*tokens):
 @pytest.mark.parametrize(
     "changes, error, message",
     [
+        ({"memory": _core.ContextModel(soft=np.zeros(2))}, TypeError, "memory_strength: expected that of every order"),
+        (
+            {"memory": _core.ContextModel(soft=np.zeros(2)), "memory_strength": np.ones(3)},
+            ValueError,
+            "strength, of every order: expected 2 entries, got 3",
+        ),
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
         (
             {"histories": np.zeros((2, 0), np.int32)},

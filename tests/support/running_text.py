@@ -59,3 +59,22 @@ class Text:
                 added = strength * len(seen)
                 p = (added * p + [seen.get(w, 0.0) for w in range(len(p))]) / (sum(seen.values()) + added)
         return p
+
+
+class Earlier:
+    """The same of earlier texts, each by itself, behind a history that they do not hold."""
+
+    def __init__(self, texts, strength):
+        self.texts, self.strength = [tuple(text) for text in texts], strength
+
+    def distribution(self, history: tuple[int, ...], other: np.ndarray) -> np.ndarray:
+        p = np.array(other, np.float64)
+        for length, strength in enumerate(self.strength[: len(history) + 1]):
+            context, counts = history[len(history) - length :], np.zeros(len(p))
+            for text in self.texts:
+                for at in range(length, len(text)):
+                    counts[text[at]] += text[at - length : at] == context
+            if counts.any():
+                added = strength * np.count_nonzero(counts)
+                p = (added * p + counts) / (counts.sum() + added)
+        return p

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
+from rescore.decode.models.block import Block
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
+from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.replay.split import Split
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_paths import PathWeights
@@ -104,5 +108,32 @@ def write_settings(path: Path, lm: Path, slots: int = 3) -> None:
         values={},
         paths=PathWeights(head=(1.0,), alpha=((0.5,),)),
         scalar_alpha={"paths": 0.5, "trees": 0.3},
+        split=Split(dump_sha256="0" * 64, tune={}),
+    ).save(path)
+
+
+@torch.inference_mode()
+def predicted(ids):
+    """{w: p} of the most probable tokens after a text, by a pass over all of it."""
+    target = BlockwiseTarget(trained())
+    cache, firsts = target.open([np.asarray(ids, np.int64)], 1, len(ids))
+    logits = target.logits(target.read(Block.of_texts(firsts, [0], target.device), cache)[0, -1])
+    best = torch.softmax(logits.double(), dim=-1).topk(TOP)
+    return dict(zip(best.indices.tolist(), best.values.tolist()))
+
+
+def write_blend_settings(path: Path, lm: Path, **weights: Any) -> None:
+    """The same for models without heads; weights: changes of the calibration."""
+    Settings(
+        models=(ModelFile.of(lm),),
+        tokenizer_sha256=None,
+        vocab_size=V,
+        slots=0,
+        top_k=0,
+        p=0,
+        trees={"blend": TreeWeights(overall=replace(HEADLESS, **weights))},
+        values={},
+        paths=None,
+        scalar_alpha={},
         split=Split(dump_sha256="0" * 64, tune={}),
     ).save(path)

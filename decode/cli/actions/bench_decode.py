@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rescore.decode.bench.decoding import Contender, Contest, bench
 from rescore.decode.bench.huggingface import HUGGING_FACE, huggingface_contender
+from rescore.decode.bench.recycling import RecyclingDrafter
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.cli.actions import bench_replay, bench_tables, output
 from rescore.decode.cli.actions.bench_tables import TablePart
@@ -23,6 +24,7 @@ from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of, told
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.loop.generate import Options
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.model_facts import ModelFacts
@@ -33,6 +35,7 @@ from rescore.lattice.dump import Dump
 
 SIZES = (16, 32, 64)  # of trees, beside auto
 BATCHES = [1, 8]
+RECYCLING = "token recycling 80"
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
@@ -146,6 +149,7 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
         yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
     if trees and not model.heads:
         yield from of_sizes("blend")
+        yield Plan(name=RECYCLING, kind=None)
     if model.kind == "causal-lm":
         yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
 
@@ -162,6 +166,8 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Pl
         if plan.kind:
             made = drafters.make(plan.kind, **plan.options)
             yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
+        elif plan.name == RECYCLING:
+            yield Contender.of_drafter(decoder.model.target, plan.name, RecyclingDrafter(), TreeLayout())
         else:
             target: Any = decoder.model.target
             yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))

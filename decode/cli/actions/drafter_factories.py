@@ -184,23 +184,30 @@ class OpenFactory(Factory):
 
 
 class BlendFactory(Factory):
-    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any."""
+    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any; with
+    --settings as it was tuned without heads.
+    """
 
     name = "blend"
     of_heads = False
-    defaults = {"lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
+    defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None, "ahead": DEPTH}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
-        models = inputs.lms()
+        lattice, calibration, models = None, None, inputs.lms()
         if len(models) > 1:
             raise Misuse(
                 f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
             )
-        lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K) if inputs.model.heads else None
+        if options["settings"] is not None:
+            tuned, _ = inputs.calibrated("blend", options["settings"])
+            calibration, models = tuned.calibration, [tuned.model]
+        elif inputs.model.heads:
+            lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K)
         return BlendedDrafter(
             inputs.model.target,
             models[0] if models else None,
             lattice=lattice,
+            calibration=calibration,
             nodes=None if options["nodes"] == "auto" else options["nodes"],
             depth=options["ahead"],
             threads=inputs.threads,

@@ -72,10 +72,11 @@ class DrafterInputs:
         return Rescorer(models, alpha=weights, threads=self.threads)
 
     def calibrated(self, kind: str, path: Path) -> tuple[CalibratedRescorer, int]:
-        """The rescorer of closed or open trees in a settings file, and the candidates that it was tuned for."""
+        """The rescorer of closed or open trees, or of the blend, in a settings file, and the candidates that it was
+        tuned for.
+        """
         settings = self._settings(path)
-        assert self.model.heads is not None
-        sha256, slots = self.decoder.tokenizer.sha256, self.model.heads.slots
+        sha256, slots = self.decoder.tokenizer.sha256, self.model.heads.slots if self.model.heads else 0
         try:
             settings.check(vocab_size=self.model.vocab_size, slots=slots, tokenizer_sha256=sha256)
             rescorer = settings.calibrated(kind, threads=self.threads)

@@ -40,7 +40,7 @@ class Drafters:
         if self.args.draft_model:
             return "draft"
         if self.args.settings:
-            return "open"
+            return "open" if self.facts.heads else "blend"
         if self.facts.heads and self.facts.trees:
             return "open" if len(self.args.lm) == 1 and not self.args.alpha else "tree"
         if self.facts.heads:
@@ -71,8 +71,8 @@ class Drafters:
             if name not in FACTORIES[kind].defaults and getattr(self.args, name):
                 users = ", ".join(other for other, factory in FACTORIES.items() if name in factory.defaults)
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}; it is for {users}")
-        if kind == "open" and self.args.settings and self.args.lm:
-            raise Misuse("--lm: the settings name the model of open trees")
+        if kind in ("open", "blend") and self.args.settings and self.args.lm:
+            raise Misuse(f"--lm: the settings name the model of {kind} trees")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha is for language models: give --lm as well")
 

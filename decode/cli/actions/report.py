@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.bench.search_times import read_search
-from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions import models, output, report_headless
 from rescore.decode.cli.actions.cost import chosen
+from rescore.decode.cli.actions.report_split import split_of
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost import cost_inputs
 from rescore.decode.cost.cost_model import Clock, Roofline, Stopwatch
@@ -28,7 +29,6 @@ from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_trees import tune_trees
-from rescore.decode.tuning.tuned_drafters import is_tuned_on
 from rescore.lattice.dump import Dump
 
 
@@ -41,12 +41,16 @@ def call(args: argparse.Namespace) -> None:
     (dump,) = models.open_dumps([args.dump], args)
     if args.settings and args.lm:
         raise Misuse("--lm: the settings name the models, whose weights they hold")
+    made = report_headless.made(args, dump) if dump.header.heads == 1 else of_heads(args, dump)
+    write(args.out, page(made))
+    if args.markdown:
+        write(args.markdown, markdown(made))
+
+
+def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
     found = models.open_settings(args)
     rescorer = models.open_rescorer(args, [dump])
-    own = found is not None and is_tuned_on(found, dump)
-    if own and args.tune_sequences is not None:
-        raise Misuse("--tune-sequences: the settings have divided the dump")
-    split = found.split if found and own else Split.of_dump(dump, args.tune_sequences)
+    own, split = split_of(args, dump, found)
     args.part = args.part or ("all" if found and not own else "heldout")
     sources = ReportSources(
         models=[str(path) for path, _ in args.lm],
@@ -64,10 +68,7 @@ def call(args: argparse.Namespace) -> None:
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
         browser=BrowserOptions(sequences=args.sequences, nodes=args.nodes),
     )
-    made = measured(dump, rescorer, options, sources, args)
-    write(args.out, page(made))
-    if args.markdown:
-        write(args.markdown, markdown(made))
+    return measured(dump, rescorer, options, sources, args)
 
 
 def trees_of(

@@ -91,7 +91,7 @@ def check_alike(dumps: Sequence[Dump], args: argparse.Namespace) -> None:
         return
     if len(without) < len(dumps):
         raise Misuse(f"{without[0].path}: a dump of a model without heads; replay it by itself, other drafters apply")
-    for name, value in (("drafts", args.drafts), ("alpha", args.alpha), ("settings", args.settings)):
+    for name, value in (("drafts", args.drafts), ("alpha", args.alpha)):
         if value is not None:
             raise Misuse(f"--{name}: is for dumps of models with heads, {without[0].path} has none")
 
@@ -136,7 +136,13 @@ def to_json(
     tasks, overall = [], []
     for dump, part, result in zip(dumps, parts, results):
         resampled = Resampled.of(result, seed=args.seed)
-        compared = headless.COMPARED if dump.header.heads == 1 else (*COMPARED, *COMPARED_TUNED) if args.lm else ()
+        compared = (
+            (*headless.COMPARED, *headless.COMPARED_TUNED)
+            if dump.header.heads == 1
+            else (*COMPARED, *COMPARED_TUNED)
+            if args.lm
+            else ()
+        )
         pairs = [pair for pair in compared if {*pair} <= {*result.names}]
         own = [
             {"dump": str(dump.path), "kind": result.kind, **task.to_json(), **uncertainty(resampled, pairs, task.task)}

@@ -30,6 +30,7 @@ from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.verify import Rule
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Processor, Shaping
@@ -47,6 +48,7 @@ class Drafting:
     nodes     size of the tree that is drafted; None: chosen step by step from what a pass costs here (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.loop.generate` chooses
+    memory    of the texts of earlier calls, to which those of this one are added (`TextMemory`)
 
     Greedy text is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
     distribution, drawn from a seed that torch's global generator gives, so `torch.manual_seed` makes it reproducible;
@@ -64,6 +66,7 @@ class Drafting:
         nodes: int | None = None,
         top_k: int = 16,
         rule: Rule | None = None,
+        memory: TextMemory | None = None,
     ):
         is_drafter = hasattr(source, "drawn")
         self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
@@ -77,7 +80,12 @@ class Drafting:
                 f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, "
                 "or give the drafter its own"
             )
+        if (self._of_heads or is_drafter) and memory is not None:
+            raise ValueError(
+                f"memory: expected no other source or an n-gram model, got {type(source).__name__}; leave it out"
+            )
         self.source, self.rescorer, self.nodes, self.top_k, self.rule = source, rescorer, nodes, top_k, rule
+        self.memory = memory
         self.statistics: list[Statistics] = []
         self._opened: tuple[Any, torch.dtype, CausalLMTarget, Drafter] | None = None
 
@@ -148,7 +156,7 @@ class Drafting:
     def _drafter(self, target: CausalLMTarget) -> Drafter:
         source: Any = self.source
         if source is None or isinstance(source, NGram):
-            return BlendedDrafter(target, source, nodes=self.nodes)
+            return BlendedDrafter(target, source, memory=self.memory, nodes=self.nodes)
         if not self._of_heads:
             return source
         if isinstance(source, (str, PathLike)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,21 +50,32 @@ def acceptance_by_position(
     advance: Callable[[int], None] = lambda rows: None,
 ) -> list[Acceptance]:
     """For each task, and each drafter in it."""
-    found: dict[tuple[str, str], NDArray[np.int64]] = {}
+    counts = AcceptanceCounts()
+    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[counts.add])
+    return counts.result()
 
-    def add(block: Any, worth: Any, visited: Any) -> None:
-        there = block.truth() >= 0
+
+class AcceptanceCounts:
+    """Counts along a replay, of which `add` is a listener; slots: of the drafts (None: those of the lattices)."""
+
+    def __init__(self, slots: int | None = None):
+        self.slots = slots
+        self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
+
+    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+        there = block.truth(slots=self.slots) >= 0
+        slot = np.arange(1, there.shape[1] + 1)
         for name, rows in visited.items():
             accepted = worth[name].accepted[rows, None]
-            slot = np.arange(1, block.slots + 1)
             counts = [there[rows].sum(0), (accepted >= slot).sum(0), (there[rows] & (accepted >= slot - 1)).sum(0)]
-            found[block.task, name] = found.get((block.task, name), 0) + np.array(counts, np.int64)
+            self._found[block.task, name] = self._found.get((block.task, name), 0) + np.array(counts, np.int64)
 
-    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
-    return [
-        Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2])
-        for (task, name), one in found.items()
-    ]
+    def result(self) -> list[Acceptance]:
+        """For each task, and each drafter in it."""
+        return [
+            Acceptance(task=task, drafter=name, drafts=one[0], accepted=one[1], reached=one[2])
+            for (task, name), one in self._found.items()
+        ]
 
 
 def shares(part: NDArray[np.int64], whole: NDArray[np.int64]) -> list[float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rescore.decode.report import families, numbers
@@ -11,7 +12,8 @@ from rescore.decode.report.figures import Figures
 SIGNIFICANT = 0.05
 
 
-def section(figures: Figures) -> Section:
+def section(figures: Figures, keep: Callable[[str, str], bool] = lambda drafter, against: True) -> Section:
+    """keep: whether to tell of a pair."""
     return Section(
         key="differences",
         title="Differences",
@@ -21,21 +23,20 @@ def section(figures: Figures) -> Section:
             "of no difference. The last columns count the tasks on which the first is better or worse with p below "
             "0.05; nothing is corrected for many comparisons.",
         ),
-        parts=(
-            Table(
-                title="Paired differences of block efficiency",
-                headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
-                rows=rows(figures),
-            ),
-        ),
+        parts=(table(figures, keep),),
     )
 
 
-def rows(figures: Figures) -> list[tuple[Cell, ...]]:
-    return [
-        row(mean, [task["differences"][place] for task in figures.tasks])
-        for place, mean in enumerate(figures.overall["differences"])
-    ]
+def table(figures: Figures, keep: Callable[[str, str], bool]) -> Table:
+    return Table(
+        title="Paired differences of block efficiency",
+        headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
+        rows=[
+            row(mean, [task["differences"][place] for task in figures.tasks])
+            for place, mean in enumerate(figures.overall["differences"])
+            if keep(mean["drafter"], mean["against"])
+        ],
+    )
 
 
 def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rescore.decode.replay.drafters import headless
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table, Tile
 from rescore.decode.report.figures import EQUAL, Figures
@@ -20,13 +21,24 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-TABLED = {
+STRONG = ("tree_16", "tree_64", "open_16", "open_64", "blend_16", "blend_64")
+TILES_OF_BLEND = (
+    *(f"{name}_{n}" for name in ("blend", "blend_tuned") for n in EQUAL),
+    f"prompt_lookup_{headless.LOOKED_UP}",
+    headless.STATIC,
+    *(f"suffix_{n}" for n in EQUAL),
+)
+TABLED: dict[str, tuple[int | None, ...]] = {
     "open": (16, 32, 64, 128),
     "tuned": (16, 32, 64, 128),
     "tree": (16, 32, 64, 128),
     "tree_base": (16, 32, 64, 128),
     "parallel_base": (None,),
     "parallel_rescored": (None,),
+    "blend": headless.SIZES,
+    "blend_tuned": headless.SIZES,
+    "prompt_lookup": (headless.LOOKED_UP,),
+    "recycling_static": (80,),
 }
 Values = dict[str, Any]
 
@@ -50,7 +62,24 @@ def section(figures: Figures) -> Section:
             f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
             f"seed {figures.seed}).",
         ),
-        parts=(_plot(overall, tasks), _table(overall, tasks), _headroom(overall, tasks), paper_table()),
+        parts=(plot(overall, tasks), table(overall, tasks), _headroom(overall, tasks), paper_table()),
+    )
+
+
+def of_blend(figures: Figures) -> Section:
+    """The same of a model without heads."""
+    return Section(
+        key="efficiency",
+        title="Tokens a pass",
+        prose=(
+            "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
+            "cheaper, further up is better: drafters are compared at the same number of verified tokens per pass. A "
+            "click on a name in the legend hides its curve. "
+            f"Ranges are {figures.level:.0%} bootstrap intervals over sequences ({figures.resamples:,} resamples, "
+            f"seed {figures.seed}).",
+            "A replay knows no predictions behind rejected nodes, which decoding counts as well.",
+        ),
+        parts=(plot(figures.overall, figures.tasks), table(figures.overall, figures.tasks)),
     )
 
 
@@ -67,11 +96,11 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
 
     trees = next((name for name in ("tuned", "tree") if f"{name}_16" in efficiency), "tree_base")
     paths = "parallel_rescored" if "parallel_rescored" in efficiency else "parallel_base"
-    shown = ("base", paths, f"{trees}_16", f"{trees}_64", "open_16", "open_64", "oracle")
-    return tuple(tile(name) for name in shown if name in efficiency)
+    own = ("base", paths, f"{trees}_16", f"{trees}_64", "open_16", "open_64", "oracle")
+    return tuple(tile(name) for name in (*own, *TILES_OF_BLEND) if name in efficiency)
 
 
-def _plot(overall: Values, tasks: Sequence[Values]) -> Plot:
+def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
     views = [
         PlotView(name=MEAN, traces=_curves(overall)),
         *(PlotView(name=task["task"], traces=_curves(task)) for task in tasks),
@@ -121,24 +150,26 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
     return traces
 
 
-def _table(overall: Values, tasks: Sequence[Values]) -> Table:
+def table(overall: Values, tasks: Sequence[Values]) -> Table:
+    share = ("headroom",) if overall["headroom_recovered"] else ()
     rows = []
     for name in tabled(overall):
         per_task = [numbers.decimal(task["block_efficiency"].get(name), 2, _interval(task, name)) for task in tasks]
         mean = numbers.decimal(overall["block_efficiency"][name], 3, _interval(overall, name))
+        headroom = numbers.percent(
+            overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")
+        )
         rows.append(
             (
                 _drafter(name),
                 numbers.decimal(overall["verified_per_pass"][name], 0),
                 *per_task,
                 mean,
-                numbers.percent(
-                    overall["headroom_recovered"].get(name), 0, _interval(overall, name, "headroom_recovered")
-                ),
+                *(headroom for _ in share),
                 numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3),
             )
         )
-    headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", "headroom", "accepted / verified")
+    headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", *share, "accepted / verified")
     return Table(title="Block efficiency per task", headers=headers, rows=rows, strong=_strong(overall))
 
 
@@ -182,9 +213,7 @@ def tabled(overall: Values) -> list[str]:
 
 
 def _strong(overall: Values) -> frozenset[int]:
-    return frozenset(
-        place for place, name in enumerate(tabled(overall)) if name in ("tree_16", "tree_64", "open_16", "open_64")
-    )
+    return frozenset(place for place, name in enumerate(tabled(overall)) if name in STRONG)
 
 
 def paper_table() -> Table:

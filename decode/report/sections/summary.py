@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from rescore.decode.replay.drafters import headless
 from rescore.decode.report.content import Section
 from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.neural import GREEDY
 from rescore.decode.report.sections.differences import SIGNIFICANT
+
+PUBLISHED = {
+    f"prompt_lookup_{headless.LOOKED_UP}": "prompt lookup",
+    headless.STATIC: "Token Recycling with its static tree of 80",
+    "suffix_16": "suffix decoding",
+}
+SOURCES = {
+    "lm_alone_16": "the n-gram model alone",
+    "text_16": "without the n-gram model",
+    "hard_16": "without the model's own predictions",
+}
 
 
 def section(figures: Figures) -> Section:
@@ -25,6 +37,33 @@ def section(figures: Figures) -> Section:
         )
         if text
     ]
+    return Section(key="summary", title="In short", prose=prose)
+
+
+def of_blend(figures: Figures) -> Section:
+    """The same of a model without heads."""
+    efficiency = figures.overall["block_efficiency"]
+    name = "blend_tuned" if "blend_tuned_16" in efficiency else "blend"
+    yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [f"{name}_{n}"]]
+    prose = [
+        f"The {'tuned ' if name == 'blend_tuned' else ''}blend yields {' and '.join(yields)} tokens a pass; "
+        "plain decoding has 1."
+    ]
+    for others, told in (
+        (PUBLISHED, "At 16 nodes, by default, it yields"),
+        (SOURCES, "Its sources: at 16 nodes it yields"),
+    ):
+        parts = [
+            f"{_signed(one)} {text}{_p(one)}"
+            for other, text in others.items()
+            if (one := _difference(figures, "blend_16", other))
+        ]
+        prose += [f"{told} {'; '.join(parts)}."] if parts else []
+    if tuned := [one for n in EQUAL if (one := _difference(figures, f"blend_tuned_{n}", f"blend_{n}"))]:
+        parts = [f"at {n} nodes {_signed(one)} the default{_p(one)}" for n, one in zip(EQUAL, tuned)]
+        prose.append(f"Tuned weights yield {'; '.join(parts)}.")
+    if loops := _loops(figures):
+        prose.append(loops)
     return Section(key="summary", title="In short", prose=prose)
 
 

@@ -1,0 +1,19 @@
+"""Which sequences `rescore report` may tell of."""
+
+from __future__ import annotations
+
+import argparse
+
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.replay.split import Split
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tuned_drafters import is_tuned_on
+from rescore.lattice.dump import Dump
+
+
+def split_of(args: argparse.Namespace, dump: Dump, found: Settings | None) -> tuple[bool, Split]:
+    """Whether the settings were tuned on this dump, and the split: theirs then, else that of --tune-sequences."""
+    own = found is not None and is_tuned_on(found, dump)
+    if own and args.tune_sequences is not None:
+        raise Misuse("--tune-sequences: the settings have divided the dump")
+    return own, found.split if found and own else Split.of_dump(dump, args.tune_sequences)

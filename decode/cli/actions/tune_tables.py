@@ -1,0 +1,126 @@
+"""The report of `rescore tune` as tables."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import RenderableType
+
+from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.rescoring.calibration import HEADLESS
+from rescore.decode.tuning.tune_blend import BLEND
+from rescore.lattice.dump import Dump
+
+Report = dict[str, Any]
+WEIGHTS = ("head", "alpha", "prior", "floor")
+
+
+def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
+    lines = [*heldout_tables(report, dump, width), "", *weight_tables(report, width)]
+    if report["settings"]["trees"] is None:
+        lines.append(
+            "trees: not calibrated, since a calibration weighs one model: make one of several with rescore lm merge, "
+            "and tune that"
+        )
+    return [*lines, written(args)]
+
+
+def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
+    """The same of a model without heads."""
+    tuned = report["settings"]["trees"][BLEND]["overall"]
+    found = {"default": HEADLESS.text, "tuned": tuned["text"]}, {"default": HEADLESS.shares, "tuned": tuned["soft"]}
+    columns = [
+        Column(f"{what}, {name}", [f"{value:.3g}" for value in values])
+        for what, of in zip(("strength", "share"), found)
+        for name, values in of.items()
+    ]
+    lines = [*heldout_tables(report, dump, width), "", f"{len(report['trials'])} trials"]
+    contexts = [str(order) for order in range(len(tuned["text"]))]
+    return [*lines, "", *column_tables("context", contexts, columns, width=width), written(args)]
+
+
+def written(args: argparse.Namespace) -> str:
+    return f"settings: {args.output}" if args.output else "settings: not written; -o FILE keeps them"
+
+
+def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableType]:
+    """What was tuned on, and the drafters' block efficiency on either part."""
+    heldout, settings = report["heldout"], report["settings"]
+    rows = heldout["drafters"]
+    columns = [Column("tuning", [f"{settings['values'][name]:.3f}" for name in rows])]
+    columns += [Column(task, [f"{row['tasks'][task]:.3f}" for row in rows.values()]) for task in heldout["tasks"]]
+    columns.append(Column("mean", [f"{row['mean']:.3f}" for row in rows.values()]))
+    columns.append(
+        Column(
+            "±",
+            [
+                "" if (low := row["interval"][0]) is None else f"{(row['interval'][1] - low) / 2:.3f}"
+                for row in rows.values()
+            ],
+        )
+    )
+    columns.append(Column("change", [change(row) for row in rows.values()]))
+    columns.append(Column("interval", [interval(row) for row in rows.values()]))
+    columns.append(Column("p", [p_value(row) for row in rows.values()]))
+    bold = {name for name in rows if name.startswith(("tuned_", "open_", "blend_tuned_")) or name.endswith("_tuned")}
+    sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
+    lines: list[RenderableType] = [
+        f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",
+        "",
+    ]
+    return [*lines, *column_tables("block efficiency", list(rows), columns, width=width, bold=bold)]
+
+
+def change(row: Report) -> str:
+    return f"{row['difference']['value']:+.3f}" if "difference" in row else ""
+
+
+def interval(row: Report) -> str:
+    bounds = row["difference"]["interval"] if "difference" in row else [None]
+    return "" if bounds[0] is None else f"{bounds[0]:+.3f} {bounds[1]:+.3f}"
+
+
+def p_value(row: Report) -> str:
+    value = row["difference"]["p_value"] if "difference" in row else None
+    return "" if value is None else f"{value:.3f}"
+
+
+def weight_tables(report: Report, width: int) -> list[RenderableType]:
+    """What was chosen for all tasks together, head by head, and the strengths of the running text, for tasks too."""
+    settings, tried = report["settings"], report["trials"]
+    paths, trees = settings["paths"], settings["trees"] or {}
+    columns = [Column("paths: head", listed(paths["head"]))]
+    several = len(settings["models"]) > 1
+    columns += [
+        Column(f"alpha {place}" if several else "alpha", listed(alpha)) for place, alpha in enumerate(paths["alpha"], 1)
+    ]
+    for kind in ("closed", "open"):
+        columns += [
+            Column(f"{kind}: {name}" if name == "head" else name, listed(trees[kind]["overall"][name]))
+            for name in WEIGHTS
+            if trees
+        ]
+    heads = [str(slot + 2) for slot in range(settings["slots"])]
+    lines: list[RenderableType] = [
+        f"one alpha for all slots: {tried['scalar']['best']:.3g} serves {settings['p']} paths best, "
+        f"{tried['scalar_trees']['best']:.3g} uncalibrated trees"
+    ]
+    lines += ["", *column_tables("head", heads, [column.repeated(len(heads)) for column in columns], width=width)]
+    if trees:
+        tasks = list(trees["open"]["by_task"])
+        strengths = [
+            Column(kind, [text(one) for one in (trees[kind]["overall"], *map(trees[kind]["by_task"].get, tasks))])
+            for kind in trees
+        ]
+        lines += ["", *column_tables("running text", ["all tasks", *tasks], strengths, width=width)]
+    return lines
+
+
+def listed(values: list[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def text(calibration: Report) -> str:
+    """Strengths of the contexts of 0, 1, .. tokens."""
+    return ", ".join(f"{value:.3g}" for value in calibration["text"]) if calibration["text"] else "not used"

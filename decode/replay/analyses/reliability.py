@@ -1,0 +1,68 @@
+"""Whether q is what it says: how often drafted nodes of probability q are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.split import SplitPart, chosen_blocks
+from rescore.lattice.dump import Dump
+from rescore.lattice.tree import accepted_by_size
+
+EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, *(place / 10 for place in range(1, 11)))  # of bins of q
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reliability:
+    """Of one task, over the passes of a replay; nodes past the end of a text are left out.
+
+    passes              that verify a draft
+    nodes     int64 [B]  drafted nodes with EDGES[b] <= q < EDGES[b + 1], q being the prefix's probability
+    expected  float64 [B]  the sum of their q: so many are expected to be accepted
+    accepted  int64 [B]  those that were
+    """
+
+    task: str
+    passes: int
+    nodes: NDArray[np.int64]
+    expected: NDArray[np.float64]
+    accepted: NDArray[np.int64]
+
+
+def reliability(
+    dump: Dump,
+    drafter: CalibratedReplay,
+    *,
+    tasks: Collection[str] | None = None,
+    split: SplitPart | None = None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> list[Reliability]:
+    """For each task, of a drafter of one budget whose calibration reads the text."""
+    bins = len(EDGES) - 1
+    found: dict[str, NDArray[np.float64]] = {}
+    for block in chosen_blocks(dump, tasks, split, advance):
+        truth = block.truth(slots=max(drafter.depth or 0, block.slots))
+        counts = found.setdefault(block.task, np.zeros((4, bins)))
+        for rows, trees, _ in drafter.visited_trees(block, truth):
+            own = truth[rows]
+            true = np.diff(accepted_by_size(trees.tokens, trees.parents, own), prepend=0, axis=1) > 0
+            there = (trees.depths <= (own >= 0).sum(axis=1)[:, None]) & (trees.tokens >= 0)
+            q = np.exp(trees.logq[there].astype(np.float64))
+            place = np.clip(np.searchsorted(EDGES, q, side="right") - 1, 0, bins - 1)
+            counts[0, 0] += there.any(axis=1).sum()
+            for row, weights in enumerate((None, q, true[there]), 1):
+                counts[row] += np.bincount(place, weights=weights, minlength=bins)
+    return [
+        Reliability(
+            task=task,
+            passes=int(one[0, 0]),
+            nodes=one[1].astype(np.int64),
+            expected=one[2],
+            accepted=one[3].astype(np.int64),
+        )
+        for task, one in found.items()
+    ]

@@ -1,0 +1,86 @@
+"""The report on a dump of a model without heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
+from rescore.decode.replay.analyses.along_text import AlongTexts
+from rescore.decode.replay.analyses.reliability import reliability
+from rescore.decode.replay.drafters.headless import LOOKED_UP, STATIC, blend, headless_drafters
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import SplitPart
+from rescore.decode.report import families
+from rescore.decode.report.content import Report
+from rescore.decode.report.figures import Figures
+from rescore.decode.report.report import ReportSources, texts_of
+from rescore.decode.report.sections import (
+    acceptance,
+    along_text,
+    differences,
+    efficiency,
+    provenance,
+    sources,
+    summary,
+)
+from rescore.decode.report.sections import reliability as reliability_section
+from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.dump import Dump
+
+NODES = 64  # of the tree whose q is held against what was accepted
+SHOWN = (
+    "blend_16",
+    "blend_64",
+    "blend_tuned_16",
+    "blend_tuned_64",
+    "lm_alone_16",
+    "suffix_16",
+    "recycling_16",
+    STATIC,
+    f"prompt_lookup_{LOOKED_UP}",
+)  # drafters whose acceptance is told position by position and along the text
+
+
+def headless_report(
+    dump: Dump,
+    rescorer: Rescorer,
+    part: SplitPart,
+    told: ReportSources,
+    *,
+    tuned: Calibration | None = None,
+    tasks: Sequence[str] | None = None,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Report:
+    """On a part and some tasks of it (None: all). tuned: a calibration beside the default; advance: called with numbers
+    of rows, twice those of the part.
+
+    ValueError for a model of another vocabulary or tokenizer, or for several.
+    """
+    common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
+    depths, texts = AcceptanceCounts(DEPTH), AlongTexts()
+    drafters = headless_drafters(dump, rescorer, tuned)
+    result = replay_dump(dump, drafters, listeners=[depths.add, texts.add], **common)
+    name = f"blend_tuned_{NODES}" if tuned else f"blend_{NODES}"
+    model = rescorer.models[0] if rescorer.models else None
+    q = reliability(dump, blend(dump, model, tuned or HEADLESS, {name: NODES}, rescorer.threads), **common)
+    figures = Figures.of(result, seed=seed)
+    models = f"with {', '.join(told.models)}" if told.models else "without an n-gram model"
+    facts = [(path, one.info()) for path, one in zip(told.models, rescorer.models)]
+    return Report(
+        title=f"Drafts of {dump.header.model}, which has no heads",
+        subtitle=f"{texts_of(dump, result, part.name)}, {models}",
+        tiles=efficiency.tiles(figures.overall),
+        sections=[
+            summary.of_blend(figures),
+            efficiency.of_blend(figures),
+            sources.section(figures),
+            differences.section(figures, lambda *pair: not sources.of_sources(*pair)),
+            reliability_section.section(q, families.label(name)),
+            acceptance.section([one for one in depths.result() if one.drafter in SHOWN]),
+            along_text.section([one for one in texts.result() if one.drafter in SHOWN]),
+            provenance.section(dump, facts, told.settings),
+        ],
+    )

@@ -1,0 +1,92 @@
+"""Tokens a pass as the text grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.replay.analyses.along_text import AlongText
+from rescore.decode.report import families, numbers, plots
+from rescore.decode.report.content import Plot, PlotView, Section, Table
+
+LEAST_PASSES = 30  # of a bin that is shown
+
+
+def section(found: Sequence[AlongText]) -> Section:
+    return Section(
+        key="along-text",
+        title="Along the text",
+        prose=(
+            "Tokens a pass against how much text lies behind it: drafts of the running text have more to copy from as "
+            "it grows. Both plots show the same passes; in the second one tasks with long prompts stand further "
+            f"right, so look at one task at a time. Bins of fewer than {LEAST_PASSES} passes are left out.",
+        ),
+        parts=(_plot(found, "generated"), _plot(found, "read"), _table(found)),
+    )
+
+
+def _plot(found: Sequence[AlongText], behind: str) -> Plot:
+    title = {"generated": "tokens generated before the pass", "read": "tokens read before the pass, prompt included"}
+    tasks = list(dict.fromkeys(one.task for one in found))
+    views = [PlotView(name="all tasks", traces=_curves(found, behind))]
+    views += [
+        PlotView(name=task, traces=_curves([one for one in found if one.task == task], behind)) for task in tasks
+    ] * (len(tasks) > 1)
+    ticks = [float(point) for view in views for trace in view.traces for point in trace["x"]]
+    return Plot(
+        title=f"Tokens a pass by {title[behind]}",
+        alt=f"Curves of tokens a pass over {title[behind]}, one for each drafter.",
+        views=views,
+        layout=plots.axes(f"{title[behind]}, from", "tokens per target pass", **plots.powers(ticks)),
+    )
+
+
+def _curves(found: Sequence[AlongText], behind: str) -> list[dict]:
+    traces = []
+    for name, (passes, tokens) in _sums(found, behind).items():
+        bins = np.flatnonzero(passes >= LEAST_PASSES)
+        family = families.family_of(name)
+        traces.append(
+            plots.curve(
+                families.label(name),
+                [float(2**place) for place in bins.tolist()],
+                np.round(tokens[bins] / passes[bins], 4).tolist(),
+                series=family.key,
+                dash=family.dash if families.split(name)[1] != 64 else "dashdot",
+                texts=[f"{families.label(name)}, {count:,} passes" for count in passes[bins].tolist()],
+            )
+        )
+    return traces
+
+
+def _table(found: Sequence[AlongText]) -> Table:
+    sums = _sums(found, "generated")
+    shown = np.flatnonzero(np.any([passes >= LEAST_PASSES for passes, _ in sums.values()], axis=0)).tolist()
+    rows = [
+        (
+            numbers.text(f"{2**place}–{2 ** (place + 1) - 1}" if place else "1"),
+            *(
+                numbers.decimal(tokens[place] / passes[place] if passes[place] >= LEAST_PASSES else None)
+                for passes, tokens in sums.values()
+            ),
+        )
+        for place in shown
+    ]
+    return Table(
+        title="Tokens a pass by tokens generated before it, all tasks together",
+        headers=("tokens", *map(families.label, sums)),
+        rows=rows,
+    )
+
+
+def _sums(found: Sequence[AlongText], behind: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Passes and tokens of each drafter's bins, over tasks."""
+    return {
+        name: (
+            np.sum([getattr(one, behind) for one in found if one.drafter == name], axis=0),
+            np.sum([getattr(one, f"{behind}_tokens") for one in found if one.drafter == name], axis=0),
+        )
+        for name in dict.fromkeys(one.drafter for one in found)
+    }

@@ -1,0 +1,61 @@
+"""What each source adds to the blend of a model without heads: one left out at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rescore.decode.report import families, numbers, plots
+from rescore.decode.report.content import Plot, PlotView, Section
+from rescore.decode.report.figures import EQUAL, Figures
+from rescore.decode.report.sections import differences
+
+SOURCES = ("lm_alone", "text", "hard", "blend", "text_tuned", "hard_tuned", "blend_tuned")
+
+
+def section(figures: Figures) -> Section:
+    return Section(
+        key="sources",
+        title="What each source adds",
+        prose=(
+            "The blend without one of its sources, with the same weights otherwise: without the n-gram model, the "
+            "running text and what the target predicted along it remain; without soft counts, text counts tokens that "
+            "came, not what was predicted. The n-gram model alone reads no text.",
+        ),
+        parts=(_plot(figures), differences.table(figures, of_sources)),
+    )
+
+
+def of_sources(drafter: str, against: str) -> bool:
+    """Whether two drafters are blends, or a source alone."""
+    return {families.split(drafter)[0], families.split(against)[0]} <= set(SOURCES)
+
+
+def _plot(figures: Figures) -> Plot:
+    efficiency = figures.overall["block_efficiency"]
+    views = [
+        PlotView(name=f"{n} nodes{', tuned' if ending else ''}", traces=_bars(figures, names))
+        for ending in ("", "_tuned")
+        for n in EQUAL
+        if f"blend{ending}_{n}" in efficiency
+        for names in [[f"lm_alone_{n}", *(f"{source}{ending}_{n}" for source in ("text", "hard", "blend"))]]
+    ]
+    return Plot(
+        title="Tokens a pass with and without each source",
+        alt="Bars of tokens a pass for each task: the n-gram model alone, the blend without a source, the blend.",
+        views=views,
+        layout=plots.axes("", "tokens per target pass", barmode="group", y_rangemode="tozero"),
+    )
+
+
+def _bars(figures: Figures, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Of the drafters that were replayed."""
+    tasks = [task["task"] for task in figures.tasks]
+    traces = []
+    for name in names:
+        if name in figures.overall["block_efficiency"]:
+            values = [task["block_efficiency"][name] for task in figures.tasks]
+            intervals = [numbers.interval(task["interval"]["block_efficiency"][name]) for task in figures.tasks]
+            family = families.family_of(name)
+            traces.append(plots.bars(family.title, tasks, values, series=family.key, intervals=intervals))
+    return traces

@@ -1,0 +1,145 @@
+"""What earlier requests said: a bounded store of texts, which all drafters of a process may share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore import _core
+from rescore.lm.atomic import replacing
+from rescore.lm.token_files import map_npy
+
+MOST = 1 << 20  # tokens; some 150 bytes each
+STRENGTH = (60.0, 10.0, 6.0, 4.0, 2.0, 2.0)
+"""Of contexts of 0, 1, .. tokens, as `Calibration.text`; tuned on 300,000 tokens of a model's own texts."""
+CHUNK = 1024  # tokens counted at once: searches wait no longer
+
+
+class TextMemory:
+    """Texts of one vocabulary, of which the oldest go when there are more than `most` tokens: about the older half of
+    them, at once. Threads may add, search and save at the same time.
+
+    vocab_size  of the target
+    end         the token that ends a text; it parts texts in a file
+    most        tokens, at least 2
+    strength    how much an n-gram model counts beside the memory, of every order (`Calibration.text`)
+    frozen      nothing can be added, and nothing that is decoded is
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        end: int,
+        most: int = MOST,
+        strength: tuple[float, ...] = STRENGTH,
+        frozen: bool = False,
+    ):
+        if not 0 <= end < vocab_size:
+            raise ValueError(f"end: expected a token in 0..{vocab_size - 1}, got {end}")
+        if not 2 <= most <= 2**30:
+            raise ValueError(f"most: expected 2 to {2**30} tokens, got {most}")
+        if not 1 <= len(strength) <= _core.MAX_TEXT_ORDER or not all(0 < one < 1e6 for one in strength):
+            raise ValueError(
+                f"strength: expected 1 to {_core.MAX_TEXT_ORDER} numbers above 0 and below 1e6, got {strength!r:.80}"
+            )
+        self.vocab_size, self.end, self.most, self.frozen = vocab_size, end, most, frozen
+        self.strength = np.array(strength, np.float64)
+        self._lock = threading.Lock()
+        self._texts: list[NDArray[np.int32]] = []
+        # The later half is counted twice, so that it is at hand when the earlier half goes.
+        self._all, self._later = self._empty(), self._empty()
+        self._early = 0  # texts that are not among the later ones
+
+    @property
+    def context(self) -> int:
+        """How many tokens before a position are looked at."""
+        return len(self.strength) - 1
+
+    @property
+    def counts(self) -> _core.ContextModel:
+        """To be searched; another one after some texts have gone."""
+        return self._all
+
+    @property
+    def bytes(self) -> int:
+        """Of memory, texts included."""
+        return self._all.bytes + self._later.bytes + 4 * self._all.size
+
+    @property
+    def size(self) -> int:
+        """Tokens."""
+        return self._all.size
+
+    def texts(self) -> list[NDArray[np.int32]]:
+        """Those remembered, the oldest first."""
+        with self._lock:
+            return list(self._texts)
+
+    def add(self, tokens: ArrayLike) -> None:
+        """A text [n] of tokens, the last `most // 2` of them; an empty one adds nothing."""
+        text = np.array(tokens)
+        if text.ndim != 1 or (text.size and text.dtype.kind not in "iu"):
+            raise TypeError(f"tokens: expected integers of shape [n], got {text.dtype} {list(text.shape)}")
+        if text.size and not (0 <= text.min() and text.max() < self.vocab_size):
+            raise ValueError(f"tokens: expected ids in 0..{self.vocab_size - 1}, got {text.min()}..{text.max()}")
+        if self.frozen:
+            raise ValueError("add: this memory is frozen; open it with frozen=False")
+        if text.size:
+            self._add(text[-(self.most // 2) :].astype(np.int32))
+
+    def _add(self, text: NDArray[np.int32]) -> None:
+        with self._lock:
+            if self._all.size + len(text) > self.most:
+                self._texts = self._texts[self._early :]
+                self._all, self._later, self._early = self._later, self._empty(), len(self._texts)
+            late = self._all.size + len(text) > self.most // 2
+            self._early += not late
+            self._texts.append(text)
+            for counts in (self._all, self._later) if late else (self._all,):
+                counts.begin()
+                for at in range(0, len(text), CHUNK):
+                    counts.extend(text[at : at + CHUNK])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the texts, whole or not at all: a flat .npy of ids, each text followed by `end`, which
+        `rescore lm build` reads too.
+        """
+        texts = self.texts()
+        parts = [part for text in texts for part in (text[: len(text) - (text[-1] == self.end)], [self.end])]
+        with replacing(path) as file:
+            np.save(file, np.concatenate(parts, dtype=np.int32) if parts else np.empty(0, np.int32))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        vocab_size: int,
+        end: int,
+        most: int = MOST,
+        strength: tuple[float, ...] = STRENGTH,
+        frozen: bool = False,
+    ) -> TextMemory:
+        """The last texts of a file, at most `most` tokens. ValueError for a file that holds anything but ids of the
+        vocabulary.
+        """
+        memory = cls(vocab_size=vocab_size, end=end, most=most, strength=strength)
+        ids = map_npy(Path(path))
+        last = np.array(ids[max(0, len(ids) - most) :])
+        if last.size and not (0 <= last.min() and last.max() < vocab_size):
+            raise ValueError(
+                f"{path}: expected ids in 0..{vocab_size - 1}, got {last.min()}..{last.max()}: "
+                "texts of another vocabulary"
+            )
+        for text in np.split(last, np.flatnonzero(last == end) + 1):
+            memory.add(text)
+        memory.frozen = frozen
+        return memory
+
+    def _empty(self) -> _core.ContextModel:
+        return _core.ContextModel(soft=np.zeros(len(self.strength)))

@@ -1,0 +1,112 @@
+"""Choosing what the running text weighs in drafts of a model without heads, on the tuning part of a dump.
+
+Nothing is fitted to likelihood, which likes the running text more than block efficiency does: strengths and shares are
+tried one after the other, each uphill from where it stands, by what the replay of the tuning part brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rescore.decode.replay.drafters.headless import blend
+from rescore.decode.replay.drafters.standard import check_models
+from rescore.decode.replay.run import replay_dump
+from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.line_search import Trials, climb
+from rescore.decode.tuning.tune import tuning_part
+from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+BLEND = "blend"  # the kind of its trees in settings
+OBJECTIVE_OF_BLEND = "ln of block efficiency, mean over tasks and over 16 and 64 nodes"
+START = replace(HEADLESS, soft=tuple(HEADLESS.shares.tolist()))
+SWEEPS = ((2.0, 0.2), (1.4, 0.1))  # factors between strengths, and differences between shares
+REACH = 3  # of those from where a weight stands, either way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedBlend:
+    """tried: every calibration's `log_efficiency` at 16 and 64 nodes, in the order of the trials; the first is the
+    default's.
+    """
+
+    calibration: Calibration
+    tried: dict[Calibration, float]
+    split: Split
+
+
+def tune_blend(
+    dump: Dump,
+    model: NGram | None = None,
+    *,
+    split: Split | None = None,
+    threads: int = 1,
+    advance: Callable[[str], None] = lambda trial: None,
+) -> TunedBlend:
+    """Strengths and shares of the running text that serve the tuning part of a dump without heads best, beside an
+    n-gram model or none; nothing of the rest is read.
+
+    split, advance: as of `tune`. ValueError for a dump with heads, for a model of another vocabulary or tokenizer,
+    or if the tuning part is empty.
+    """
+    if dump.header.heads > 1:
+        raise ValueError(
+            f"tune_blend: expected a dump of a model without heads, got {dump.path} of {dump.header.heads}: use tune"
+        )
+    check_models(dump, Rescorer(model or ()))
+    part = tuning_part(dump, split)
+    search = _Search(dump, model, part, threads, advance)
+    for factor, difference in SWEEPS:
+        for order in range(len(START.shares)):
+            search.strength(order, factor)
+        for order in range(1, len(START.shares)):  # unigrams count tokens alone
+            search.share(order, difference)
+    return TunedBlend(calibration=search.best, tried=search.tried, split=part.split)
+
+
+class _Search:
+    """best: the calibration that the next weight is changed in."""
+
+    def __init__(self, dump: Dump, model: NGram | None, part: SplitPart, threads: int, advance: Callable[[str], None]):
+        self.dump, self.model, self.part, self.threads, self.advance = dump, model, part, threads, advance
+        self.tried: dict[Calibration, float] = {}
+        self.best = START
+
+    def strength(self, order: int, factor: float) -> None:
+        best = self.best
+        assert (text := best.text), "a blend reads the text"
+        grid = [float(f"{text[order] * factor**step:.3g}") for step in range(-REACH, REACH + 1)]
+        self._climb(
+            f"strength of {order}", grid, text[order], lambda one: replace(best, text=changed(text, order, one))
+        )
+
+    def share(self, order: int, difference: float) -> None:
+        best = self.best
+        grid = [round(best.soft[order] + difference * step, 3) for step in range(-REACH, REACH + 1)]
+        self._climb(
+            f"share of {order}",
+            [one for one in grid if 0 <= one <= 1],
+            best.soft[order],
+            lambda one: replace(best, soft=changed(best.soft, order, one)),
+        )
+
+    def _climb(self, name: str, grid: Sequence[float], now: float, with_: Callable[[float], Calibration]) -> None:
+        trials = Trials(lambda number: self._value(f"{name} tokens {number:g}", with_(number)))
+        found = climb(trials, grid, grid.index(now))
+        if trials(found) > trials(now):  # of equals the weight that stands is kept
+            self.best = with_(found)
+
+    def _value(self, name: str, calibration: Calibration) -> float:
+        if calibration not in self.tried:
+            self.advance(f"trial {len(self.tried) + 1}: {name}")
+            drafter = blend(self.dump, self.model, calibration, {str(n): n for n in SIZES}, self.threads)
+            self.tried[calibration] = log_efficiency(replay_dump(self.dump, [drafter], split=self.part), drafter.names)
+        return self.tried[calibration]
+
+
+def changed(values: tuple[float, ...], place: int, value: float) -> tuple[float, ...]:
+    return (*values[:place], value, *values[place + 1 :])

@@ -1,0 +1,101 @@
+"""`rescore tune` of dumps of models without heads, and `--settings` of `run` there: figures against the API and each
+other, refusals.
+"""
+
+import json
+
+import pytest
+from support import cli, headless_dumps
+
+from rescore.decode.rescoring.calibration import HEADLESS
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tune_blend import tune_blend
+from rescore.lattice.dump import Dump
+from rescore.lm.ngram import NGram
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tune_blend")
+    made = headless_dumps.write(folder / "dump")
+    headless_dumps.write(folder / "other", headless_dumps.sequences(6, seed=1))
+    cli.make_dump(folder / "heads")
+    for name in ("a", "b"):
+        cli.make_model(folder / f"{name}.ngram", made)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(world):
+    words = (*call(world), "-o", world / "s.json", "--json", world / "report.json")
+    assert cli.main([str(word) for word in words]) == 0
+    return json.loads((world / "report.json").read_text())
+
+
+def call(world, *more) -> tuple:
+    return ("tune", world / "dump", "--lm", world / "a.ngram", "--threads", 1, *more)
+
+
+def test_settings_are_those_of_the_api(world, report):
+    found, settings = (
+        tune_blend(Dump.open(world / "dump"), NGram.open(world / "a.ngram")),
+        Settings.load(world / "s.json"),
+    )
+    assert settings.calibration("blend") == found.calibration and settings.split == found.split
+    assert [one["value"] for one in report["trials"]] == list(found.tried.values())
+    assert report["trials"][0]["text"] == list(HEADLESS.text)
+    assert report["settings"] == json.loads((world / "s.json").read_text())
+
+
+def test_run_agrees(world, report, capsys):
+    given = ("--settings", world / "s.json", "--threads", 1)
+    run = cli.figures(capsys, "run", world / "dump", *given)
+    tuning = cli.figures(capsys, "run", world / "dump", *given, "--part", "tune")
+    drafters = report["heldout"]["drafters"]
+    assert list(drafters) == ["blend_16", "blend_64", "blend_tuned_16", "blend_tuned_64"]
+    (overall,) = run["overall"]
+    assert overall["part"] == "heldout"
+    for name, row in drafters.items():
+        assert [task["block_efficiency"][name] for task in run["tasks"]] == list(row["tasks"].values())
+        assert overall["interval"]["block_efficiency"][name] == row["interval"]
+        assert tuning["overall"][0]["block_efficiency"][name] == pytest.approx(report["settings"]["values"][name])
+    (one,) = (
+        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend_tuned_16", "blend_16")
+    )
+    assert one["value"] == drafters["blend_tuned_16"]["difference"]["value"]
+    other = cli.figures(capsys, "run", world / "other", *given)
+    assert other["overall"][0]["part"] == "all" and "hard_tuned_32" in other["settings"]["drafters"]
+
+
+def test_table(world, report, capsys):
+    result = cli.call(capsys, *call(world, "-o", world / "again.json"))
+    assert result.status == 0 and (world / "again.json").read_bytes() == (world / "s.json").read_bytes()
+    rows = {line.split("  ")[0]: line.split() for line in result.out.splitlines() if line}
+    for name, row in report["heldout"]["drafters"].items():
+        shown = [float(cell) for cell in rows[name][1:4]]
+        assert shown == [round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())]
+    tuned = report["settings"]["trees"]["blend"]["overall"]
+    for order, (strength, share) in enumerate(zip(tuned["text"], tuned["soft"])):
+        assert [float(cell) for cell in rows[str(order)][2::2]] == [float(f"{one:.3g}") for one in (strength, share)]
+    assert f"{len(report['trials'])} trials" in result.out and f"settings: {world / 'again.json'}" in result.out
+
+
+def test_without_a_model(world, capsys):
+    got = cli.figures(capsys, "tune", world / "dump", "-o", world / "none.json", "--tune-sequences", 1)
+    assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
+    run = cli.figures(capsys, "run", world / "dump", "--settings", world / "none.json")
+    assert run["settings"]["lm"] == [] and {"blend_tuned_16", "hard_tuned_16"} < set(run["settings"]["drafters"])
+
+
+@pytest.mark.parametrize("more", [("--paths", 4), ("--top-k", 2), ("--per-task",)])
+def test_options_of_heads(world, capsys, more):
+    refused = cli.refusal(capsys, *call(world, *more), status=2)
+    assert f"{more[0]}: is for dumps of models with heads" in refused
+
+
+def test_misuse(world, report, capsys):
+    refused = cli.refusal(capsys, *call(world, "--lm", world / "b.ngram"), status=2)
+    assert "--lm: expected one at most" in refused and "mix them with rescore lm merge" in refused
+    assert "--lm: expected a model to tune" in cli.refusal(capsys, "tune", world / "heads", status=2)
+    refused = cli.refusal(capsys, "run", world / "heads", "--settings", world / "s.json")
+    assert "tuned for a model without heads, got a model with heads of 3 slots" in refused
