@@ -21,9 +21,9 @@ columns  tokens/s    median of the rounds, and the least and the most
          tokens/pass passes of the model, the prompt's included
          drafted     draft tokens verified by a pass
          drafting    share of the time that goes into drafts
-         needed      tokens that a pass behind the prompts has to bring, for what
-                     it takes with its drafts; below the tables, of drafters that
-                     do not bring them: why, and what to try
+         needed      tokens that a pass behind the prompts has to bring for
+                     the time that it and its drafts take; below the tables,
+                     where they do not come: why, and what to try
          differ      texts that are not the plain ones; - for drafts that are
                      drawn, whose texts have the same law only
 
