@@ -133,7 +133,7 @@ class Payoff:
     ) -> list[str]:
         """What would help where drafts do not pay.
 
-        smaller  trees of the drafter; option: what says how large they are; auto: whether that may be "auto"
+        smaller  trees of the drafter; option: what says how large they are; auto: whether that could be "auto"
         better, faster  what only the caller knows to try, for drafts that are kept more often and for cheaper passes
         """
         if self.pays:
@@ -161,7 +161,7 @@ class Payoff:
             least = (best.most - best.cost) * self.plain_ms
             return [f"{best.told()}: it pays if drafting takes less than {least:.2g} ms", *better]
         if not smaller:
-            return [*better, "plain decoding is faster: --drafter none"]
+            return [*better, f"plain decoding is faster: {'try --nodes auto, or ' if auto else ''}--drafter none"]
         return [
             *better,
             *faster,

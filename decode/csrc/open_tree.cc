@@ -98,8 +98,12 @@ void OpenTreeSearch::weigh_candidates() {
 }
 
 void OpenTreeSearch::propose_listed() {
+  double paid = 0, least = 0;  // a model that is not normalised may gain by backing off
+  for (uint32_t state = state_; state != kRoot; state = lm_->backoff(state))
+    least = std::min<double>(least, paid += lm_->backoff_cost(state));
+  const double most = blend_.rest() * std::exp(-least);  // that the n-gram model can give
   for (const auto& [token, share] : blend_.listed()) {
-    if (is_candidate(token) || share + blend_.rest() < needed()) continue;  // whatever the n-gram model says
+    if (is_candidate(token) || share + most < needed()) continue;
     const Taken taken = lm_->take(state_, token);
     propose(token, taken.arc, scale_ + log_p(share, taken.cost));
   }

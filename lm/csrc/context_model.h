@@ -90,8 +90,9 @@ class ContextModel {
     double total;
   };
 
+  // From bit 32 on the product depends on both: below, keys of one token would share their places.
   static size_t hash(uint32_t parent, uint32_t token) {
-    return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20;
+    return ((static_cast<uint64_t>(parent) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
   }
   uint32_t child(uint32_t parent, uint32_t token) const;
   uint32_t child_or_new(uint32_t parent, uint32_t token, uint32_t link);

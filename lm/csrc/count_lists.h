@@ -58,8 +58,9 @@ class CountLists {
     uint32_t owner, token, at;  // kNone: empty
   };
 
+  // From bit 32 on the product depends on both: below, keys of one token would share their places.
   static size_t hash(uint32_t owner, uint32_t token) {
-    return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 20;
+    return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
   }
   uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
   uint32_t append(uint32_t owner, CountList& list, uint32_t token);

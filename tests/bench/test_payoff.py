@@ -144,6 +144,7 @@ SMALL = [TreeSize(nodes=1, cost=1.1, most=1.5), TreeSize(nodes=3, cost=1.2, most
             ],
         ),
         ({}, [], {"better": ["more"]}, ["more", "plain decoding is faster: --drafter none"]),
+        ({}, [], {"auto": True}, ["plain decoding is faster: try --nodes auto, or --drafter none"]),
     ],
 )
 def test_remedies(changes, smaller, options, remedies):

@@ -69,5 +69,5 @@ def test_processors_that_rest(monkeypatch):
 def test_passes_are_measured_once_and_only_where_that_is_quick():
     measure = measure_of(BlockwiseTarget(trained()), rows=2)
     costs = measure(0.05)
-    assert costs.tokens.tolist() == [2, 4, 8, 16, 32, 64] and measure(10.0) is costs
-    assert measure_of(BlockwiseTarget(trained()))(0.2) is None
+    assert costs.tokens.tolist() == [2, 4, 8, 16, 32, 64, 128] and measure(10.0) is costs
+    assert measure_of(BlockwiseTarget(trained()))(0.4) is None

@@ -6,10 +6,10 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.core_trees import prefixes
-from support.oracle import FIXED_ONE, model_prefixes, models, padded, padded_histories, sausages, unigrams
+from support.oracle import FIXED_ONE, Backoff, model_prefixes, models, padded, padded_histories, sausages, unigrams
 from support.running_text import Earlier, Text
 
 from rescore import _core
@@ -93,8 +93,25 @@ def search(problem, nodes, threads=1, copies=1, **memory):
     )
 
 
+# A model that gains by backing off, from (1,) to p = e^0.5: the text alone does not say which followers matter.
+GAINING = (
+    Backoff(
+        vocab_size=VOCAB,
+        order=2,
+        arcs={(): dict.fromkeys(range(VOCAB), 0.0), (1,): {}, (2,): {}},
+        backoff={(): 0.0, (1,): -0.5, (2,): 0.0},
+    ),
+    [[(0, 0.0)], [(0, 0.0)]],
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]],
+    [1, 2],
+    [1.0],
+    True,
+)
+
+
 @settings(max_examples=600, deadline=None)
 @given(problems(), st.integers(1, 40))
+@example(GAINING, 3)
 def test_equals_enumeration(problem, nodes):
     columns = search(problem, nodes)
     found = prefixes(*(column[0] for column in columns))

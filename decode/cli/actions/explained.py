@@ -14,7 +14,7 @@ from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 from rescore.decode.models.target import Target
 
-MEASURING_S = 1.0  # that measuring smaller passes may take
+MEASURING_S = 2.0  # that measuring smaller passes may take
 REPEATS = 2  # of each width, behind one that is not counted
 
 Measure = Callable[[float], "PassCosts | None"]
@@ -62,7 +62,7 @@ def explained(
     remedies = payoff.remedies(
         smaller,
         option=option,
-        auto=defaults.get("nodes") == "auto",
+        auto=defaults.get("nodes") == "auto" != nodes,
         better=better(args, kind),
         faster=faster(args),
     )
