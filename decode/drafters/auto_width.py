@@ -23,7 +23,8 @@ SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that 
 FIRST = 15  # nodes of the first tree of a process, before anything is known
 MOST = SIZES[-1]
 REMEMBERED = 5  # passes of each width, the fastest of which counts: what else the machine does only adds to it
-HALF_LIFE = 32  # steps after which what was accepted counts half
+STALE = 64  # passes after which a width that was not used is forgotten: what seemed dear is tried again
+FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
 PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
 
@@ -32,20 +33,26 @@ class PassTimes:
     """Seconds of a target's passes, by the tokens that they read in all rows together."""
 
     def __init__(self) -> None:
+        self._passes = 0
         self._seconds: dict[int, deque[float]] = {}
+        self._last: dict[int, int] = {}  # the number of each width's last pass
 
     def note(self, tokens: int, seconds: float) -> None:
-        self._seconds.setdefault(tokens, deque(maxlen=REMEMBERED)).append(seconds)
+        if tokens not in self.known():
+            self._seconds[tokens] = deque(maxlen=REMEMBERED)
+        self._passes += 1
+        self._last[tokens] = self._passes
+        self._seconds[tokens].append(seconds)
 
-    def any_wider(self, tokens: int) -> bool:
-        """Whether passes over more tokens were made."""
-        return any(wider > tokens for wider in list(self._seconds))
+    def known(self) -> list[int]:
+        """Widths of late, ascending, and the least ever: whether drafts pay is seen from a plain pass."""
+        widths = sorted(self._last.items())  # of a copy: another thread may note a pass meanwhile
+        return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < STALE]
 
     def costs(self) -> PassCosts | None:
-        """None before passes of two widths were made."""
-        # Another thread may note a pass meanwhile.
-        known = sorted((tokens, min(times)) for tokens, times in list(self._seconds.items()))
-        return PassCosts.of_times(*zip(*known)) if len(known) > 1 else None
+        """None unless two widths are known."""
+        known = self.known()
+        return PassCosts.of_times(known, [min(self._seconds[one]) for one in known]) if len(known) > 1 else None
 
 
 _times: WeakKeyDictionary[Target, PassTimes] = WeakKeyDictionary()
@@ -83,8 +90,8 @@ class WidthSession:
         self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
         self._last = FIRST
         self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
-        # Steps that will not be drafted; how many after the next step that is not worth it.
-        self._rest, self._longest_rest = 0, 1
+        # Steps that will not be drafted; how many after the next step that is not worth it; what drafting has gained.
+        self._rest, self._longest_rest, self._gained = 0, 1, 0.0
 
     @property
     def ratio(self) -> float:
@@ -119,13 +126,13 @@ class WidthSession:
         sizes = np.union1d(self.sizes[self.sizes < q.shape[1]], q.shape[1])
         costs = self.times.costs()
         if costs is None:  # the first passes of a process: a tree, then none
-            n = 0 if self.times.any_wider(len(q)) else int(min(FIRST, sizes[-1]))
+            n = 0 if max(self.times.known(), default=0) > len(q) else int(min(FIRST, sizes[-1]))
         else:
             tokens = len(q) + self.ratio * np.append(0.0, np.cumsum(q.sum(axis=0)))[sizes]
             seconds = drafting + costs.at(len(q) * (1 + sizes))
             best = best_size(tokens, seconds)
             n = int(sizes[best])
-            self._plan_rest(tokens[best] / seconds[best] < len(q) / (seconds[0] - drafting))
+            self._plan_rest(tokens[best] / seconds[best] * (seconds[0] - drafting) / len(q) - 1)
         self._expected = q[:, :n].sum(axis=1)
         return n
 
@@ -140,10 +147,15 @@ class WidthSession:
         self._expected = np.zeros(len(lengths))
         return True
 
-    def _plan_rest(self, wanted: bool) -> None:
-        """Rests twice as long as the last time, as long as drafts are not worth their time."""
-        self._rest = self._longest_rest if wanted else 0
-        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if wanted else 1
+    def _plan_rest(self, gain: float) -> None:
+        """Rests twice as long as the last time, where drafting costs more than it has brought of late.
+
+        gain: of this step over a plain one that drafts nothing, as a share; below 0 by the time of drafting where a
+        plain pass is best.
+        """
+        self._gained = max(self._gained, 0.0) * FADING + gain
+        self._rest = self._longest_rest if self._gained < 0 else 0
+        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if self._gained < 0 else 1
 
     def select(self, rows: Sequence[int]) -> None:
         self._expected, self._lengths = self._expected[list(rows)], self._lengths[list(rows)]
@@ -152,7 +164,7 @@ class WidthSession:
         """A history grows by what was accepted, and one."""
         seen = self._lengths > 0
         accepted = (lengths - self._lengths - 1)[seen].sum()
-        self._sums = self._sums * 0.5 ** (1 / HALF_LIFE) + np.array([accepted, self._expected[seen].sum()])
+        self._sums = self._sums * FADING + np.array([accepted, self._expected[seen].sum()])
         self._lengths = lengths
 
 

@@ -53,7 +53,7 @@ class ContextModel {
   void foresee(const int32_t* draft, size_t length, const Prediction& predicted);
 
   // Of the text so far.
-  uint32_t state() const { return longest_ ? active_[longest_] : kEmpty; }
+  uint32_t state() const { return active_[longest_]; }
   // Of a text of which no more is known than that it ends so; ids below 0 are left out.
   uint32_t state_after(const int32_t* tokens, size_t length) const;
   // After one token more, which is not counted.

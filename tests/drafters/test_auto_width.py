@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.drafters import auto_width
-from rescore.decode.drafters.auto_width import SIZES, AutoWidth, PassTimes, WidthSession, best_size
+from rescore.decode.drafters.auto_width import SIZES, STALE, AutoWidth, PassTimes, WidthSession, best_size
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
@@ -106,10 +106,41 @@ def test_steps_rest_while_plain_passes_bring_more():
     assert session.size(LOGQ, [80], 0.0) >= 0 and not session.rests([81])  # drafts cost nothing any more
 
 
+def test_no_step_rests_while_drafts_pay_for_looking():
+    """A draft that brings 1.5 times as much pays for many steps whose drafts, of 0.1 ms, are not worth a pass."""
+    session = WidthSession(times((1, 0.010), (2, 0.012), (4, 0.014), (8, 0.020)), 1)
+    hopeless = np.full((1, 7), -9.0, np.float32)
+    assert session.size(LOGQ, [10], 1e-4) == 3
+    lengths, looked = iter(range(12, 100)), 0  # as many tokens came as were expected, then one by one
+    while not session.rests([next(lengths)]):
+        assert session.size(hopeless, [next(lengths)], 1e-4) == 0
+        looked += 1
+        assert looked < 80
+    assert looked > 20
+
+
 def test_the_fastest_of_the_last_passes_counts():
     found = times(*[(1, seconds) for seconds in (0.5, 0.01, 0.3, 0.2, 0.3, 0.2, 0.4)], (4, 0.03))
     assert found.costs().seconds.tolist() == [0.03, 0.03]  # 0.2 and more of passes that can have been no slower
     assert times((2, 0.02), (2, 0.01)).costs() is None
+
+
+def test_what_seemed_dear_is_tried_again():
+    """A pass that something else made slow must not stand for its width as long as it is avoided."""
+    found = times((1, 0.01), (4, 0.012), (16, 9.0))
+    assert found.costs().at(16) == 9
+    for _ in range(STALE - 1):
+        found.note(4, 0.012)
+    assert found.known() == [1, 4, 16]
+    found.note(4, 0.012)
+    assert found.known() == [1, 4]  # plain passes are never forgotten
+    assert found.costs().at(16) == pytest.approx(0.012 + 12 * 0.002 / 3)
+    found.note(16, 0.03)
+    assert found.costs().at(16) == 0.03
+    for _ in range(STALE):
+        found.note(1, 0.01)
+    assert found.known() == [1] and found.costs() is None  # a tree is tried, as at first
+    assert WidthSession(found, 1).size(np.full((1, 31), -9.0, np.float32), [10]) == 15
 
 
 def test_the_first_passes_of_a_process_try_two_widths():
