@@ -55,13 +55,14 @@ class PassTimes:
         return PassCosts.of_times(known, [min(self._seconds[one]) for one in known]) if len(known) > 1 else None
 
 
-_times: WeakKeyDictionary[Target, PassTimes] = WeakKeyDictionary()
+_times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
 
 
 class AutoWidth:
     """Chooses the size of every step's trees for the tokens a second that they bring; `most` nodes at most.
 
-    What passes cost is remembered for each target as long as the process runs.
+    What passes cost is remembered for each target as long as the process runs, by the length of the prompts: behind
+    long texts wide passes cost more beside plain ones.
     """
 
     def __init__(self, target: Target, *, most: int = MOST):
@@ -69,8 +70,10 @@ class AutoWidth:
             raise ValueError(f"most: expected trees of 1..1024 nodes, got {most}")
         self.target, self.most = target, most
 
-    def open(self, requests: int) -> WidthSession:
-        return WidthSession(_times.setdefault(self.target, PassTimes()), requests, self.most)
+    def open(self, requests: int, length: int = 1) -> WidthSession:
+        """length: of the longest prompt."""
+        times = _times.setdefault(self.target, {}).setdefault(length.bit_length(), PassTimes())
+        return WidthSession(times, requests, self.most)
 
 
 class WidthSession:

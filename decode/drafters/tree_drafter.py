@@ -71,7 +71,7 @@ class TreeDrafter:
         proposer = _Proposer(self.lattice, heads, search)
         if isinstance(self.nodes, int):
             return _TreeSession(proposer, self.nodes)
-        return _AutoSession(proposer, self.nodes.open(len(prompts)))
+        return _AutoSession(proposer, self.nodes.open(len(prompts), max(map(len, prompts))))
 
 
 class _Proposer:

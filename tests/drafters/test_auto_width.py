@@ -173,6 +173,8 @@ def test_times_are_remembered_for_each_target():
     targets = [BlockwiseTarget(trained()) for _ in range(2)]
     one, other = (AutoWidth(target).open(1) for target in targets)
     assert one.times is AutoWidth(targets[0]).open(3).times and one.times is not other.times
+    near, far = (AutoWidth(targets[0]).open(1, length) for length in (900, 1100))
+    assert AutoWidth(targets[0]).open(1, 600).times is near.times is not far.times  # long texts have times of their own
     known = len(auto_width._times)
     del targets, one, other
     gc.collect()
