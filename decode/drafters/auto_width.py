@@ -9,7 +9,6 @@ a processor that is busy with one token a wide pass costs much; on an idle GPU n
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -34,15 +33,14 @@ class PassTimes:
 
     def __init__(self) -> None:
         self._passes = 0
-        self._seconds: dict[int, deque[float]] = {}
+        self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
 
     def note(self, tokens: int, seconds: float) -> None:
-        if tokens not in self.known():
-            self._seconds[tokens] = deque(maxlen=REMEMBERED)
+        before = self._seconds[tokens] if tokens in self.known() else ()
+        self._seconds[tokens] = (*before, seconds)[-REMEMBERED:]
         self._passes += 1
-        self._last[tokens] = self._passes
-        self._seconds[tokens].append(seconds)
+        self._last[tokens] = self._passes  # now another thread may look at its seconds
 
     def known(self) -> list[int]:
         """Widths of late, ascending, and the least ever: whether drafts pay is seen from a plain pass."""

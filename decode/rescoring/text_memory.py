@@ -82,7 +82,7 @@ class TextMemory:
 
     def add(self, tokens: ArrayLike) -> None:
         """A text [n] of tokens, the last `most // 2` of them; an empty one adds nothing."""
-        text = np.array(tokens)
+        text = np.asarray(tokens)
         if text.ndim != 1 or (text.size and text.dtype.kind not in "iu"):
             raise TypeError(f"tokens: expected integers of shape [n], got {text.dtype} {list(text.shape)}")
         if text.size and not (0 <= text.min() and text.max() < self.vocab_size):

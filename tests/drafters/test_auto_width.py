@@ -143,6 +143,21 @@ def test_what_seemed_dear_is_tried_again():
     assert WidthSession(found, 1).size(np.full((1, 31), -9.0, np.float32), [10]) == 15
 
 
+def test_a_width_that_is_being_noted_is_not_looked_at():
+    """Whatever another thread sees between two writes is whole."""
+    found, seen = times((1, 0.01), (4, 0.02)), []
+
+    class Watched(dict):
+        def __setitem__(self, key, value):
+            seen.append(found.costs())
+            super().__setitem__(key, value)
+            seen.append(found.costs())
+
+    found._seconds, found._last = Watched(found._seconds), Watched(found._last)
+    found.note(16, 0.05)
+    assert [costs.tokens.tolist() for costs in seen] == [[1, 4]] * 3 + [[1, 4, 16]]
+
+
 def test_the_first_passes_of_a_process_try_two_widths():
     clock = iter(np.arange(100) * 0.01)
     session = WidthSession(PassTimes(), 1)
