@@ -1,22 +1,24 @@
 """How many nodes a tree is worth: what passes cost against their width, learned from the passes of the loop itself.
 
 A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each
-is expected to bring under q: one root token a request, and the sum of exp(logq) of the nodes. The step takes the size
-with the most tokens a second; where no size beats a plain pass, the steps that follow are not drafted, for a while. On
-a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
+is expected to bring under q: one root token a request, and of each node the probability that it is accepted. The step
+takes the size with the most tokens a second; where no size beats a plain pass, the steps that follow are not drafted,
+for a while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
+from rescore.lattice.tree import ROOT
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
 FIRST = 15  # nodes of the first tree of a process, before anything is known
@@ -25,7 +27,7 @@ REMEMBERED = 5  # passes of each width, the fastest of which counts: what else t
 STALE = 64  # passes after which a width that was not used is forgotten: what seemed dear is tried again
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
-PRIOR = 2.0  # expected tokens that speak for q before anything was accepted
+PRIOR = 16.0  # expected tokens that speak for q before anything was accepted
 
 
 class PassTimes:
@@ -79,15 +81,14 @@ class WidthSession:
 
     A step asks either `rests` or, if it drafts, `size`; what follows up to the next step is the pass that is timed.
 
-    q is surer of itself than it should be, the more so on text that is unlike what it was fitted to. So what was
-    expected is weighed with the share of it that came, of late.
+    q is surer of itself than it should be, the more so on text that is unlike what it was fitted to, where it follows
+    a copy too far. So the probability that a node is accepted if its parent is, is q's, times the share that came of
+    what q expected of late wherever a draft went on.
     """
 
     def __init__(self, times: PassTimes, requests: int, most: int = MOST):
-        self.times = times
+        self.times, self.requests = times, requests
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
-        self._expected = np.zeros(requests)  # of each request's last tree
-        self._lengths = np.zeros(requests, np.int64)  # of its history then; 0 before the first
         self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
         self._last = FIRST
         self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
@@ -104,48 +105,45 @@ class WidthSession:
         """Nodes of the trees that `size` should be given: twice as many as the last ones had, or more."""
         return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST)][-1])
 
-    def begin(self) -> None:
-        """A step begins: the pass of the step before is over."""
+    def begin(self, last: Iterable[LastPass] = ()) -> None:
+        """A step begins: the pass of the step before is over. last: what it said of each request."""
         if self._pass is not None:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
             self._pass = None
+        self._sums *= FADING
+        for one in last:
+            self._sums += len(one.accepted), _expected(one)
 
     def end(self, nodes: int) -> None:
         """The step's drafts are made, of so many nodes at most, and their pass begins."""
         self._last = nodes
-        self._pass = len(self._lengths) * (1 + nodes), time.perf_counter()
+        self._pass = self.requests * (1 + nodes), time.perf_counter()
 
-    def size(self, logq: NDArray[np.float32], lengths: Sequence[int], drafting: float = 0.0) -> int:
+    def size(self, logq: NDArray[np.float32], depths: NDArray[np.int32], drafting: float = 0.0) -> int:
         """Nodes of the trees of a step, 0 where a plain pass brings more.
 
-        logq [B, n] of the largest trees, -inf for padding; lengths of the histories; drafting: the seconds that this
-        step has taken so far.
+        logq, depths [B, n] of the largest trees, logq -inf for padding; drafting: the seconds that this step has taken
+        so far.
         """
-        self._learn(np.asarray(lengths, np.int64))
-        q = np.exp(logq.astype(np.float64))
-        sizes = np.union1d(self.sizes[self.sizes < q.shape[1]], q.shape[1])
+        p = np.minimum(np.exp(logq.astype(np.float64)) * self.ratio**depths, 1.0)
+        sizes = np.union1d(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = self.times.costs()
         if costs is None:  # the first passes of a process: a tree, then none
-            n = 0 if max(self.times.known(), default=0) > len(q) else int(min(FIRST, sizes[-1]))
-        else:
-            tokens = len(q) + self.ratio * np.append(0.0, np.cumsum(q.sum(axis=0)))[sizes]
-            seconds = drafting + costs.at(len(q) * (1 + sizes))
-            best = best_size(tokens, seconds)
-            n = int(sizes[best])
-            self._plan_rest(tokens[best] / seconds[best] * (seconds[0] - drafting) / len(q) - 1)
-        self._expected = q[:, :n].sum(axis=1)
-        return n
+            return 0 if max(self.times.known(), default=0) > len(p) else int(min(FIRST, sizes[-1]))
+        tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
+        seconds = drafting + costs.at(len(p) * (1 + sizes))
+        best = best_size(tokens, seconds)
+        self._plan_rest(tokens[best] / seconds[best] * (seconds[0] - drafting) / len(p) - 1)
+        return int(sizes[best])
 
-    def rests(self, lengths: Sequence[int]) -> bool:
+    def rests(self) -> bool:
         """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked
         before `size`, and instead of it where so.
         """
         if not self._rest:
             return False
         self._rest -= 1
-        self._learn(np.asarray(lengths, np.int64))
-        self._expected = np.zeros(len(lengths))
         return True
 
     def _plan_rest(self, gain: float) -> None:
@@ -159,14 +157,17 @@ class WidthSession:
         self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if self._gained < 0 else 1
 
     def select(self, rows: Sequence[int]) -> None:
-        self._expected, self._lengths = self._expected[list(rows)], self._lengths[list(rows)]
+        self.requests = len(rows)
 
-    def _learn(self, lengths: NDArray[np.int64]) -> None:
-        """A history grows by what was accepted, and one."""
-        seen = self._lengths > 0
-        accepted = (lengths - self._lengths - 1)[seen].sum()
-        self._sums = self._sums * FADING + np.array([accepted, self._expected[seen].sum()])
-        self._lengths = lengths
+
+def _expected(last: LastPass) -> float:
+    """How many tokens q expected of a tree, given those that were accepted before each: the sum of its conditional
+    probabilities behind the root and the accepted nodes.
+    """
+    tree = last.tree
+    tested = np.isin(tree.parents, [ROOT, *last.accepted])
+    before = np.append(tree.logq, np.float32(0))[tree.parents[tested]]  # index -1 is the root token
+    return float(np.exp((tree.logq[tested] - before).astype(np.float64)).sum())
 
 
 def best_size(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:

@@ -117,7 +117,7 @@ class _AutoSession:
         self.proposer, self.width = proposer, width
 
     def propose(self, step: DraftStep) -> list[Draft]:
-        self.width.begin()
+        self.width.begin(step.last)
         drafts = self._drafts(step)
         self.width.end(max(draft.tree.size for draft in drafts))
         return drafts
@@ -125,13 +125,12 @@ class _AutoSession:
     def _drafts(self, step: DraftStep) -> list[Draft]:
         began = time.perf_counter()
         self.proposer.search.read(step)
-        lengths = [len(history) for history in step.histories]
-        if self.proposer.may_rest and self.width.rests(lengths):
-            return [Draft(tree=EMPTY) for _ in lengths]
+        if self.proposer.may_rest and self.width.rests():
+            return [Draft(tree=EMPTY) for _ in step.histories]
         trees = self.proposer.trees(step, self.width.wanted)
         usable = trees.depths <= np.array(step.room)[:, None]
         logq = np.where(usable, trees.logq, -np.inf)
-        n = self.width.size(logq, lengths, time.perf_counter() - began)
+        n = self.width.size(logq, trees.depths, time.perf_counter() - began)
         return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:

@@ -60,7 +60,8 @@ void ContextModel::add(const Path& path, uint32_t longest, const Prediction& pre
 void ContextModel::extend(uint32_t token, const Prediction& predicted) {
   add(active_, longest_, predicted);
   for (uint32_t length = 0; length <= longest_; ++length)
-    if (const float share = predicted.size ? 1 - soft_[length] : 1; share > 0) add(active_[length], token, share);
+    if (const float share = 1 - soft_[length] * (predicted.size ? 1 : 1 - kUnknown); share > 0)
+      add(active_[length], token, share);
   advance(active_, longest_, token);
   greatest_ = std::max(greatest_, token);
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));

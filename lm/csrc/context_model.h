@@ -7,8 +7,9 @@
 //
 //     count(c, w) += f p(w) for the tokens that were predicted,  += 1 - f for the token that came
 //
-// and where nothing is known of what was predicted, the token that came counts 1. p(w | c) is interpolated over all
-// contexts that are suffixes of c, in the manner of Witten and Bell:
+// and where nothing is known of what was predicted, the token that came counts as if kUnknown had been its
+// probability: 1 - f (1 - kUnknown). p(w | c) is interpolated over all contexts that are suffixes of c, in the manner
+// of Witten and Bell:
 // p_o(w) = (count_o(w) + m_o p_{o-1}(w)) / (count_o + m_o), m_o being strength[o] times the number of distinct tokens
 // counted behind the context of o tokens, and p_{-1} another model's distribution.
 #pragma once
@@ -36,6 +37,9 @@ class ContextModel {
   static constexpr uint32_t kEmpty = 0;  // the state of no context
   static constexpr uint32_t kMaxOrder = 16;
   static constexpr float kLeast = 0.01f;  // a share of a prediction that is less does not count
+  // Of a token that came where no prediction is known: what models give the tokens of a prompt, most of which they
+  // would not have written themselves.
+  static constexpr float kUnknown = 0.15f;
 
   // soft [order], each in [0, 1].
   ContextModel(uint32_t order, const double* soft);

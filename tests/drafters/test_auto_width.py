@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,18 +14,37 @@ torch = pytest.importorskip("torch")
 from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.drafters import auto_width
-from rescore.decode.drafters.auto_width import SIZES, STALE, AutoWidth, PassTimes, WidthSession, best_size
+from rescore.decode.drafters.auto_width import (
+    FADING,
+    PRIOR,
+    SIZES,
+    STALE,
+    AutoWidth,
+    PassTimes,
+    WidthSession,
+    best_size,
+)
 from rescore.decode.drafters.blended_drafter import BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice
 from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.heads import LastPass
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 
 torch.set_num_threads(1)
 
+# Node 2 is a child of node 0, node 4 of node 1.
+TREE = TokenTree.from_parents(range(7), (-1, -1, 0, 0, 1, 2, 2))
 LOGQ = np.log(np.array([[0.6, 0.3, 0.2, 0.1, 0.05, 0.04, 0.03]], np.float32))
+DEPTHS = TREE.depths[None]
+
+
+def passed(n, accepted, logq=LOGQ[0]):
+    """What a pass over the first n nodes said."""
+    return LastPass(tree=replace(TREE, logq=logq).head(n), accepted=accepted, logits=torch.empty(0))
 
 
 def times(*pairs):
@@ -46,49 +66,66 @@ def test_a_worked_example():
     seconds = TIMES.costs().at([1, 2, 4, 8])
     np.testing.assert_allclose(tokens / seconds, [100, 160, 175, 116], rtol=1e-4)
     assert best_size(tokens, seconds) == 2
-    assert WidthSession(TIMES, 1).size(LOGQ, [10]) == 3
+    assert WidthSession(TIMES, 1).size(LOGQ, DEPTHS) == 3
 
 
 def test_drafting_makes_wide_passes_cheaper():
     """With 100 ms for the draft the passes' own time hardly counts: 2.32 / 120 is more than 2.1 / 112."""
-    assert WidthSession(TIMES, 1).size(LOGQ, [10], 0.1) == 7
+    assert WidthSession(TIMES, 1).size(LOGQ, DEPTHS, 0.1) == 7
 
 
 def test_a_batch_pays_for_all_rows():
     """Two rows: trees of 0, 1 and 3 nodes are passes over 2, 4 and 8 tokens: 2, 3.2 and 4.2 tokens in 10, 12, 20 ms."""
     session = WidthSession(TIMES, 2)
-    assert session.size(np.repeat(LOGQ[:, :3], 2, axis=0), [10, 10]) == 1
+    assert session.size(np.repeat(LOGQ[:, :3], 2, axis=0), np.repeat(DEPTHS[:, :3], 2, axis=0)) == 1
     session.select([1])  # one is left, in a pass that is its own again
-    assert session.size(LOGQ[:, :3], [11]) == 3
+    assert session.size(LOGQ[:, :3], DEPTHS[:, :3]) == 3
+
+
+def test_what_is_expected_of_a_tree():
+    """Behind the root 0.6 + 0.3 are expected; behind node 0, of 0.6, its children's 0.3: a third and a sixth; behind
+    node 2, of 0.2, nodes 5 and 6, of 0.07. Nothing is asked of node 1's child.
+    """
+    for accepted, expected in (((), 0.9), ((0,), 0.9 + 0.5), ((0, 2), 0.9 + 0.5 + 0.35)):
+        session = WidthSession(TIMES, 1)
+        session.begin([passed(7, accepted)])
+        assert session.ratio == pytest.approx((PRIOR + len(accepted)) / (PRIOR + expected))
+    session.begin([passed(0, ())])  # a plain pass says nothing
+    assert session.ratio == pytest.approx((PRIOR + 2 * FADING) / (PRIOR + 1.75 * FADING))
 
 
 def test_what_is_not_accepted_makes_trees_smaller():
     session = WidthSession(TIMES, 1)
-    sizes, lengths = [], [10]
-    for _ in range(12):
-        sizes.append(session.size(LOGQ, lengths))
-        lengths = [lengths[0] + 1]  # nothing was accepted
-    assert sizes[0] == 3 and sizes[-1] < 2 and sorted(sizes, reverse=True) == sizes
-    # After the first pass 1.1 tokens had been expected: (2 + 0) / (2 + 1.1).
-    again = WidthSession(TIMES, 1)
-    again.size(LOGQ, [10])
-    again.size(LOGQ, [11])
-    assert again.ratio == pytest.approx(2 / 3.1)
-    # Where no tree is worth it, what was learned fades, and trees are tried again.
-    for length in range(12, 400):
-        again.size(LOGQ[:, 3:], [length])
-    assert again.ratio > 0.6 or again.size(LOGQ, [400]) > 0
+    sizes, last = [], []
+    for _ in range(60):
+        session.begin(last)
+        sizes.append(session.size(LOGQ, DEPTHS))
+        last = [passed(sizes[-1], ())]
+    assert sizes[0] == 3 and sizes[-1] == 1 and sorted(sizes, reverse=True) == sizes  # two rows cost as much as one
+    for _ in range(200):
+        session.begin([passed(0, ())])
+    assert session.size(LOGQ, DEPTHS) == 3  # doubt fades
+
+
+def test_doubt_grows_with_depth():
+    """Where a third comes of what was expected, 0.9, 0.81, 0.73 of siblings become 0.3, 0.27, 0.24, of a chain 0.3,
+    0.09, 0.03: 1.81 tokens in 12 ms are more than 1.3 in 10, and 1.42 less.
+    """
+    session = WidthSession(TIMES, 1)
+    session._sums = np.array([0.0, 2 * PRIOR])
+    logq = np.log(0.9) * np.arange(1, 8, dtype=np.float32)[None]
+    assert session.size(logq, np.ones((1, 7), np.int32)) == 3
+    assert session.size(logq, np.arange(1, 8)[None]) == 1
 
 
 def test_what_is_accepted_beyond_expectation_makes_them_larger():
-    """Of few nodes none is worth a pass that costs twice as much, until twice as many tokens come as were expected."""
-    session = WidthSession(times((1, 0.01), (2, 0.02)), 1)
-    sizes, lengths = [], [10]
-    for _ in range(10):
-        sizes.append(session.size(np.log(np.array([[0.9]], np.float32)), lengths, 0.05))
-        lengths = [lengths[0] + 4]
-    assert sizes[0] == 1 and session.ratio > 2  # 1.9 / 70 ms beats 1 / 60 ms
-    assert session.size(np.log(np.array([[0.5]], np.float32)), lengths) == 1  # 1 + 0.5 ratio > 2
+    """A node of 0.4 is not worth a pass that costs 1.5 times as much, until twice as many come as were expected."""
+    session = WidthSession(times((1, 0.02), (2, 0.03)), 1)
+    node = np.log(np.array([0.4], np.float32))
+    assert session.size(node[None], DEPTHS[:, :1]) == 0
+    for _ in range(30):
+        session.begin([passed(1, (0,), np.resize(node, 7))])
+    assert 1.5 < session.ratio < 2.5 and session.size(node[None], DEPTHS[:, :1]) == 1
 
 
 def test_steps_rest_while_plain_passes_bring_more():
@@ -99,21 +136,21 @@ def test_steps_rest_while_plain_passes_bring_more():
     session = WidthSession(TIMES, 1)
     drafted = []
     for step in range(70):
-        if not session.rests([10 + step]):
-            session.size(LOGQ, [10 + step], 0.03)
+        if not session.rests():
+            session.size(LOGQ, DEPTHS, 0.03)
             drafted.append(step)
     assert np.diff(drafted).tolist() == [2, 3, 5, 9, 17, 17]
-    assert session.size(LOGQ, [80], 0.0) >= 0 and not session.rests([81])  # drafts cost nothing any more
+    assert session.size(LOGQ, DEPTHS, 0.0) >= 0 and not session.rests()  # drafts cost nothing any more
 
 
 def test_no_step_rests_while_drafts_pay_for_looking():
     """A draft that brings 1.5 times as much pays for many steps whose drafts, of 0.1 ms, are not worth a pass."""
     session = WidthSession(times((1, 0.010), (2, 0.012), (4, 0.014), (8, 0.020)), 1)
     hopeless = np.full((1, 7), -9.0, np.float32)
-    assert session.size(LOGQ, [10], 1e-4) == 3
-    lengths, looked = iter(range(12, 100)), 0  # as many tokens came as were expected, then one by one
-    while not session.rests([next(lengths)]):
-        assert session.size(hopeless, [next(lengths)], 1e-4) == 0
+    assert session.size(LOGQ, DEPTHS, 1e-4) == 3
+    looked = 0
+    while not session.rests():
+        assert session.size(hopeless, DEPTHS, 1e-4) == 0
         looked += 1
         assert looked < 80
     assert looked > 20
@@ -140,7 +177,7 @@ def test_what_seemed_dear_is_tried_again():
     for _ in range(STALE):
         found.note(1, 0.01)
     assert found.known() == [1] and found.costs() is None  # a tree is tried, as at first
-    assert WidthSession(found, 1).size(np.full((1, 31), -9.0, np.float32), [10]) == 15
+    assert WidthSession(found, 1).size(np.full((1, 31), -9.0, np.float32), np.ones((1, 31), np.int32)) == 15
 
 
 def test_a_width_that_is_being_noted_is_not_looked_at():
@@ -164,10 +201,10 @@ def test_the_first_passes_of_a_process_try_two_widths():
     sizes, logq = [], np.full((1, 15), -1.0, np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-        for step in range(3):
+        for _ in range(3):
             session.begin()
-            assert not session.rests([10 + step])
-            sizes.append(session.size(logq, [10 + step]))
+            assert not session.rests()
+            sizes.append(session.size(logq, np.ones((1, 15), np.int32)))
             session.end(sizes[-1])
     assert sizes[:2] == [15, 0] and sizes[2] > 0  # 10 ms each
     costs = session.times.costs()

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 LEAST = np.float32(0.01)  # a share of a prediction that is less does not count
+UNKNOWN = np.float32(0.15)  # probability of a token that came, where it is not known what was predicted
 
 
 class Text:
@@ -43,7 +44,7 @@ class Text:
             for w, p in predicted.items():
                 if (share := self.soft[n] * np.float32(p)) >= LEAST:
                     counts[w] += float(share)
-            hard = 1 - self.soft[n] if predicted else 1.0
+            hard = 1 - self.soft[n] * (1 if predicted else 1 - UNKNOWN)
             if token is not None and hard > 0:
                 counts[token] += float(hard)
         return counts
