@@ -124,7 +124,7 @@ def main() -> int:
     prompts, text, dtype = prompts_of(dump, args.prompts), text_of(dump), getattr(torch, args.dtype)
     results = []
     with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=len(args.families) * 2 * 7 * 2)
+        bar = progress.add_task("", total=len(args.families) * 2)
         for family in args.families:
             for weights, steps in (("random", 0), ("trained", args.steps)):
                 model = small(family, text, lm.vocab_size, steps=steps, seed=1, dtype=dtype)
@@ -134,7 +134,7 @@ def main() -> int:
                 )
                 for name, drafter, layout in drafters(model, lm, other):
                     for batch in (1, BATCH):
-                        progress.update(bar, description=f"{family}, {weights}, {name}, batch {batch}", advance=1)
+                        progress.update(bar, description=f"{family}, {weights}, {name}, batch {batch}")
                         began, out = time.perf_counter(), []
                         for i in range(0, len(prompts), batch):
                             out += generate(
@@ -166,6 +166,7 @@ def main() -> int:
                                 "largest_margin": float(below.max()),
                             }
                         results.append(row)
+                progress.advance(bar)
     report(results)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
