@@ -24,6 +24,7 @@ SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that 
 FIRST = 15  # nodes of the first tree of a process, before anything is known
 MOST = SIZES[-1]
 REMEMBERED = 5  # passes of each width, the fastest of which counts: what else the machine does only adds to it
+SURE = 2  # passes of a width before its time is relied on: the first ones of a process are slow
 STALE = 64  # passes after which a width that was not used is forgotten: what seemed dear is tried again
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
@@ -34,6 +35,7 @@ class PassTimes:
     """Seconds of a target's passes, by the tokens that they read in all rows together."""
 
     def __init__(self) -> None:
+        self.latest = 0  # the width of the last pass
         self._passes = 0
         self._seconds: dict[int, tuple[float, ...]] = {}
         self._last: dict[int, int] = {}  # the number of each width's last pass
@@ -41,6 +43,7 @@ class PassTimes:
     def note(self, tokens: int, seconds: float) -> None:
         before = self._seconds[tokens] if tokens in self.known() else ()
         self._seconds[tokens] = (*before, seconds)[-REMEMBERED:]
+        self.latest = tokens
         self._passes += 1
         self._last[tokens] = self._passes  # now another thread may look at its seconds
 
@@ -50,9 +53,11 @@ class PassTimes:
         return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < STALE]
 
     def costs(self) -> PassCosts | None:
-        """None unless two widths are known."""
+        """None unless two widths are known, of `SURE` passes each."""
         known = self.known()
-        return PassCosts.of_times(known, [min(self._seconds[one]) for one in known]) if len(known) > 1 else None
+        if sum(len(self._seconds[one]) >= SURE for one in known) < 2:
+            return None
+        return PassCosts.of_times(known, [min(self._seconds[one]) for one in known])
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
@@ -129,8 +134,8 @@ class WidthSession:
         p = np.minimum(np.exp(logq.astype(np.float64)) * self.ratio**depths, 1.0)
         sizes = np.union1d(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = self.times.costs()
-        if costs is None:  # the first passes of a process: a tree, then none
-            return 0 if max(self.times.known(), default=0) > len(p) else int(min(FIRST, sizes[-1]))
+        if costs is None:  # the first passes of a process: a tree and none in turns
+            return 0 if self.times.latest > len(p) else int(min(FIRST, sizes[-1]))
         tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         seconds = drafting + costs.at(len(p) * (1 + sizes))
         best = best_size(tokens, seconds)
