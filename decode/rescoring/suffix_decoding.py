@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rescore.lattice.tree import TokenTree
 
 DEPTH = 64  # of the suffix tree, a match and what follows it together
+ROUNDING = 1e-12  # what sums of equal scores differ by, at most
 LEAST = 0.1  # of D: less probable nodes are not drafted
 
 
@@ -49,7 +50,7 @@ class SuffixTree:
             if not match.children:
                 break  # nor has any longer match
             tree, score = _speculated(match, n, least)
-            if score > most:
+            if score > most + ROUNDING:  # of equal ones, the shortest match
                 best, most = tree, score
         return best
 

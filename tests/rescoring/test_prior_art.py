@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescore.decode.rescoring.prompt_lookup import prompt_lookup
@@ -80,6 +80,7 @@ def test_best_trees_hold_the_greatest_products(seed):
 
 @settings(max_examples=200, deadline=None)
 @given(texts, st.integers(1, 8), st.integers(2, 6))
+@example([2, 1, 0, 1, 2, 1], 6, 6)  # six nodes of a third each, and four of a half
 def test_suffix_trees_have_the_greatest_score(text, n, depth):
     """Of all lengths of the match, from the counts of all runs of the text."""
     tree = SuffixTree(depth)
