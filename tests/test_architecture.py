@@ -21,11 +21,12 @@ ROOMS = {
     "drafters": "rescoring verify models cost.pass_costs",
     "loop": "drafters models verify rescoring",
     "engines": "loop drafters models verify rescoring",
+    "training": "loop models verify",
     "replay": "rescoring",
     "tuning": "replay rescoring",
     "bench": "replay loop drafters models rescoring cost verify",
     "report": "bench tuning replay models rescoring cost",
-    "cli": "report bench tuning replay loop drafters models verify rescoring cost",
+    "cli": "report bench training tuning replay loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

@@ -223,7 +223,8 @@ class Rig:
     def lattice(self, rows: int) -> float:
         """Seconds from hidden states to lattices."""
         hidden = self._hidden(rows)
-        return self.seconds(lambda: self._lattice.tensors(self._heads.of_hidden(hidden)))
+        certain = torch.zeros(rows, dtype=torch.int64, device=hidden.device)
+        return self.seconds(lambda: self._lattice.tensors(self._heads.of_hidden(hidden, certain)))
 
     def _both_ways(self, call: Callable[[], Tensor]) -> dict[str, float]:
         found = {"eager": self.seconds(call)}

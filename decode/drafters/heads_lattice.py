@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rescore.decode.models.heads import Heads
+from rescore.decode.models.heads import Heads, top_of_heads
 from rescore.decode.rescoring.tensor_rescorer import has_kernels
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
-from rescore.lattice.top import top_of_logits
 
 LOGP_DTYPES = ("float16", "float32")
 
@@ -34,8 +33,8 @@ class HeadsLattice:
             raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
 
     def sausages(self, logits: Tensor) -> Sausage:
-        """The lattices [B, T, K] of the heads' logits [B, T, V]."""
-        ids, logp, _ = top_of_logits(logits, self.top_k)
+        """The lattices [B, T, K] of the heads' logits [B, T, D]."""
+        ids, logp, _ = top_of_heads(logits, self.top_k, self.heads.vocabulary)
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
     def tensors(self, logits: Tensor) -> TensorSausage:
@@ -45,4 +44,6 @@ class HeadsLattice:
         if not has_kernels(logits.device):
             return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
         found = TensorSausage.from_logits(logits, self.top_k)
-        return TensorSausage(ids=found.ids, cost=found.cost.to(getattr(torch, self.logp_dtype)).float())
+        vocabulary = self.heads.vocabulary
+        ids = found.ids if vocabulary is None else vocabulary.tokens(found.ids)
+        return TensorSausage(ids=ids, cost=found.cost.to(getattr(torch, self.logp_dtype)).float())

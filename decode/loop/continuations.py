@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rescore.decode.loop.prompts import Prompt
 from rescore.decode.models.block import Block
-from rescore.decode.models.heads import DraftStep, Heads, Memoryless
+from rescore.decode.models.draft_vocabulary import DraftVocabulary
+from rescore.decode.models.heads import DraftStep, Heads, Memoryless, top_of_heads
 from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.lattice.top import top_of_logits
@@ -61,9 +62,14 @@ class Rows:
     entropy: NDArray[np.float32]
 
     @classmethod
-    def of_logits(cls, logits: Tensor, k: int) -> Rows:
-        """Of logits [n, h, V]."""
-        ids, logp, entropy = top_of_logits(logits, k)
+    def of_logits(
+        cls, certain: Tensor, k: int, ahead: Tensor | None = None, vocabulary: DraftVocabulary | None = None
+    ) -> Rows:
+        """Of the target's logits [n, V] and its heads' [n, h - 1, D], of tokens of `vocabulary`."""
+        parts = [top_of_logits(certain[:, None], k)]
+        if ahead is not None:
+            parts.append(top_of_heads(ahead, k, vocabulary))
+        ids, logp, entropy = (np.concatenate(both, axis=1) for both in zip(*parts))
         return cls(ids=ids, logp=logp, entropy=entropy)
 
 
@@ -112,21 +118,21 @@ def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor
     """The rows of text[first:], from the hidden states of all tokens but the last."""
     hidden = states[first - 1 :]
     if isinstance(heads, Memoryless):
-        ahead = heads.of_hidden(hidden)
+        ahead = heads.of_hidden(hidden, torch.from_numpy(text[first:]).to(hidden.device))
     else:
         session, steps = heads.open(1), []
         for end in range(first, len(text)):
             fresh = states[0 if end == first else end - 1 : end]
             steps.append(session.logits(_step([text[: end + 1]], [fresh], [len(text) - end])))
         ahead = torch.cat(steps)
-    return Rows.of_logits(torch.cat((target.logits(hidden)[:, None], ahead), dim=1), k)
+    return Rows.of_logits(target.logits(hidden), k, ahead, heads.vocabulary)
 
 
 def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: ContinuationOptions) -> Rows | None:
     """Of the hidden states behind a prompt's tokens; an encoder-decoder has none."""
     if not options.along_prompts or len(states) != len(prompt.tokens):
         return None
-    parts = [Rows.of_logits(target.logits(chunk)[:, None], options.top_k) for chunk in states.split(CHUNK)]
+    parts = [Rows.of_logits(target.logits(chunk), options.top_k) for chunk in states.split(CHUNK)]
     return Rows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__})
 
 
@@ -159,7 +165,7 @@ def generated(
         ahead = session.logits(
             _step([texts[index] for index in alive], [fresh[index] for index in alive], [most - i] * len(alive))
         )
-        rows = Rows.of_logits(torch.cat((certain[:, None], ahead), dim=1), options.top_k)
+        rows = Rows.of_logits(certain, options.top_k, ahead, heads.vocabulary)
         for row, index in enumerate(alive):
             steps[index].append(Rows(ids=rows.ids[row], logp=rows.logp[row], entropy=rows.entropy[row]))
         going = [row for row, index in enumerate(alive) if texts[index][-1] != options.end_of_text]

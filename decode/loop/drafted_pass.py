@@ -44,7 +44,8 @@ class DraftedPass:
         them.
         """
         assert isinstance(self.lattice.heads, Memoryless)
-        trees = self.rescorer.trees(self.lattice.tensors(self.lattice.heads.of_hidden(hidden)), history, self.nodes)
+        logits = self.lattice.heads.of_hidden(hidden, history[:, -1])
+        trees = self.rescorer.trees(self.lattice.tensors(logits), history, self.nodes)
         return TreeLayout().lay_tensors(trees, history[:, -1], start, end)
 
     def __call__(self, hidden: Tensor, history: Tensor, start: Tensor, end: int, cache: SlotCache) -> Tensor:

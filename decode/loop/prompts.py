@@ -34,6 +34,11 @@ class Prompt:
     tokens: NDArray[np.int32]
     reference: NDArray[np.int32]
 
+    @property
+    def text(self) -> NDArray[np.int64]:
+        """Prompt and reference, int64."""
+        return np.concatenate((self.tokens, self.reference)).astype(np.int64)
+
 
 def read_prompts(
     path: Path, vocab_size: int, text: PromptText, *, limit: int | None = None, references: bool = False

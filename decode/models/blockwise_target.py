@@ -53,5 +53,5 @@ class BlockwiseHeads(Memoryless):
         self.model = model
         self.slots = model.config.heads - 1
 
-    def of_hidden(self, hidden: Tensor) -> Tensor:
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
         return self.model.all_logits(hidden, first=2)

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.decode.models.draft_vocabulary import DraftVocabulary
+from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
 
@@ -55,33 +58,52 @@ class HeadsSession(Protocol):
     """Heads at work on the requests of one call."""
 
     def logits(self, step: DraftStep) -> Tensor:
-        """Logits [B, T, V]: slot t is for the token t + 1 positions behind the certain one's, counted from 0."""
+        """Logits [B, T, D]: slot t is for the token t + 1 positions behind the certain one's, counted from 0; D as of
+        the heads' `vocabulary`.
+        """
 
     def select(self, rows: Sequence[int]) -> None:
         """Go on with these requests alone."""
 
 
 class Heads(Protocol):
-    """Heads 2..h of a model; `slots` is T = h - 1."""
+    """Heads 2..h of a model.
+
+    slots       T = h - 1
+    vocabulary  the D tokens that they give logits for; None: all V
+    """
 
     slots: int
+    vocabulary: DraftVocabulary | None
 
     def open(self, requests: int) -> HeadsSession: ...
 
 
+def top_of_heads(
+    logits: Tensor, k: int, vocabulary: DraftVocabulary | None
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """As `top_of_logits`, of heads' logits [..., T, D]: ids of V tokens, logp and entropy over the D."""
+    columns, logp, entropy = top_of_logits(logits, k)
+    ids = columns if vocabulary is None else vocabulary.tokens(torch.from_numpy(columns)).cpu().numpy()
+    return ids, logp, entropy
+
+
 class Memoryless(ABC):
-    """Heads that see one hidden state [B, width] and nothing else; a subclass defines `of_hidden` -> [B, T, V]."""
+    """Heads that see one hidden state, the certain token that it gave, and nothing else."""
 
     slots: int
+    vocabulary: DraftVocabulary | None = None
 
     @abstractmethod
-    def of_hidden(self, hidden: Tensor) -> Tensor: ...
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        """Logits [..., T, D] of hidden states [..., width] and the certain tokens behind them, integers [...]."""
 
     def open(self, requests: int) -> Memoryless:
         return self
 
     def logits(self, step: DraftStep) -> Tensor:
-        return self.of_hidden(step.hidden)
+        certain = torch.tensor([int(history[-1]) for history in step.histories], device=step.hidden.device)
+        return self.of_hidden(step.hidden, certain)
 
     def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- there is nothing to forget
         pass
@@ -95,5 +117,5 @@ class NoHeads(Memoryless):
     def __init__(self, vocab_size: int):
         self.vocab_size = vocab_size
 
-    def of_hidden(self, hidden: Tensor) -> Tensor:
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
         return hidden.new_empty(len(hidden), 0, self.vocab_size)

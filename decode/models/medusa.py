@@ -77,8 +77,8 @@ class MedusaHeads(nn.Module, Memoryless):
         """What each head's residual blocks make of hidden states [..., width]: [..., T, width]."""
         return torch.stack([stack[: self.form.layers](hidden) for stack in self._stacks], dim=-2)
 
-    def of_hidden(self, hidden: Tensor) -> Tensor:
-        """Logits [..., T, V] from hidden states [..., width]."""
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        """Logits [..., T, V] from hidden states [..., width]; the certain tokens are not looked at."""
         mixed = self.states(hidden)
         (output,) = self._output
         if output is not None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from rescore.decode.models.block import Block
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import tensor_files
+from rescore.decode.models.draft_vocabulary import DraftVocabulary
 from rescore.decode.models.heads import DraftStep
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.slot_layers import SlotLayers, attention_mask
@@ -30,6 +31,8 @@ class MtpHeads:
     Slot t is fed with the best tokens of the slots before it, as in training it was fed with the true ones: unlike
     Medusa's, these heads see one draft, the greedy one, and their lattice is conditioned on it.
     """
+
+    vocabulary: DraftVocabulary | None = None
 
     def __init__(self, target: CausalLMTarget, modules: Any):
         self.target = target

@@ -13,9 +13,9 @@ from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.gguf import converted, gguf_file
 from rescore.decode.models.heads import Heads
-from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.medusa_files import holds_medusa
 from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
+from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.models.target import Target
 
 
@@ -49,8 +49,9 @@ def open_model(
     """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (see
     `gguf.converted`), or the name of a model that a package ships ("smollm2").
 
-    heads   a folder or file of Medusa heads, or "mtp" for the multi-token prediction modules stored with the model;
-            None takes what the folder holds: our own heads, Medusa's, MTP's, or none
+    heads   a folder of `rescore train heads`, a folder or file of Medusa heads, or "mtp" for the multi-token
+            prediction modules stored with the model; None takes what the model's folder holds: our own heads,
+            Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
     device  None is the CPU
 
@@ -68,7 +69,7 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
     target = BlockwiseTarget(model)
     found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
     if heads is not None:
-        found = _medusa(heads, target, model.config.width, model.embedding.weight)
+        found = stored_heads(heads, target, model.embedding.weight, model.embedding.weight)
     tokenizer = tokenizer_beside(file.parent)
     return OpenModel(
         target=target,
@@ -144,17 +145,10 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if heads is None:
         return None
     if heads != MTP:
-        return _medusa(heads, target, model.config.get_text_config().hidden_size, model.get_output_embeddings().weight)
+        return stored_heads(heads, target, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     if not causal:
         raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)
-
-
-def _medusa(path: str | Path, target: Target, width: int, weight: torch.Tensor) -> MedusaHeads:
-    """Heads in the dtype and on the device of the output layer's `weight`."""
-    return MedusaHeads.load(
-        path, width=width, vocab_size=target.vocab_size, output=target.logits, dtype=weight.dtype, device=weight.device
-    )
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:

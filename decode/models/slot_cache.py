@@ -85,6 +85,15 @@ class SlotCache:
         for store in (*self.keys, *self.values):
             store[own[:, None], :, slots] = store[source, :, slots]
 
+    def put(self, rows: Sequence[int], other: SlotCache) -> None:
+        """The rows of another cache, in their order, become `rows` of this one."""
+        if other.slots > self.slots:
+            self._grow(other.slots)
+        at = torch.tensor(rows, dtype=torch.int64)
+        for stores, others in ((self.keys, other.keys), (self.values, other.values)):
+            for store, new in zip(stores, others):
+                store[at.to(store.device), :, : other.slots] = new
+
     def select(self, rows: Sequence[int]) -> None:
         """Keep these rows alone, in this order; a row may occur more than once."""
         index = torch.tensor(rows, dtype=torch.int64)

@@ -71,7 +71,15 @@ def logits_of(llama, heads, prompts: list[list[int]]) -> dict[str, np.ndarray]:
                 torch.tensor([prompt]), max_new_tokens=30, do_sample=False, eos_token_id=2, pad_token_id=0
             )
             hidden = llama.model(whole[:, :-1]).last_hidden_state[0, len(prompt) - 1 :]
-            rows.append(torch.cat((llama.lm_head(hidden)[:, None], heads.of_hidden(hidden)), dim=1).numpy())
+            rows.append(
+                torch.cat(
+                    (
+                        llama.lm_head(hidden)[:, None],
+                        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+                    ),
+                    dim=1,
+                ).numpy()
+            )
             texts.append(whole[0, len(prompt) :].numpy())
     offsets, prompt_offsets = (np.cumsum([0, *map(len, each)]) for each in (texts, prompts))
     return {

@@ -62,7 +62,7 @@ def test_a_pass_drafts_what_it_verifies(lm):
         found = DraftedPass(target=target, lattice=slots, rescorer=rescorer, nodes=8)(
             hidden, history, start, 28, caches[0]
         )
-        trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden)), history, 8).host()
+        trees = rescorer.trees(slots.tensors(slots.heads.of_hidden(hidden, history[:, -1])), history, 8).host()
         laid = TreeLayout().lay([trees[0], trees[1]], [int(prompt[-1]) for prompt in prompts], [19, 19], CPU)
         wanted = target.logits(target.read(laid.block, caches[1])).argmax(dim=-1)
     assert torch.equal(found, wanted)

@@ -73,7 +73,7 @@ class Guesses(Memoryless):
     def __init__(self):
         self.table = torch.from_numpy(np.random.default_rng(4).normal(size=(WORDS, 3, WORDS)))
 
-    def of_hidden(self, hidden):
+    def of_hidden(self, hidden, certain):
         return self.table[hidden[:, 0].long()]
 
 

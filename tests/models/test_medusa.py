@@ -98,7 +98,10 @@ def test_the_names_are_those_of_the_public_module():
 def test_new_heads_say_what_the_backbone_says():
     heads = MedusaHeads(heads=2, width=WIDTH, output=BACKBONE)
     hidden = torch.randn(3, 4, WIDTH)
-    torch.testing.assert_close(heads.of_hidden(hidden), BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1))
+    torch.testing.assert_close(
+        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+        BACKBONE(hidden)[..., None, :].expand(-1, -1, 2, -1),
+    )
     assert len(list(heads.parameters())) == 4, "the backbone's output layer is no part of the heads"
 
 
@@ -110,7 +113,10 @@ def test_what_is_saved_is_read_back(tmp_path, own):
     heads.save(tmp_path / "saved", base_model="the/backbone")
     again = load(tmp_path / "saved")
     hidden = torch.randn(2, WIDTH)
-    assert again.form == heads.form and torch.equal(again.of_hidden(hidden), heads.of_hidden(hidden))
+    assert again.form == heads.form and torch.equal(
+        again.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)),
+    )
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert config == {"medusa_num_heads": 3, "medusa_num_layers": 2, "base_model_name_or_path": "the/backbone"}
     heads.save(tmp_path / "saved")  # over its own
@@ -138,7 +144,10 @@ def test_the_first_heads_are_taken_where_the_config_says_fewer(tmp_path):
     tensors = published(heads=4, layers=1)
     heads = load(folder_of(tmp_path, tensors, {"medusa_num_heads": 2}))
     hidden = torch.randn(1, WIDTH)
-    torch.testing.assert_close(heads.of_hidden(hidden)[:, 1], expected_logits(tensors, 1, 1, hidden))
+    torch.testing.assert_close(
+        heads.of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))[:, 1],
+        expected_logits(tensors, 1, 1, hidden),
+    )
     assert heads.slots == 2
 
 
@@ -150,7 +159,7 @@ def test_heads_within_a_whole_model(tmp_path):
     }
     hidden = torch.randn(1, WIDTH)
     one = folder_of(tmp_path, model, {"medusa_num_heads": 2}, "model.safetensors")
-    got = load(one).of_hidden(hidden)
+    got = load(one).of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64))
     torch.testing.assert_close(got[:, 1], expected_logits(tensors, 1, 1, hidden))
 
     names = sorted(model)
@@ -159,7 +168,7 @@ def test_heads_within_a_whole_model(tmp_path):
         save_file({name: model[name] for name in names[part::2]}, tmp_path / "parts" / f"part{part}.safetensors")
     index = {"weight_map": {name: f"part{i % 2}.safetensors" for i, name in enumerate(names)}}
     (tmp_path / "parts" / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert torch.equal(load(tmp_path / "parts").of_hidden(hidden), got)
+    assert torch.equal(load(tmp_path / "parts").of_hidden(hidden, torch.zeros(len(hidden), dtype=torch.int64)), got)
 
 
 def refused(path, match: str, **changed) -> None:

@@ -27,7 +27,7 @@ from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
-from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
@@ -160,14 +160,9 @@ class Drafting:
         if not self._of_heads:
             return source
         if isinstance(source, (str, PathLike)):
-            width = target.config.hidden_size
-            source = MedusaHeads.load(
-                Path(source),
-                width=width,
-                vocab_size=target.vocab_size,
-                output=target.logits,
-                dtype=target.model.dtype,
-                device=target.device,
+            model = target.model
+            source = stored_heads(
+                Path(source), target, model.get_input_embeddings().weight, model.get_output_embeddings().weight
             )
         return TreeDrafter(
             HeadsLattice(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target)

@@ -1,0 +1,94 @@
+"""Heads that know the certain token: residual blocks on the target's last hidden state and the token that it gave.
+
+Medusa's heads (Cai et al. 2024) see the hidden state alone, though drafting begins when the next token is known; here a
+linear layer joins its embedding to the state first, as in the first head of Hydra (Ankner et al. 2024, arXiv
+2402.05109) and in multi-token prediction modules. Slots stay blind to each other, so that they span a lattice. All
+share rows of the target's output table: those of a draft vocabulary, the tokens that the model writes often.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rescore.decode.models.conditioned_files import HeadsForm, read_heads, write_heads
+from rescore.decode.models.draft_vocabulary import DraftVocabulary
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.medusa import ResidualBlock
+
+
+class SlotHead(nn.Module):
+    """One slot: the state that its logits are of, before training the target's own."""
+
+    def __init__(self, width: int, layers: int):
+        super().__init__()
+        self.input = nn.Linear(2 * width, width, bias=False)
+        with torch.no_grad():
+            self.input.weight.copy_(torch.eye(width, 2 * width))
+        self.blocks = nn.Sequential(*(ResidualBlock(width) for _ in range(layers)))
+
+    def forward(self, joined: Tensor) -> Tensor:
+        return self.blocks(self.input(joined))
+
+
+class ConditionedHeads(nn.Module, Memoryless):
+    """T heads of `layers` residual blocks each, as `Heads`.
+
+    embedding  the target's input embeddings [V, width]; table: its output embeddings, of the same shape. Neither is
+               trained or saved
+    vocabulary  ids of the draft vocabulary, rising [D]
+    """
+
+    def __init__(self, *, slots: int, layers: int, embedding: Tensor, table: Tensor, vocabulary: Tensor):
+        super().__init__()
+        size, width = table.shape
+        self.form = HeadsForm(
+            slots=slots, layers=layers, width=width, vocab_size=size, draft_vocabulary=len(vocabulary)
+        )
+        self.slots = slots
+        self.heads = nn.ModuleList(SlotHead(width, layers) for _ in range(slots))
+        self._fixed = (embedding.detach(), table.detach()[vocabulary.long().to(table.device)])
+        self.ids = vocabulary.int().to(table.device)
+        self.vocabulary = DraftVocabulary(ids=self.ids, size=size)
+
+    @property
+    def table(self) -> Tensor:
+        """The output embeddings of the draft vocabulary [D, width]."""
+        return self._fixed[1]
+
+    def joined(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        """What all heads read [..., 2 width]: the state, and the embedding of the token at the size of a state."""
+        token = F.rms_norm(self._fixed[0][certain], hidden.shape[-1:])
+        return torch.cat((hidden, token.to(hidden.dtype)), dim=-1)
+
+    def states(self, hidden: Tensor, certain: Tensor) -> list[Tensor]:
+        """Of every slot, the state [..., width] whose products with the table are its logits."""
+        joined = self.joined(hidden, certain)
+        return [head(joined) for head in self.heads]
+
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        return F.linear(torch.stack(self.states(hidden, certain), dim=-2), self.table)
+
+    def save(self, folder: str | Path, about: dict) -> None:
+        """Write the heads in float16 into `folder`; `about` says what they are of, in its config.json."""
+        write_heads(folder, self.form, {**self.state_dict(), "draft_vocabulary": self.ids}, about)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        embedding: Tensor,
+        table: Tensor,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> ConditionedHeads:
+        """The heads in a folder for a target with these embeddings, in evaluation mode. ValueError for another's."""
+        form, tensors = read_heads(folder, width=table.shape[1], vocab_size=table.shape[0])
+        vocabulary = tensors.pop("draft_vocabulary")
+        heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)
+        heads.load_state_dict(tensors)
+        return heads.to(device=device, dtype=dtype).eval()

@@ -1,0 +1,29 @@
+"""Heads in a folder or file of their own, of whichever kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from rescore.decode.models.conditioned_files import holds_heads
+from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.medusa import MedusaHeads
+from rescore.decode.models.target import Target
+
+
+def stored_heads(path: str | Path, target: Target, embedding: Tensor, table: Tensor) -> ConditionedHeads | MedusaHeads:
+    """Those of `rescore train heads`, or Medusa's, for a target with these input and output embeddings [V, width], in
+    their dtype and on their device. ValueError or FileNotFoundError says what is wrong with them.
+    """
+    path = Path(path)
+    if path.is_dir() and holds_heads(path):
+        return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)
+    return MedusaHeads.load(
+        path,
+        width=table.shape[1],
+        vocab_size=target.vocab_size,
+        output=target.logits,
+        dtype=table.dtype,
+        device=table.device,
+    )

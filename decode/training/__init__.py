@@ -1,0 +1,1 @@
+"""Heads for a model that stays as it is, from its own texts."""

@@ -1,0 +1,49 @@
+"""Cross entropy of heads against the model's own distributions, without the logits of a whole batch at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 512  # rows whose logits are alive at a time
+
+
+def taught(ids: Tensor, logp: Tensor, columns: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Columns int64 [..., K] and probabilities float32 [..., K] that logits over a draft vocabulary are to have.
+
+    ids, logp [..., K] as of `Lesson`; columns int64 [V], an id's column or -1. What lies outside the vocabulary, or
+    behind the K, is left out; probabilities sum to 1, or are all 0 where nothing is left.
+    """
+    at = torch.where(ids >= 0, columns[ids.clamp(min=0)], -1)
+    weight = torch.where(at >= 0, (logp / temperature).exp(), 0.0)
+    return at.clamp(min=0), weight / weight.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+
+
+class Distillation(torch.autograd.Function):
+    """Mean cross entropy [] in nats of softmax(states @ table.T) against probabilities at some columns.
+
+    states [n, width], table [D, width], columns and probs [n, K]; rows whose probabilities are all 0 do not count. The
+    gradient of the states is formed in the forward pass; the table stays as it is.
+    """
+
+    @staticmethod
+    def forward(ctx, states: Tensor, table: Tensor, columns: Tensor, probs: Tensor) -> Tensor:
+        counted = (probs.sum(dim=-1, keepdim=True) > 0).float()
+        rows = counted.sum().clamp(min=1)
+        total = states.new_zeros((), dtype=torch.float32)
+        grad = torch.empty_like(states)
+        for start in range(0, len(states), CHUNK):
+            part = slice(start, start + CHUNK)
+            logits = states[part] @ table.T
+            at, wanted = columns[part], probs[part]
+            norm = logits.float().logsumexp(dim=-1, keepdim=True)
+            total += (counted[part] * norm).sum() - (wanted * logits.gather(1, at)).sum()
+            slope = (logits - norm).exp_().mul_(counted[part]).to(table.dtype)
+            slope.scatter_add_(1, at, -wanted.to(slope.dtype))
+            grad[part] = slope @ table
+        ctx.save_for_backward(grad / rows)
+        return total / rows
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0], None, None, None

@@ -1,0 +1,177 @@
+"""A model's own answers to prompts, and its states along them: many texts at once, a finished one's row taken by the
+next prompt.
+
+The text of a prompt is the same whatever it is written beside, but for the rounding of batched arithmetic: every
+position of every prompt owns its random number (`Sampling.seeds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescore.decode.loop.prompts import Prompt
+from rescore.decode.models.block import Block
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.target import Target
+from rescore.decode.training.states import States, TextStates
+from rescore.decode.verify.sampling import Sampling, uniform
+
+STRETCH = 16  # batches whose prompts are sorted by length, so that rows beside each other are about as long
+REFILL = 8  # new prompts are read when a row in so many is free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """temperatures  prompts take them in turn; 0 is greedy
+    max_tokens    of a text, its end included
+    ends          ids that end a text
+    top_k         of the model's next-token probabilities, how many are kept
+    rows          texts written at once
+    tokens        when so many are written no other text is begun; None: all prompts
+    """
+
+    temperatures: tuple[float, ...] = (0.0, 0.7)
+    max_tokens: int = 256
+    ends: tuple[int, ...]
+    top_k: int = 32
+    rows: int = 64
+    tokens: int | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.temperatures or not all(0 <= value <= 100 for value in self.temperatures):
+            raise ValueError(f"temperatures: expected numbers from 0 to 100, got {self.temperatures}")
+        for name in ("max_tokens", "top_k", "rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+
+    def temperature(self, prompt: Prompt) -> float:
+        return self.temperatures[prompt.number % len(self.temperatures)]
+
+
+@torch.inference_mode()
+def own_texts(target: Target, prompts: Sequence[Prompt], options: TextOptions) -> Iterator[TextStates]:
+    """The texts, as they end: `options.rows` at a time, in no order to rely on. The token that ends a text is its
+    last.
+    """
+    waiting = _in_stretches(prompts, options.rows * STRETCH)
+    rows = _Rows(target, options)
+    written = 0
+    while True:
+        wanted = options.tokens is None or written + rows.underway < options.tokens
+        free = options.rows - rows.busy
+        batch = []
+        if wanted and free * REFILL >= options.rows:
+            batch, waiting = waiting[:free], waiting[free:]
+        if not batch and not rows.busy:
+            return
+        for text in rows.begin(batch) if batch else rows.step():
+            written += len(text.tokens)
+            yield text
+
+
+def _in_stretches(prompts: Sequence[Prompt], size: int) -> list[Prompt]:
+    stretches = (prompts[start : start + size] for start in range(0, len(prompts), size))
+    return [prompt for stretch in stretches for prompt in sorted(stretch, key=lambda one: len(one.tokens))]
+
+
+class _Writing:
+    """One text under way."""
+
+    def __init__(self, prompt: Prompt, options: TextOptions):
+        self.prompt = prompt
+        self.temperature = options.temperature(prompt)
+        sampling = Sampling(seed=options.seed)
+        self.numbers = uniform(sampling.seeds(prompt.number, options.max_tokens))
+        self.tokens: list[int] = []
+        self.states: list[States] = []
+
+    @property
+    def held(self) -> int:
+        """Tokens in the cache when the next pass begins: all but the last one written."""
+        return len(self.prompt.tokens) + len(self.tokens) - 1
+
+
+class _Rows:
+    """Texts under way, each in its row of one cache; a text that has ended leaves its row empty."""
+
+    def __init__(self, target: Target, options: TextOptions):
+        self.target, self.options = target, options
+        self.rows: list[_Writing | None] = []
+        self.cache: SlotCache | None = None
+
+    @property
+    def busy(self) -> int:
+        return sum(one is not None for one in self.rows)
+
+    @property
+    def underway(self) -> int:
+        """Tokens of texts that have not ended."""
+        return sum(len(one.tokens) for one in self.rows if one)
+
+    def begin(self, prompts: Sequence[Prompt]) -> Iterator[TextStates]:
+        """Read the prompts into empty rows, and write the first token of their texts."""
+        new = [_Writing(prompt, self.options) for prompt in prompts]
+        cache, firsts = self.target.open(
+            [one.prompt.tokens.astype(np.int64) for one in new], 1, max(len(one.prompt.tokens) for one in new)
+        )
+        hidden = self.target.read(Block.of_texts(firsts, [0] * len(new), self.target.device), cache)
+        last = hidden[torch.arange(len(new)), torch.tensor([len(one) - 1 for one in firsts])]
+        if not self.busy:
+            self.cache, self.rows = cache, [None] * len(new)
+        assert self.cache is not None
+        empty = [row for row, one in enumerate(self.rows) if one is None][: len(new)]
+        if self.cache is not cache:
+            self.cache.put(empty, cache)
+        for row, one in zip(empty, new):
+            self.rows[row] = one
+        return self._write(empty, last)
+
+    def step(self) -> Iterator[TextStates]:
+        """One more token of every text."""
+        assert self.cache is not None
+        if 4 * self.busy <= 3 * len(self.rows):  # nobody takes the empty rows: the last prompts are being answered
+            kept = [row for row, one in enumerate(self.rows) if one]
+            self.cache.select(kept)
+            self.rows = [self.rows[row] for row in kept]
+        device = self.target.device
+        last = torch.tensor([[one.tokens[-1] if one else 0] for one in self.rows], device=device)
+        starts = [one.held if one else 0 for one in self.rows]
+        block = Block.chain(last, torch.tensor(starts, device=device), max(starts) + 1)
+        busy = [row for row, one in enumerate(self.rows) if one]
+        return self._write(busy, self.target.read(block, self.cache)[busy, 0])
+
+    def _write(self, rows: Sequence[int], hidden: Tensor) -> Iterator[TextStates]:
+        """The next token of the texts in these rows; those that end leave."""
+        these = [one for row in rows if (one := self.rows[row])]
+        logits = self.target.logits(hidden).float()
+        states = States.of(hidden, logits, self.options.top_k)
+        for i, (row, one, token) in enumerate(zip(rows, these, _next_tokens(logits, these).tolist())):
+            one.tokens.append(token)
+            one.states.append(states.row(i))
+            if token in self.options.ends or len(one.tokens) == self.options.max_tokens:
+                self.rows[row] = None
+                yield TextStates(
+                    prompt=one.prompt, tokens=np.array(one.tokens, np.int32), states=States.joined(one.states)
+                )
+
+
+def _next_tokens(logits: Tensor, these: Sequence[_Writing]) -> Tensor:
+    """int64 [n], drawn from logits [n, V], or the greatest: the first id whose cumulative probability exceeds the
+    position's number.
+    """
+    best = logits.argmax(dim=-1)
+    drawn = [row for row, one in enumerate(these) if one.temperature]
+    if not drawn:
+        return best
+    temperature = torch.tensor([[these[row].temperature] for row in drawn], device=logits.device)
+    number = torch.tensor([[these[row].numbers[len(these[row].tokens)]] for row in drawn], device=logits.device)
+    cumulative = torch.softmax(logits[drawn] / temperature, dim=-1).cumsum(dim=-1)
+    at = torch.searchsorted(cumulative, number.float() * cumulative[:, -1:], right=True)
+    best[drawn] = at[:, 0].clamp(max=logits.shape[-1] - 1)
+    return best

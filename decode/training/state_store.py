@@ -1,0 +1,147 @@
+"""Texts and the model's states along them, on disk: shards of a folder, each whole or not there.
+
+    states.json            what made them, and of which model
+    00000.safetensors ..   numbers [S] of the prompts; tokens [n], offsets [S + 1], prompt_tokens, prompt_offsets; and
+                           hidden [n, width], top_ids, top_logp [n, K] as of `States`
+
+Shards are written as texts come and never changed, so that work that was cut off goes on behind the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from rescore.decode.models.checkpoint import read_object
+from rescore.decode.training.states import States, TextStates
+from rescore.lattice.mapped import map_tensors
+from rescore.lm.atomic import replacing
+
+ABOUT = "states.json"
+SHARD_TOKENS = 1 << 15
+CONTEXT = 3  # tokens of a prompt that stand before its text in a file for n-grams
+Shard = dict[str, NDArray]
+
+
+class StateStore:
+    """The shards of a folder, to which texts are added within the store's context.
+
+    about   what made them; a folder that was made otherwise is refused
+    """
+
+    def __init__(self, folder: str | Path, about: dict[str, Any]):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._check(about)
+        self._shards = [_checked(path, about) for path in self.paths()]
+        self._waiting: list[TextStates] = []
+
+    def _check(self, about: dict[str, Any]) -> None:
+        path = self.folder / ABOUT
+        if not path.exists():
+            with replacing(path) as file:
+                file.write((json.dumps(about, indent=2) + "\n").encode())
+            return
+        found = read_object(path)
+        for name in sorted(found.keys() | about.keys()):
+            if found.get(name) != about.get(name):
+                raise ValueError(
+                    f"{path}: {name}: expected {about.get(name)!r}, as asked for now, got {found.get(name)!r}; "
+                    "ask for the same, or write to another folder"
+                )
+
+    def paths(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*.safetensors"))
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """Memory-mapped."""
+        return self._shards
+
+    @property
+    def tokens(self) -> int:
+        """Of all texts in the shards."""
+        return sum(len(shard["tokens"]) for shard in self._shards)
+
+    def numbers(self) -> set[int]:
+        """Of the prompts whose texts are there."""
+        return {number for shard in self._shards for number in shard["numbers"].tolist()}
+
+    def __enter__(self) -> StateStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.flush()
+
+    def add(self, text: TextStates) -> None:
+        self._waiting.append(text)
+        if sum(len(one.tokens) for one in self._waiting) >= SHARD_TOKENS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        path = self.folder / f"{len(self._shards):05d}.safetensors"
+        with replacing(path) as file:
+            file.write(save(_shard(self._waiting)))
+        self._waiting = []
+        self._shards.append(map_tensors(path))
+
+
+def texts(shard: Shard) -> Iterator[slice]:
+    """The positions of each text of a shard."""
+    return _slices(shard["offsets"])
+
+
+def write_texts(store: StateStore, path: Path, end: int) -> None:
+    """All texts as one flat array of ids, each behind the last tokens of its prompt and followed by `end`."""
+    parts: list[NDArray[np.integer]] = []
+    for shard in store.shards:
+        for text, prompt in zip(texts(shard), _slices(shard["prompt_offsets"])):
+            parts += [shard["prompt_tokens"][prompt][-CONTEXT:], shard["tokens"][text], np.array([end])]
+    with replacing(path) as file:
+        np.save(file, np.concatenate(parts).astype(np.int32))
+
+
+def _shard(several: Sequence[TextStates]) -> Shard:
+    states = States.joined([one.states for one in several])
+    return {
+        "numbers": np.array([one.prompt.number for one in several], np.int64),
+        "tokens": np.concatenate([one.tokens for one in several]),
+        "offsets": _offsets([one.tokens for one in several]),
+        "prompt_tokens": np.concatenate([one.prompt.tokens for one in several]),
+        "prompt_offsets": _offsets([one.prompt.tokens for one in several]),
+        **{name: getattr(states, name) for name in states.__slots__},
+    }
+
+
+def _slices(offsets: NDArray[np.int64]) -> Iterator[slice]:
+    return (slice(start, end) for start, end in zip(offsets.tolist(), offsets[1:].tolist()))
+
+
+def _offsets(parts: Sequence[NDArray]) -> NDArray[np.int64]:
+    return np.cumsum([0, *map(len, parts)])
+
+
+def _checked(path: Path, about: dict[str, Any]) -> Shard:
+    """A shard whose arrays fit each other."""
+    shard = map_tensors(path)
+    n, width, k = len(shard.get("tokens", ())), about["width"], about["top_k"]
+    shapes = {"tokens": (n,), "hidden": (n, width), "top_ids": (n, k), "top_logp": (n, k)}
+    for name, shape in shapes.items():
+        if name not in shard or shard[name].shape != shape:
+            got = list(shard[name].shape) if name in shard else "none"
+            raise ValueError(
+                f"{path}: {name}: expected shape {list(shape)}, got {got}; remove the file to make it anew"
+            )
+    return shard

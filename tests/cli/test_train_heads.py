@@ -1,0 +1,143 @@
+"""`rescore train heads`, from a folder and prompts to heads that decode."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support import cli
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+from support import tiny_transformers
+from support.tiny_transformers import V
+
+from rescore.decode.cli import main
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.open import open_model
+from rescore.lattice.dump import Dump
+
+END = 2
+WORDS = "--max-tokens 16 --slots 3 --rounds 2 --batch 64 --threads 1 --dtype float32".split()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("train")
+    tiny_transformers.shared("qwen2").save_pretrained(folder / "model")
+    cli.make_tokenizer(folder / "model" / "tokenizer.json", V)
+    draw = np.random.default_rng(3)
+    with open(folder / "prompts.jsonl", "w") as lines:
+        for i in range(90):
+            words = " ".join(f"w{one}" for one in draw.integers(3, V, draw.integers(2, 9)))
+            reference = draw.integers(3, V, 9).tolist()
+            lines.write(json.dumps({"task": f"task{i % 2}", "prompt": words, "reference": reference}) + "\n")
+    return folder
+
+
+def train(world, out, *words) -> int:
+    asked = ["train", "heads", str(world / "model"), "--prompts", str(world / "prompts.jsonl"), *WORDS]
+    return main([*asked, *map(str, words), "-o", str(out)])
+
+
+@pytest.fixture(scope="module")
+def trained(world):
+    assert train(world, world / "out", "--json", world / "out.json") == 0
+    return world / "out"
+
+
+def test_the_folder_holds_heads_texts_and_the_curve(world, trained):
+    found = json.loads((world / "out.json").read_text())
+    assert found["heads"] == str(trained / "heads") and found["best"]["step"] > 0
+    lines = [json.loads(line) for line in (trained / "curve.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines][0] == 0 and lines[-1]["step"] == lines[-1]["steps"]
+    texts = np.load(trained / "texts.npy")
+    assert np.issubdtype(texts.dtype, np.integer) and (texts == END).sum() >= 90 and texts.max() < V
+    assert found["tokens"] == len(texts) - 90 * 4 + sum_of_short_prompts(world)
+
+
+def sum_of_short_prompts(world) -> int:
+    """Tokens that prompts of fewer than three lack before their texts."""
+    rows = map(json.loads, (world / "prompts.jsonl").read_text().splitlines())
+    return sum(max(0, 3 - len(row["prompt"].split())) for row in rows)
+
+
+def test_the_same_command_again_trains_nothing_anew(world, trained, capsys):
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*.safetensors")}
+    assert train(world, trained) == 0
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*.safetensors")} == before
+
+
+def test_text_drafted_by_the_heads_is_the_model_s_own(world, trained):
+    model = open_model(world / "model", heads=trained / "heads", dtype=torch.float32)
+    lattice = HeadsLattice(heads=model.heads, top_k=6)
+    prompts = [np.array(ids, np.int32) for ids in ([4, 5, 6], [9], [11, 30, 2, 8])]
+    options = Options(max_tokens=24, stopping=Stopping(tokens=frozenset((END,))))
+    drafted = generate(model.target, prompts, TreeDrafter(lattice, nodes=8), options)
+    plain = generate(model.target, prompts, None, options)
+    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
+    assert sum(one.statistics.passes for one in drafted) < sum(one.statistics.passes for one in plain)
+
+
+def test_dumps_hold_what_the_heads_propose(world, trained, tmp_path):
+    words = f"--prompts {world / 'prompts.jsonl'} --kind greedy --top-k 5 --max-tokens 12 --limit 3 --dtype float32"
+    model = ["--model", str(world / "model"), "--heads", str(trained / "heads")]
+    assert main(["dump", "make", *model, *words.split(), "-o", str(tmp_path / "dump")]) == 0
+    dump = Dump.open(tmp_path / "dump")
+    assert dump.header.heads == 4
+    opened = open_model(world / "model", heads=trained / "heads", dtype=torch.float32)
+    for block in dump.blocks():
+        prompt, tokens = block.prompt_tokens[: block.prompt_offsets[1]], block.tokens[: block.offsets[1]]
+        ids = torch.from_numpy(np.concatenate((prompt, tokens)).astype(np.int64))
+        hidden = opened.target.decoder(ids[None]).last_hidden_state[0, len(prompt) - 1 : -1]
+        logits = opened.heads.of_hidden(hidden, torch.from_numpy(tokens.astype(np.int64)))
+        for t in range(3):
+            best = opened.heads.vocabulary.tokens(logits[:, t].topk(5).indices)
+            assert np.array_equal(np.sort(block.topk_ids[: len(tokens), 1 + t], axis=1), np.sort(best, axis=1))
+
+
+def test_references_can_be_read_instead(world, tmp_path):
+    assert train(world, tmp_path / "read", "--read", "--json", tmp_path / "read.json") == 0
+    assert json.loads((tmp_path / "read.json").read_text())["tokens"] == 90 * 9
+
+
+def test_an_estimate_writes_no_texts(world, tmp_path, capsys):
+    assert train(world, tmp_path / "none", "--estimate") == 0
+    assert "tokens behind" in capsys.readouterr().err
+    assert not list((tmp_path / "none").rglob("*.safetensors"))
+
+
+FAULTS = [
+    ("--max-tokens 9000", "expected prompts of at most"),
+    ("--temperature 0,x", "expected a finite number of at least 0"),
+    ("--prompts GONE", "GONE: No such file"),
+    ("--tokens 0", "expected a number such as 900k"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), FAULTS)
+def test_what_cannot_work_is_said(world, tmp_path, capsys, words, message):
+    try:
+        status = train(world, tmp_path / "out", *words.split())
+    except SystemExit as stopped:
+        status = stopped.code
+    assert status in (1, 2) and message in capsys.readouterr().err
+
+
+def test_texts_made_with_other_options_are_not_mixed(world, trained, capsys):
+    assert train(world, trained, "--temperature", "0.5") == 1
+    assert "states.json: temperatures: expected [0.5], as asked for now, got [0.0, 0.7]" in capsys.readouterr().err
+
+
+def test_an_encoder_decoder_is_refused(world, tmp_path, capsys):
+    tiny_transformers.shared("t5").save_pretrained(tmp_path / "t5")
+    cli.make_tokenizer(tmp_path / "t5" / "tokenizer.json", V)
+    words = ["train", "heads", str(tmp_path / "t5"), "--prompts", str(world / "prompts.jsonl"), *WORDS]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 1
+    assert "expected a causal language model of Hugging Face, got encoder-decoder" in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""Heads that know the certain token: what they compute, and files that are not what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file, save_file
+
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.models.conditioned_heads import ConditionedHeads
+from rescore.decode.models.heads import DraftStep
+from rescore.lattice.top import top_of_logits
+
+torch.set_num_threads(1)
+
+WIDTH, V, IDS = 6, 23, [1, 4, 5, 9, 22]
+EMBEDDING, TABLE = (torch.randn(V, WIDTH, generator=torch.Generator().manual_seed(i)) for i in (1, 2))
+
+
+def made(slots: int = 3, layers: int = 2) -> ConditionedHeads:
+    heads = ConditionedHeads(slots=slots, layers=layers, embedding=EMBEDDING, table=TABLE, vocabulary=torch.tensor(IDS))
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in heads.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator).half())
+    return heads.eval()
+
+
+def load(folder: Path) -> ConditionedHeads:
+    return ConditionedHeads.load(folder, embedding=EMBEDDING, table=TABLE)
+
+
+def written_out(tensors, slot: int, layers: int, hidden, certain) -> torch.Tensor:
+    token = EMBEDDING[certain]
+    token = token / (token.square().mean(dim=-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
+    x = torch.cat((hidden, token), dim=-1) @ tensors[f"heads.{slot}.input.weight"].float().T
+    for layer in range(layers):
+        name = f"heads.{slot}.blocks.{layer}.linear"
+        z = x @ tensors[f"{name}.weight"].float().T + tensors[f"{name}.bias"].float()
+        x = x + z / (1 + torch.exp(-z))
+    return x @ TABLE[IDS].T
+
+
+@torch.no_grad()
+def test_heads_compute_what_is_written_in_their_file(tmp_path):
+    made().save(tmp_path / "heads", {"base_model": "some"})
+    tensors, heads = load_file(tmp_path / "heads" / "heads.safetensors"), load(tmp_path / "heads")
+    hidden, certain = torch.randn(4, WIDTH), torch.tensor([0, 3, 22, 7])
+    got = heads.of_hidden(hidden, certain)
+    assert got.shape == (4, 3, len(IDS)) and heads.slots == 3
+    for slot in range(3):
+        torch.testing.assert_close(got[:, slot], written_out(tensors, slot, 2, hidden, certain))
+    step = DraftStep(
+        histories=[np.array([5, token], np.int32) for token in certain.tolist()],
+        hidden=hidden,
+        fresh=[hidden[:1]] * 4,
+        room=[9] * 4,
+        random=[],
+    )
+    assert torch.equal(heads.open(4).logits(step), got)
+
+
+@torch.no_grad()
+def test_new_heads_say_what_the_target_says_of_the_draft_vocabulary():
+    heads = ConditionedHeads(slots=2, layers=1, embedding=EMBEDDING, table=TABLE, vocabulary=torch.tensor(IDS))
+    hidden = torch.randn(3, WIDTH)
+    expected = (hidden @ TABLE[IDS].T)[:, None].expand(-1, 2, -1)
+    torch.testing.assert_close(heads.of_hidden(hidden, torch.tensor([1, 2, 3])), expected)
+    assert sum(one.numel() for one in heads.parameters()) == 2 * (3 * WIDTH * WIDTH + WIDTH), "no table is trained"
+
+
+@torch.no_grad()
+def test_lattices_name_tokens_of_the_whole_vocabulary():
+    heads = made()
+    lattice, hidden, certain = HeadsLattice(heads=heads, top_k=3), torch.randn(2, WIDTH), torch.tensor([4, 6])
+    logits = heads.of_hidden(hidden, certain)
+    columns, logp, _ = top_of_logits(logits, 3)
+    for found in (lattice.sausages(logits), lattice.tensors(logits)):
+        assert np.asarray(found.ids).tolist() == np.array(IDS)[columns].tolist()
+        np.testing.assert_allclose(np.asarray(found.cost), -logp, rtol=1e-6)
+
+
+def test_a_folder_is_what_was_saved(tmp_path):
+    folder = tmp_path / "heads"
+    made().save(folder, {"base_model": "some"})
+    config = json.loads((folder / "config.json").read_text())
+    assert config == {
+        "format": "rescore heads",
+        "version": 1,
+        "slots": 3,
+        "layers": 2,
+        "width": WIDTH,
+        "vocab_size": V,
+        "draft_vocabulary": len(IDS),
+        "base_model": "some",
+    }
+    made().save(folder, {})  # over its own
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(ValueError, match="expected no file, or that of such heads, got another's"):
+        made().save(tmp_path, {})
+
+
+CONFIG_FAULTS = [
+    ({"format": "other"}, "expected format 'rescore heads', version 1, got 'other', 1"),
+    ({"version": 2}, "expected format 'rescore heads', version 1, got 'rescore heads', 2"),
+    ({"slots": True}, "slots: expected an integer from 1 to 64, got True"),
+    ({"slots": 10**12}, "slots: expected an integer from 1 to 64, got 10"),
+    ({"layers": -1}, "layers: expected an integer from 0 to 64, got -1"),
+    ({"layers": None}, "layers: expected an integer from 0 to 64, got None"),
+    ({"layers": 3}, "expected the 22 tensors that config.json asks for, got none named 'heads.0.blocks.2.linear.bias'"),
+    ({"slots": 2}, "expected the 11 tensors that config.json asks for, got also 'heads.2.blocks.0.linear.bias'"),
+    ({"width": 8}, "expected heads for this model's width of 6, got 8; they were trained for another"),
+    ({"vocab_size": 24}, "expected heads for this model's vocab_size of 23, got 24"),
+    ({"draft_vocabulary": 4}, r"draft_vocabulary: expected int32 \[4\], got torch.int32 \[5\]"),
+    ({"draft_vocabulary": 99}, "draft_vocabulary: expected at most the 23 tokens of the target, got 99"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), CONFIG_FAULTS)
+def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
+    made().save(tmp_path, {})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
+TENSOR_FAULTS = [
+    ({"draft_vocabulary": torch.tensor([1, 4, 4, 9, 22], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1, 4, 5, 9, 23], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([-1, 4, 5, 9, 22], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1.0, 4, 5, 9, 22])}, "expected int32 [5], got torch.float32 [5]"),
+    ({"heads.1.input.weight": torch.zeros(6, 6)}, "expected floating point [6, 12], got torch.float32 [6, 6]"),
+    ({"heads.1.input.weight": torch.full((6, 12), torch.nan)}, "expected finite numbers, got NaN or infinity"),
+    ({"heads.1.input.weight": torch.zeros(6, 12, dtype=torch.int32)}, "expected floating point [6, 12]"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), TENSOR_FAULTS)
+def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
+    made().save(tmp_path, {})
+    path = tmp_path / "heads.safetensors"
+    save_file({**load_file(path), **changed}, path)
+    with pytest.raises(ValueError) as caught:
+        load(tmp_path)
+    assert message in str(caught.value) and next(iter(changed)) in str(caught.value)
+
+
+def test_files_that_do_not_read_are_refused(tmp_path):
+    made().save(tmp_path, {})
+    (tmp_path / "heads.safetensors").write_bytes(b"\x00" * 30)
+    with pytest.raises(ValueError, match="heads.safetensors: expected a safetensors file, got one that does not read"):
+        load(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="config.json: expected beside heads.safetensors"):
+        load(tmp_path)
