@@ -29,7 +29,7 @@ class TreeDrafter:
     rescorer  of closed lattices, or a calibrated one, whose lattices may be open
     nodes     n, or an `AutoWidth` that chooses it step by step
     depth     of the tree at most, of a calibrated rescorer: beyond the heads, if that is deeper, the n-gram model and
-              the text draft alone. None: as deep as the heads; 16 without heads
+              the text draft alone. None: as `CalibratedRescorer.depth`; 16 without heads
     prompt    of a prompt's last positions, behind how many what the target predicted counts in the running text (soft
               counts); None: as many as the text can earn back
     rejected  whether what it predicted behind rejected nodes does
@@ -57,7 +57,9 @@ class TreeDrafter:
             raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
         self.prompt, self.rejected = prompt, rejected
-        self.depth = DEPTH if lattice is None and depth is None else depth
+        self.depth = depth
+        if depth is None and isinstance(rescorer, CalibratedRescorer):
+            self.depth = DEPTH if lattice is None else rescorer.depth
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         heads = self.lattice.heads.open(len(prompts)) if self.lattice else None

@@ -40,13 +40,13 @@ def make_dump(
 ) -> None:
     """The dump of all prompts, in the folder `path`, which appears whole or not at all.
 
-    A model without heads is its own head 1; what it predicts along the prompts is kept too.
+    A model without heads is its own head 1. What head 1 predicts along the prompts is kept too, for soft counts.
     advance: called with the task of every sequence written. ValueError if a prompt does not fit into the model's
     context, or the tokenizer has more tokens than the model.
     """
     model = source.model
     heads = model.heads or NoHeads(model.vocab_size)
-    options = replace(options, along_prompts=model.heads is None and model.kind != "encoder-decoder")
+    options = replace(options, along_prompts=model.kind != "encoder-decoder")
     check_tokenizer(source.tokenizer, model.vocab_size, source.name)
     check_lengths(tasks, options.max_tokens, model.target.context)
     with DumpWriter(path, _header(source, options, 1 + heads.slots)) as writer:

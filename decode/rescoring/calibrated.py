@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import DEPTH, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
@@ -104,6 +104,13 @@ class CalibratedRescorer:
                 threads=self.threads,
             )
         )
+
+    @property
+    def depth(self) -> int | None:
+        """Slots of a drafter's trees unless it is told otherwise: where other tokens than the candidates may be
+        drafted, what follows in the text goes on behind the heads' slots. None: those of the lattices.
+        """
+        return DEPTH if self.calibration.open and self.reads_text else None
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
         """The tree of a single lattice; history: the whole text so far [m], of which the n-grams are counted anew."""

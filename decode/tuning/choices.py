@@ -40,7 +40,11 @@ class Thinned:
 
 
 def calibration_choices(
-    block: DumpBlock, model: NGram, text: tuple[float, ...] | None, top_k: int | None = None
+    block: DumpBlock,
+    model: NGram,
+    text: tuple[float, ...] | None,
+    top_k: int | None = None,
+    soft: tuple[float, ...] = (),
 ) -> list[Choices]:
     """Of each of T slots: among the K candidates and, last, all other tokens together; what head, alpha, prior and
     floor multiply in ln q (`Calibration`). Rows whose text does not go on that far are left out.
@@ -49,7 +53,7 @@ def calibration_choices(
     rows, slots, width = sausages.ids.shape
     listed = sausages.ids >= 0
     ids = np.where(listed, sausages.ids, 0)
-    p = text_probabilities(block, model, text, ids)
+    p = text_probabilities(block, model, text, soft, ids)
     cost = np.where(listed, sausages.cost, np.inf).astype(np.float64)
     left = np.maximum(1 - np.exp(-cost).sum(axis=-1), _core.LEAST_MASS)
     features = np.zeros((rows, slots, width + 1, 4))
@@ -93,15 +97,19 @@ def of_slots(choices: Choices, kept: NDArray[np.bool_]) -> list[Choices]:
 
 
 def text_probabilities(
-    block: DumpBlock, model: NGram, text: tuple[float, ...] | None, tokens: NDArray[np.int32]
+    block: DumpBlock,
+    model: NGram,
+    text: tuple[float, ...] | None,
+    soft: tuple[float, ...],
+    tokens: NDArray[np.int32],
 ) -> NDArray[np.float64]:
-    """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text:
-    float64 [n, T, K]; of no meaning past the end of the text.
+    """p of tokens [n, T, K] in every slot after the true tokens before it, mixed with the n-grams of the running text
+    and what the target predicted along it: float64 [n, T, K]; of no meaning past the end of the text.
     """
     p = model_probabilities(block, model, tokens)
     if text is None:
         return p
-    rescorer = CalibratedRescorer(model, Calibration(text=text))
+    rescorer = CalibratedRescorer(model, Calibration(text=text, soft=soft))
     truth, strength = block.truth(), np.array(text, np.float64)
     for rows, texts in running_texts(rescorer, block):
         for row, counts in zip(rows.tolist(), texts):

@@ -28,21 +28,23 @@ def fit_calibration(
     model: NGram,
     *,
     text: tuple[float, ...] | None,
+    soft: tuple[float, ...] = (),
     top_k: int | None = None,
     open: bool = True,
 ) -> Calibration:
     """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second,
     fourth, ..
 
-    text: the strengths of the running text, which are not fitted (None: it is not used). open: what is set in the
-    result; q sums over the whole vocabulary either way, so the weights are the same. ValueError if there is no block.
+    text, soft: strengths and shares of the running text, which are not fitted (None: it is not used). open: what is set
+    in the result; q sums over the whole vocabulary either way, so the weights are the same. ValueError if there is no
+    block.
     """
-    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k))
+    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k, soft))
     weights = np.array([fit_logit(choices, START, least=LEAST) if len(choices) else START for choices in slots]).clip(
         -MOST, MOST
     )
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
-    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text)
+    return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text, soft=soft)
 
 
 def fit_weights(

@@ -13,15 +13,21 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.line_search import Trials, climb
 from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
-STRENGTHS = (14.0, 4.6, 2.0, 2.5)  # of contexts of 0, 1, 2, 3 tokens, fitted to the demo's valid texts
-SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # of those; the fewer the text counts, the greater
+SCALES = (
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+    16.0,
+)  # of the strengths of models without heads; the less the text counts, the greater
 FIRST = SCALES.index(2.0)
 NO_TEXT = 0.0  # the scale that stands for leaving it out
 KINDS = ("closed", "open", "alone")
@@ -101,13 +107,21 @@ class _Search:
         return log_efficiency(replay_dump(self.dump, [drafter], tasks=tasks, split=self.part), drafter.names)
 
     def _calibration(self, kind: str, tasks: Collection[str], scale: float) -> Calibration:
-        text = tuple(scale * strength for strength in STRENGTHS) if scale else None
+        text, soft = read_text(scale)
         if kind == "alone":
-            return Calibration(text=text).without_heads()
+            return Calibration(text=text, soft=soft).without_heads()
         key = tuple(tasks), scale
         if key not in self._fits:
             blocks = chosen_blocks(self.dump, tasks, self.part)
-            self._fits[key] = fit_calibration(blocks, self.model, text=text, top_k=self.top_k)
+            self._fits[key] = fit_calibration(blocks, self.model, text=text, soft=soft, top_k=self.top_k)
         fitted = self._fits[key]
         weights = {name: getattr(fitted, name) for name in ("head", "alpha", "prior", "floor")}
-        return Calibration(**weights, open=kind == "open", text=text)
+        return Calibration(**weights, open=kind == "open", text=text, soft=soft)
+
+
+def read_text(scale: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
+    """Strengths of the running text, those of models without heads times `scale`, and shares; none at scale 0."""
+    if not scale:
+        return None, ()
+    assert HEADLESS.text is not None
+    return tuple(scale * strength for strength in HEADLESS.text), HEADLESS.soft

@@ -13,13 +13,14 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune import tune
 from rescore.decode.tuning.tune_paths import GRID, scalar_weights
 from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
-from rescore.decode.tuning.tune_trees import SCALES, STRENGTHS
+from rescore.decode.tuning.tune_trees import SCALES, read_text
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
@@ -147,19 +148,20 @@ def test_the_best_of_what_was_tried(world, tuned):
         drafter = CalibratedReplay(rescorer=CalibratedRescorer(model, calibration), budgets={"16": 16, "64": 64})
         assert log_efficiency(drafter, ["16", "64"]) == pytest.approx(max(values.values()), abs=1e-12)
         assert 0.0 in values and set(values) - {0.0} <= set(SCALES)
-        scale = calibration.text[0] / STRENGTHS[0] if calibration.text else 0.0
+        scale = calibration.text[0] / HEADLESS.text[0] if calibration.text else 0.0
         assert values[scale] == max(values.values())
+        assert (calibration.text, calibration.soft) == read_text(scale)
 
 
 def test_calibrations_are_fitted_to_the_tuning_part(world, tuned):
     dump, model, part = Dump.open(world / "dump"), NGram.open(world / "a.ngram"), tuned.split.part("tune")
-    text = tuned.trees.open.overall.text
+    text, soft = tuned.trees.open.overall.text, tuned.trees.open.overall.soft
     assert tuned.trees.open.overall == fit_calibration(
-        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text
+        [b for task in dump.tasks for b in part.blocks(dump, task)], model, text=text, soft=soft
     )
     assert set(tuned.trees.closed.by_task) == set(dump.tasks) and set(tuned.trees.alone.by_task) == set(dump.tasks)
     for task, own in tuned.trees.closed.by_task.items():
-        assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, open=False)
+        assert own == fit_calibration(part.blocks(dump, task), model, text=own.text, soft=own.soft, open=False)
 
 
 def test_several_models(world):

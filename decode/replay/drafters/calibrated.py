@@ -23,7 +23,7 @@ from rescore.lattice.trees import Trees
 class CalibratedReplay(Budgeted):
     """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all).
 
-    depth: of the trees, in slots beyond the heads' (None: as deep as the heads).
+    depth: of the trees, in slots (None: as `CalibratedRescorer.depth`).
     """
 
     rescorer: CalibratedRescorer
@@ -31,12 +31,16 @@ class CalibratedReplay(Budgeted):
     top_k: int | None = None
     depth: int | None = None
 
+    @property
+    def _deep(self) -> int | None:
+        return self.rescorer.depth if self.depth is None else self.depth
+
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
         began = time.perf_counter()
-        truth = block.truth(slots=max(self.depth or 0, block.slots))
+        truth = block.truth(slots=max(self._deep or 0, block.slots))
         if self.rescorer.reads_text:
             return self._along_texts(block, truth)
-        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k, self.depth)
+        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k, self._deep)
         return worth_of_trees(trees, truth, self.budgets, time.perf_counter() - began)
 
     def _along_texts(self, block: DumpBlock, truth: NDArray[np.int32]) -> dict[str, Worth]:
@@ -67,7 +71,7 @@ class CalibratedReplay(Budgeted):
             wanted = np.any([own[sequence_of[rows]] == rows for own in due.values()], axis=0)
             rows, texts = rows[wanted], [text for text, one in zip(texts, wanted) if one]
             trees = self.rescorer.trees(
-                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self.depth
+                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self._deep
             )
             worth = worth_of_trees(trees, truth[rows], self.budgets)
             for name, one in worth.items():
