@@ -1,6 +1,7 @@
 """Decoding a dump's prompts again for real: the same texts, and for every drafter the passes that the replay counts.
 
-    python tools/check/online.py data/demo/model.safetensors data/demo/greedy --lm data/demo/demo.ngram --sequences 20
+    python tools/check/online.py smollm2 data/demo/greedy --heads data/demo/heads --lm data/demo/demo.ngram \\
+        --sequences 2
 
 Prints, per task and drafter, block efficiency replayed and online over the first sequences; exits 1 if a pass differs.
 """
@@ -27,13 +28,14 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.request import Request
 from rescore.decode.loop.stopping import Stopping
-from rescore.decode.models.blockwise import BlockwiseTransformer
-from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.heads import Heads
+from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -43,6 +45,7 @@ from rescore.lm.ngram import NGram
 
 PATHS = 16
 NODES = 32  # of calibrated trees
+WHOLE = 1 << 20  # positions of a prompt along which predictions count: all, as a dump has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,9 @@ class Compared:
         return self.tokens / sum(len(lengths) + 1 for lengths in accepted)
 
 
-def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
+def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]:
     """Those of a replay, by its names. What dumps hold is rounded to float16, so these see the same."""
-    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=top_k, logp_dtype="float16")
+    slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
     return {
         "base": PathDrafter(slots),
         "parallel_base": PathDrafter(slots, paths=PATHS),
@@ -75,23 +78,29 @@ def drafters(model: BlockwiseTransformer, top_k: int, rescorer: Rescorer) -> dic
         "lm_alone_16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
         "lm_alone_64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
         **{
-            name: TreeDrafter(slots, calibrated, nodes=NODES)
+            name: TreeDrafter(slots, calibrated, nodes=NODES, prompt=WHOLE, rejected=False)
             for name, calibrated in calibrated_rescorers(rescorer).items()
         },
     }
 
 
 def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
-    """Closed and open lattices, without and with the running text."""
-    forms = {"closed": Calibration(open=False, text=None), "open": Calibration(text=None), "open_text": Calibration()}
+    """Closed and open lattices, without and with the running text, whose counts are soft or not."""
+    soft = Calibration(text=HEADLESS.text, soft=HEADLESS.soft)
+    forms = {
+        "closed": Calibration(open=False, text=None),
+        "open": Calibration(text=None),
+        "open_text": Calibration(),
+        "open_soft": soft,
+    }
     return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
 
 
 def decode_again(
-    model: BlockwiseTransformer, dump: Dump, block: DumpBlock, sequences: int, drafter: Drafter, batch: int = 10
+    target: Target, dump: Dump, block: DumpBlock, sequences: int, drafter: Drafter, batch: int = 10
 ) -> list[list[int]]:
     """Accepted lengths of decoding the first sequences of a block; ValueError if a text is not that of the dump."""
-    header, target, requests, texts = dump.header, BlockwiseTarget(model), [], []
+    header, requests, texts = dump.header, [], []
     for s in range(min(sequences, block.sequences)):
         part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
         texts.append(block.tokens[part].tolist())
@@ -118,7 +127,7 @@ def decode_again(
 
 
 def compare(
-    model: BlockwiseTransformer, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()
+    target: Target, heads: Heads, dump: Dump, rescorer: Rescorer, sequences: int, names: tuple[str, ...] = ()
 ) -> Iterator[Compared]:
     """The first sequences of every task, for every drafter, or those named."""
     for task in dump.tasks:
@@ -130,7 +139,7 @@ def compare(
         ]
         worth = {name: one for way in ways for name, one in way.worth(block).items()}
         count = min(sequences, block.sequences)
-        for name, drafter in drafters(model, dump.header.top_k, rescorer).items():
+        for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
             if names and name not in names:
                 continue
             rows = visited_rows(worth[name].accepted, block.offsets)
@@ -141,23 +150,27 @@ def compare(
                 drafter=name,
                 tokens=int(block.offsets[count]),
                 replayed=replayed,
-                online=decode_again(model, dump, block, sequences, drafter),
+                online=decode_again(target, dump, block, sequences, drafter),
             )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="a folder, a file, or smollm2")
     parser.add_argument("dump", type=Path, help="a greedy or sampled dump of the model")
+    parser.add_argument("--heads", type=Path, help="a folder of heads (default: the model's own)")
     parser.add_argument("--lm", type=Path, required=True)
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--sequences", type=int, default=20, help="of each task")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rescorer = Rescorer(NGram.open(args.lm), alpha=args.alpha)
+    model = open_model(args.model, heads=args.heads, dtype=torch.float32)
+    if model.heads is None:
+        raise SystemExit(f"{args.model}: expected a model with heads, got none; name them with --heads")
     found = list(
         track(
-            compare(BlockwiseTransformer.load(args.model), Dump.open(args.dump), rescorer, args.sequences),
+            compare(model.target, model.heads, Dump.open(args.dump), rescorer, args.sequences),
             "decoding",
             console=Console(stderr=True),
         )
