@@ -11,7 +11,7 @@ from typing import Literal
 
 from rescore.lattice.dump_header import FILE_NAME
 
-Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "npz", "dump"]
+Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "dump"]
 TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")
 STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so that they may come from a pipe
 PACKED = (".gz", ".zst")
@@ -22,9 +22,8 @@ SUFFIXES: dict[str, Form] = {
     ".parquet": "parquet",
     ".npy": "npy",
     ".bin": "bin",
-    ".npz": "npz",
 }
-NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, .npz, the folder of a dump, or -"
+NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, the folder of a dump, or -"
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 STDIN = "-"

@@ -16,7 +16,7 @@ class Piece:
 
     path       the file; "-" is standard input
     form       what it holds; see inputs.py
-    begin, end the part: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin), rows (npz); end None: to the end
+    begin, end the part: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin); end None: to the end
     size, mtime_ns  of the file, None for standard input and pipes
     field, dtype    of the options, where the form has use for them
     """

@@ -1,10 +1,7 @@
-"""Token ids from files of them: flat arrays, windows of sampled text, dumps."""
+"""Token ids from files of them: flat arrays and dumps."""
 
 from __future__ import annotations
 
-import math
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tokenize import TokenError
@@ -18,13 +15,11 @@ from rescore.lm import lines
 from rescore.lm.piece import Piece
 
 CHUNK = 1 << 20  # tokens handled at once
-ROWS = 1024  # of an archive
 MAX_TOKENS = 1 << 28  # of a document in a file of tokens
 
 
 class TokenPart(NamedTuple):
-    """Ids as a file holds them, and where: "token" and the number of the first, or "window" or "sequence" and its
-    number.
+    """Ids as a file holds them, and where: "token" and the number of the first, or "sequence" and its number.
     """
 
     ids: NDArray[Any]
@@ -83,7 +78,7 @@ def _parts(piece: Piece, eot: int | None) -> Iterator[TokenPart]:
         return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, eot)
     if eot is None:
         raise ValueError(f"{piece.path}: holds many sequences, which an end-of-text id separates: give --eot")
-    return _windows(piece.path, eot) if piece.form == "npz" else _sequences(piece.path, eot)
+    return _sequences(piece.path, eot)
 
 
 def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[TokenPart]:
@@ -112,41 +107,6 @@ def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
         while block := stream.read(CHUNK * dtype.itemsize):
             yield TokenPart(np.frombuffer(block, dtype, bin_length(piece.name, dtype, len(block))), "token", number)
             number += CHUNK
-
-
-def _windows(path: str, eot: int) -> Iterator[TokenPart]:
-    """The windows of `tools/train/sample_text.py`: row i of `tokens` up to `stop[i]`."""
-    number = 0
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for rows, stops in zip(_rows(archive, "tokens", 2), _rows(archive, "stop", 1), strict=True):
-                if len(rows) != len(stops) or stops.min() < 0 or stops.max() > rows.shape[1]:
-                    raise ValueError(
-                        f"windows from {number} on whose stops are too many, too few or outside 0..{rows.shape[1]}"
-                    )
-                for row, stop in zip(rows, stops):
-                    yield TokenPart(np.append(row[:stop], eot), "window", number)
-                    number += 1
-    # What damaged archives raise.
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError, OSError, TokenError) as error:
-        raise ValueError(
-            f"{path}: expected arrays tokens and stop, as tools/train/sample_text.py writes, got: {error}"
-        ) from None
-
-
-def _rows(archive: zipfile.ZipFile, name: str, dimensions: int) -> Iterator[NDArray[Any]]:
-    """An array of integers [n] or [n, L] in an archive, at most ROWS rows at once."""
-    with archive.open(f"{name}.npy") as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, columns_first, dtype = read_header(stream)
-        width = math.prod(shape[1:])
-        if dtype.kind not in "iu" or len(shape) != dimensions or width > CHUNK or (columns_first and dimensions > 1):
-            raise ValueError(f"{name} {dtype} {list(shape)}, not integers in {dimensions} dimensions")
-        for at in range(0, shape[0], ROWS):
-            rows = min(ROWS, shape[0] - at)
-            raw = stream.read(rows * width * dtype.itemsize)
-            yield np.frombuffer(raw, dtype).reshape(rows, *shape[1:])
 
 
 def _sequences(path: str, eot: int) -> Iterator[TokenPart]:

@@ -249,7 +249,7 @@ def add_lattices(parser: argparse.ArgumentParser) -> None:
         "--text",
         type=Path,
         metavar="FILE",
-        help="token ids (.npy, .npz, .bin) around which lattices are made up, for a model that no dump is for",
+        help="token ids (.npy, .bin) around which lattices are made up, for a model that no dump is for",
     )
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
     parser.add_argument(
@@ -311,7 +311,7 @@ def add_lm(actions: Any, common: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE|DUMP",
-        help="what is read: token ids (.npy, .npz, .bin), or a dump",
+        help="what is read: token ids (.npy, .bin), or a dump",
     )
     parser.add_argument(
         "--most",

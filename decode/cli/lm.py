@@ -24,7 +24,6 @@ inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
-  .npz           windows of tools/train/sample_text.py
   folder         of a dump (docs/dump-format.md): prompts and continuations;
                  or of counts, by `rescore lm count` or
                  tools/data/count_spark.py

@@ -56,7 +56,6 @@ FORMS = {
     "a.parquet": "parquet",
     "a.npy": "npy",
     "a.bin": "bin",
-    "a.npz": "npz",
     "-": "jsonl",
 }
 

@@ -141,66 +141,6 @@ def test_ids_from_a_pipe(tmp_path, monkeypatch):
         writer.join()
 
 
-def windows(path, compressed: bool = False, **changes) -> list[list[int]]:
-    """An archive as of tools/train/sample_text.py, and the rows up to their stops."""
-    rng = np.random.default_rng(0)
-    stop = rng.integers(0, 9, 30).astype(np.int32)
-    tokens = rng.integers(0, V, (30, 8)).astype(np.uint16)
-    arrays = {"tokens": tokens, "start": stop // 2, "stop": stop, **changes}
-    (np.savez_compressed if compressed else np.savez)(
-        path, **{name: array for name, array in arrays.items() if array is not None}
-    )
-    return [row[:end].tolist() for row, end in zip(tokens, stop)]
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_windows(tmp_path, monkeypatch, compressed):
-    rows = windows(tmp_path / "a.npz", compressed)
-    for at_once in (1, 7, 1024):
-        monkeypatch.setattr(token_files, "ROWS", at_once)
-        assert flat(read(tmp_path / "a.npz")) == [token for row in rows for token in ended(row)]
-    with pytest.raises(ValueError, match="a.npz, window 0, token 0: expected ids in 0..2, got"):
-        read(tmp_path / "a.npz", vocab_size=3)
-    with pytest.raises(ValueError, match="a.npz: holds many sequences, which an end-of-text id separates: give --eot"):
-        read(tmp_path / "a.npz", eot=None)
-
-
-@pytest.mark.parametrize(
-    "changes, got",
-    [
-        ({"stop": None}, "There is no item named 'stop.npy'"),
-        ({"tokens": np.zeros(30, np.uint16)}, r"tokens uint16 \[30\], not integers in 2 dimensions"),
-        ({"tokens": np.zeros((30, 8))}, r"tokens float64 \[30, 8\], not integers"),
-        ({"tokens": np.zeros((2, 30), int).T.astype(int, order="F")}, r"tokens int64 \[30, 2\], not integers"),
-        ({"stop": np.full(30, 9)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
-        ({"stop": np.full(30, -1)}, "windows from 0 on whose stops are too many, too few or outside 0..8"),
-        ({"stop": np.zeros(29, int)}, "windows from 0 on"),
-        ({"tokens": np.array([{}]), "stop": np.zeros(1, int)}, r"tokens object \[1\], not integers"),
-    ],
-)
-def test_windows_refused(tmp_path, changes, got):
-    windows(tmp_path / "a.npz", **changes)
-    with pytest.raises(
-        ValueError, match=f"a.npz: expected arrays tokens and stop, as tools/train/sample_text.py writes, got: .*{got}"
-    ):
-        read(tmp_path / "a.npz")
-
-
-def test_damaged_windows(tmp_path):
-    windows(tmp_path / "a.npz", compressed=True)
-    whole = (tmp_path / "a.npz").read_bytes()
-    rng = np.random.default_rng(1)
-    for number in range(200):
-        damaged = bytearray(whole)
-        for _ in range(3):
-            damaged[rng.integers(len(whole))] = rng.integers(256)
-        (tmp_path / "a.npz").write_bytes(damaged if number else whole[:300])
-        try:
-            read(tmp_path / "a.npz")  # damage to what is not read may pass
-        except ValueError as error:
-            assert "a.npz" in str(error)
-
-
 def test_dumps(tmp_path):
     made = cli.make_dump(tmp_path / "dump")
     texts = [[*one["prompt"], *one["tokens"]] for one in made]
