@@ -62,8 +62,8 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         choices=drafting_arguments.DRAFTERS,
         metavar="NAME",
         help=(
-            "default: neural or draft if such a model is given; of a model without heads blend (none where it reads "
-            "no trees); else open with --settings or one --lm, tree, or rescored where the model reads no trees"
+            "default: neural or draft if such a model is given; else blend (tree with heads and --alpha or several "
+            "--lm; where the model reads no trees rescored, or none without heads)"
         ),
     )
     parser.add_argument(

@@ -390,7 +390,7 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
         *PROMPTS,
     ]
     report = cli.figures(capsys, *call, "--lm", world / "lm.ngram", "--compare")
-    assert report["drafter"] == "open" and report["same_text"]
+    assert report["drafter"] == "blend" and report["same_text"]
     for prompt, one in zip(PROMPTS, report["texts"]):
         inputs = torch.from_numpy(ids(prompt))[None]
         out = model.generate(inputs, attention_mask=torch.ones_like(inputs), do_sample=False, max_new_tokens=20)[
@@ -432,7 +432,7 @@ def test_settings_are_checked(world, capsys, tmp_path):
         capsys, *words(world, "--drafter", "tuned"), status=2
     )
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
-    assert "--lm: the settings name the model of open trees" in cli.refusal(capsys, *words(world, *both), status=2)
+    assert "--lm: the settings name the model of blend trees" in cli.refusal(capsys, *words(world, *both), status=2)
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"

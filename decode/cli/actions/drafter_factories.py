@@ -184,25 +184,22 @@ class OpenFactory(Factory):
 
 
 class BlendFactory(Factory):
-    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any; with
-    --settings as it was tuned without heads.
-    """
+    """The best tree of all that predicts the next token: text, the target's own predictions, --lm, heads if any."""
 
     name = "blend"
     of_heads = False
     defaults = {"settings": None, "lm": [], "memory": None, "nodes": "auto", "top_k": None, "ahead": DEPTH}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
-        lattice, calibration, models = None, None, inputs.lms()
+        calibration, candidates, models = None, DEFAULT_TOP_K, inputs.lms()
         if len(models) > 1:
             raise Misuse(
                 f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
             )
         if options["settings"] is not None:
-            tuned, _ = inputs.calibrated("blend", options["settings"])
+            tuned, candidates = inputs.calibrated("open" if inputs.model.heads else "blend", options["settings"])
             calibration, models = tuned.calibration, [tuned.model]
-        elif inputs.model.heads:
-            lattice = inputs.lattice(options["top_k"] or DEFAULT_TOP_K)
+        lattice = inputs.lattice(options["top_k"] or candidates) if inputs.model.heads else None
         return BlendedDrafter(
             inputs.model.target,
             models[0] if models else None,

@@ -39,10 +39,8 @@ class Drafters:
             return "neural"
         if self.args.draft_model:
             return "draft"
-        if self.args.settings:
-            return "open" if self.facts.heads else "blend"
         if self.facts.heads and self.facts.trees:
-            return "open" if len(self.args.lm) == 1 and not self.args.alpha else "tree"
+            return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
         if self.facts.heads:
             return "rescored"
         return "blend" if self.facts.trees else "none"
