@@ -435,7 +435,7 @@ def test_settings_are_checked(world, capsys, tmp_path):
     assert "--lm: the settings name the model of blend trees" in cli.refusal(capsys, *words(world, *both), status=2)
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
     assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
-    assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "open"
+    assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search(
         "s.json: settings: tuned for lattices of slots: 7, got",
