@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CHUNK = 512  # rows whose logits are alive at a time
+CHUNK = 256  # rows whose logits are alive at a time
+LEAST = 1e-30  # probability whose logarithm is taken
 
 
 def taught(ids: Tensor, logp: Tensor, columns: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -36,10 +37,10 @@ class Distillation(torch.autograd.Function):
             part = slice(start, start + CHUNK)
             logits = states[part] @ table.T
             at, wanted = columns[part], probs[part]
-            norm = logits.float().logsumexp(dim=-1, keepdim=True)
-            total += (counted[part] * norm).sum() - (wanted * logits.gather(1, at)).sum()
-            slope = (logits - norm).exp_().mul_(counted[part]).to(table.dtype)
-            slope.scatter_add_(1, at, -wanted.to(slope.dtype))
+            slope = torch.softmax(logits, dim=-1)
+            logp = slope.gather(1, at).float().clamp(min=LEAST).log()
+            total -= (wanted * logp).sum()
+            slope.scatter_add_(1, at, -wanted.to(slope.dtype)).mul_(counted[part])
             grad[part] = slope @ table
         ctx.save_for_backward(grad / rows)
         return total / rows
