@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device here", allow_module_level=True)
+
+from support.tiny_blockwise import END, V, text, trained
 
 from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
 from rescore.decode.drafters.drawn_drafter import DrawnDrafter
@@ -37,19 +41,22 @@ from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
+from rescore.lm.build import build
 from rescore.lm.ngram import NGram
 
 
 @pytest.fixture(scope="module")
-def work(demo):
-    """The demo's model on both devices, its n-gram model, and five prompts."""
+def work():
+    """The tiny model on both devices, an n-gram model of its words, and five prompts."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    models = {device: BlockwiseTransformer.load(demo / "model.safetensors").to(device) for device in ("cpu", "cuda")}
-    found = next(Dump.open(demo / "sampled").blocks("gsm8k"))
-    prompts = [
-        found.prompt_tokens[slice(*found.prompt_offsets[s : s + 2])][-16 - s :].astype(np.int64) for s in range(5)
-    ]
-    return models, NGram.open(demo / "demo.ngram"), prompts
+    models = {device: copy.deepcopy(trained()).to(device) for device in ("cpu", "cuda")}
+    lm = build([text(5000, 7).astype(np.int32)], order=3, vocab_size=V, eot=END)
+    return models, lm, [text(16 + s, 50 + s).astype(np.int64) for s in range(5)]
+
+
+@pytest.fixture(scope="module")
+def lm(demo) -> NGram:
+    return NGram.open(demo / "demo.ngram")
 
 
 def drafters(model: BlockwiseTransformer, lm: NGram) -> dict:
@@ -160,9 +167,8 @@ def assert_equal(found, wanted, names):
 
 
 @pytest.mark.parametrize("count", [1, 8, 64])
-def test_captured_searches_find_what_the_cpu_finds(count, work, demo):
+def test_captured_searches_find_what_the_cpu_finds(count, lm, demo):
     """One graph, replayed over batches that it had not seen."""
-    lm = work[1]
     rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, count)
     trees = Captured(lambda: rescorer.trees(lattices.tensors, lattices.history, 64))
     paths = Captured(lambda: rescorer.paths(lattices.tensors, lattices.history, 16))
@@ -174,8 +180,7 @@ def test_captured_searches_find_what_the_cpu_finds(count, work, demo):
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_captured_samples_are_those_of_the_cpu(local, work, demo):
-    lm = work[1]
+def test_captured_samples_are_those_of_the_cpu(local, lm, demo):
     rescorer, lattices = Rescorer(lm, alpha=0.3), Lattices(demo, lm, 8)
     uniforms = np.random.default_rng(0).random((8, 4, lattices.tensors.ids.shape[1]))
     on_device = torch.from_numpy(uniforms).cuda()

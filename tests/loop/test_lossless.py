@@ -24,7 +24,7 @@ TOKENS = 12
 
 @pytest.fixture(scope="module")
 def material(demo):
-    dump = Dump.open(demo / "forced")
+    dump = Dump.open(demo / "sampled")
     return check_lossless.prompts_of(dump, 5), check_lossless.text_of(dump), NGram.open(demo / "demo.ngram")
 
 

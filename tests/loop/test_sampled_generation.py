@@ -20,7 +20,6 @@ from rescore.decode.drafters.tree_drafter import TreeDrafter
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
 from rescore.decode.loop.request import Request
-from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
@@ -34,9 +33,7 @@ from rescore.decode.verify import (
 )
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping, shaped_probabilities
-from rescore.lattice.dump import Dump
 from rescore.lm.build import build
-from rescore.lm.ngram import NGram
 
 torch.set_num_threads(1)
 WORDS = 4
@@ -185,36 +182,6 @@ def test_the_words_of_a_trained_model_have_its_distribution(name):
         observed += np.bincount(one.tokens, minlength=V)
     assert g_test(observed, expected) > 1e-3
     assert sum(sum(one.statistics.accepted) for one in out) > 60 * 6
-
-
-@pytest.mark.parametrize("name", ["matching", "block", "independent siblings"])
-def test_the_demo_writes_what_its_checkpoint_says(name, demo):
-    """Where each token lies in the cumulative distribution of its position is uniform on [0, 1): a G-test
-    on 16 bins.
-    """
-    model = BlockwiseTransformer.load(demo / "model.safetensors")
-    rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
-    slots = HeadsLattice(heads=BlockwiseHeads(model), top_k=12)
-    rule, drafter = {
-        "matching": (Matching(), TreeDrafter(slots, rescorer, nodes=16)),
-        "block": (BlockVerification(), DrawnDrafter(slots, rescorer, temperature=0.7)),
-        "independent siblings": (RecursiveRejection(), DrawnDrafter(slots, rescorer, paths=4, temperature=0.7)),
-    }[name]
-    shaping = Shaping(sampling=Sampling(temperature=0.7, seed=2))
-    block = next(Dump.open(demo / "sampled").blocks("gsm8k"))
-    prompts = [block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])][-24:].astype(np.int64) for s in range(40)]
-    out = generate(BlockwiseTarget(model), prompts, drafter, Options(max_tokens=24, shaping=shaping, rule=rule))
-    places, within = [], np.random.default_rng(1)
-    for prompt, one in zip(prompts, out):
-        ids = torch.from_numpy(np.concatenate((prompt, one.tokens)))[None]
-        with torch.no_grad():
-            probs = shaped_probabilities(model.logits(model(ids)[0, len(prompt) - 1 : -1], 1), shaping.sampling).numpy()
-        rows = np.arange(len(one.tokens))
-        places.append(probs.cumsum(axis=1)[rows, one.tokens] - within.random(len(rows)) * probs[rows, one.tokens])
-    observed, _ = np.histogram(np.concatenate(places), bins=16, range=(0, 1))
-    assert observed.sum() == 40 * 24
-    assert g_test(observed.astype(float), np.full(16, observed.sum() / 16)) > 1e-3
-    assert sum(sum(one.statistics.accepted) for one in out) > 40 * 6
 
 
 def test_drawn_drafts_and_their_rules_belong_together():

@@ -111,7 +111,7 @@ def margins(model: Small, prompt: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("demo", type=Path, help="the folder with demo.ngram and the dump `forced`")
+    parser.add_argument("demo", type=Path, help="the folder with demo.ngram and the dump `sampled`")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--steps", type=int, default=120, help="training steps of the trained models")
@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    dump, lm = Dump.open(args.demo / "forced"), NGram.open(args.demo / "demo.ngram")
+    dump, lm = Dump.open(args.demo / "sampled"), NGram.open(args.demo / "demo.ngram")
     prompts, text, dtype = prompts_of(dump, args.prompts), text_of(dump), getattr(torch, args.dtype)
     results = []
     with Progress(console=Console(stderr=True)) as progress:
