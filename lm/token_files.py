@@ -19,8 +19,7 @@ MAX_TOKENS = 1 << 28  # of a document in a file of tokens
 
 
 class TokenPart(NamedTuple):
-    """Ids as a file holds them, and where: "token" and the number of the first, or "sequence" and its number.
-    """
+    """Ids as a file holds them, and where: "token" and the number of the first, or "sequence" and its number."""
 
     ids: NDArray[Any]
     unit: str

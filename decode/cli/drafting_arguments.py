@@ -19,6 +19,7 @@ DRAFTERS = (
     "tuned",
     "open",
     "blend",
+    "headless",
     "none",
 )
 

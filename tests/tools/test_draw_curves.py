@@ -1,4 +1,4 @@
-"""The pictures of docs/training.md: current, and lines where their numbers are."""
+"""The pictures of docs/training-heads.md: current, and lines where their numbers are."""
 
 from __future__ import annotations
 

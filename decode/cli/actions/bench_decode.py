@@ -140,16 +140,18 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
         if trees:
             yield Plan(name=f"parallel {paths}, tree", kind="parallel", options={"layout": "tree"})
             yield from of_sizes("tree")
-            for kind in ("tuned", "open") if args.settings else ("open",) if len(args.lm) == 1 else ():
-                yield from of_sizes(kind)
+            if args.settings:
+                yield from of_sizes("tuned")
         if args.neural:
             yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
         yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft")
     if len(args.lm) == 1:
         yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
-    if trees and not model.heads:
+    if trees and len(args.lm) <= 1:
         yield from of_sizes("blend")
+        if model.heads:
+            yield from of_sizes("headless")
         yield Plan(name=RECYCLING, kind=None)
     if model.kind == "causal-lm":
         yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)

@@ -197,9 +197,9 @@ class BlendFactory(Factory):
                 f"--drafter blend: expected at most one --lm, got {len(models)}; mix them with rescore lm merge"
             )
         if options["settings"] is not None:
-            tuned, candidates = inputs.calibrated("open" if inputs.model.heads else "blend", options["settings"])
+            tuned, candidates = inputs.calibrated(self.kind(inputs), options["settings"])
             calibration, models = tuned.calibration, [tuned.model]
-        lattice = inputs.lattice(options["top_k"] or candidates) if inputs.model.heads else None
+        lattice = inputs.lattice(options["top_k"] or candidates) if self.drafts_from_heads(inputs) else None
         return BlendedDrafter(
             inputs.model.target,
             models[0] if models else None,
@@ -210,6 +210,25 @@ class BlendFactory(Factory):
             depth=options["ahead"],
             threads=inputs.threads,
         )
+
+    def drafts_from_heads(self, inputs: DrafterInputs) -> bool:
+        return inputs.model.heads is not None
+
+    def kind(self, inputs: DrafterInputs) -> str:
+        """Of its calibration in settings."""
+        return "open" if inputs.model.heads else "blend"
+
+
+class HeadlessFactory(BlendFactory):
+    """The same without the heads that a model may have: the control of what they bring."""
+
+    name = "headless"
+
+    def drafts_from_heads(self, inputs: DrafterInputs) -> bool:
+        return False
+
+    def kind(self, inputs: DrafterInputs) -> str:
+        return "alone" if inputs.model.heads else "blend"
 
 
 class NothingFactory(Factory):
@@ -245,6 +264,7 @@ FACTORIES: dict[str, Factory] = {
         TunedFactory(),
         OpenFactory(),
         BlendFactory(),
+        HeadlessFactory(),
         NothingFactory(),
     )
 }

@@ -69,7 +69,7 @@ class Drafters:
             if name not in FACTORIES[kind].defaults and getattr(self.args, name):
                 users = ", ".join(other for other, factory in FACTORIES.items() if name in factory.defaults)
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}; it is for {users}")
-        if kind in ("open", "blend") and self.args.settings and self.args.lm:
+        if kind in ("open", "blend", "headless") and self.args.settings and self.args.lm:
             raise Misuse(f"--lm: the settings name the model of {kind} trees")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha is for language models: give --lm as well")
