@@ -112,9 +112,12 @@ class CalibratedRescorer:
         """
         return DEPTH if self.calibration.open and self.reads_text else None
 
-    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
-        """The tree of a single lattice; history: the whole text so far [m], of which the n-grams are counted anew."""
+    def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
+        """The tree of a single lattice, as of `trees`; history: the whole text so far [m], of which the n-grams are
+        counted anew.
+        """
         tokens = np.ascontiguousarray(history, np.int32)
         single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
         last = tokens[None, max(0, len(tokens) - self.context) :]
-        return self.trees(single, last, n, texts=[self.text(tokens)] if self.reads_text else [])[0]
+        texts = [self.text(tokens)] if self.reads_text else []
+        return self.trees(single, last, n, texts=texts, depth=depth)[0]
