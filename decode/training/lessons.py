@@ -6,6 +6,7 @@ model's own distribution of that token, which position i + t holds.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,9 +94,14 @@ class Lessons:
 def batches(positions: NDArray[np.integer], size: int, seed: int, step: int) -> NDArray[np.integer]:
     """The positions of a step: every one once before any comes again, in an order of each round's own."""
     a_round = max(1, len(positions) // size)
-    order = np.random.default_rng((seed, step // a_round)).permutation(len(positions))
     start = step % a_round * size
-    return positions[order[start : start + size]]
+    return positions[_order(len(positions), seed, step // a_round)[start : start + size]]
+
+
+@functools.lru_cache(maxsize=1)
+def _order(count: int, seed: int, number: int) -> NDArray[np.int64]:
+    """Of a round, which all of its steps share."""
+    return np.random.default_rng((seed, number)).permutation(count)
 
 
 def _ends(shard: Shard, held_out: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

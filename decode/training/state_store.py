@@ -98,16 +98,11 @@ class StateStore:
         self._shards.append(map_tensors(path))
 
 
-def texts(shard: Shard) -> Iterator[slice]:
-    """The positions of each text of a shard."""
-    return _slices(shard["offsets"])
-
-
 def write_texts(store: StateStore, path: Path, end: int) -> None:
     """All texts as one flat array of ids, each behind the last tokens of its prompt and followed by `end`."""
     parts: list[NDArray[np.integer]] = []
     for shard in store.shards:
-        for text, prompt in zip(texts(shard), _slices(shard["prompt_offsets"])):
+        for text, prompt in zip(_slices(shard["offsets"]), _slices(shard["prompt_offsets"])):
             parts += [shard["prompt_tokens"][prompt][-CONTEXT:], shard["tokens"][text], np.array([end])]
     with replacing(path) as file:
         np.save(file, np.concatenate(parts).astype(np.int32))

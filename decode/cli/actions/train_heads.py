@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,7 @@ class _Run:
             if args.read:
                 texts = read_states(self.target, prompts, top_k=self.options.top_k)
             else:
-                options = TextOptions(**{**_fields(self.options), "tokens": wanted})
-                texts = own_texts(self.target, prompts, options)
+                texts = own_texts(self.target, prompts, replace(self.options, tokens=wanted))
             total = wanted or (sum(len(one.reference) for one in prompts) if args.read else None)
             with store, bar("texts", total, "tokens") as advance:
                 done = 0
@@ -210,10 +210,6 @@ def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
             progress.update(task, completed=done, words=f"{done:,} {unit}{rate} {words}")
 
         yield advance
-
-
-def _fields(options: TextOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in options.__slots__}
 
 
 def _line(progress: heads_training.Progress) -> str:
