@@ -21,7 +21,7 @@ stages   texts   the model's own answers and its states along them, to
 prompts  JSON lines with prompt (or text) and maybe task and reference: text, or
          token ids of the model's tokenizer; or Spec-Bench's files; also .gz
 files    DIR/heads        the heads, for --heads and Drafting: those that did
-                          best on the texts held out, one in 40
+                          best on the texts held out, one in 41
          DIR/curve.jsonl  loss and recall of every slot as training went on
          DIR/texts.npy    the answers, for `rescore lm build`
 """
@@ -32,6 +32,8 @@ examples:
   rescore train heads MODEL --prompts prompts.jsonl --tokens 200k --estimate \\
       -o trained
   rescore train heads MODEL --prompts texts.jsonl --read --slots 3 -o trained
+  rescore train heads smollm2 --chat --prompts more.jsonl \
+      --start trained/heads -o further
   rescore generate --model smollm2 --chat --heads trained/heads 'Why is ..?'
 """
 
@@ -88,17 +90,22 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
 def _add_training(parser: argparse.ArgumentParser) -> None:
     heads = parser.add_argument_group("heads")
     heads.add_argument(
-        "--slots", type=arguments.whole(1, 63), default=5, metavar="T", help="heads, one for each slot (default: 5)"
+        "--slots", type=arguments.whole(1, 63), metavar="T", help="heads, one for each slot (default: 5)"
     )
     heads.add_argument(
-        "--layers", type=arguments.whole(0, 16), default=1, metavar="N", help="residual blocks of each (default: 1)"
+        "--layers", type=arguments.whole(0, 16), metavar="N", help="residual blocks of each (default: 1)"
     )
     heads.add_argument(
         "--draft-vocabulary",
         type=lm_arguments.amount,
-        default=16384,
         metavar="D",
         help="tokens that heads may draft, the model's most frequent (default: 16384)",
+    )
+    heads.add_argument(
+        "--start",
+        type=Path,
+        metavar="HEADS",
+        help="train these heads further, with the slots, layers and draft vocabulary that they have",
     )
     heads.add_argument(
         "--teach",

@@ -71,7 +71,7 @@ class Progress:
 class HeadsTraining:
     """One run, in a folder.
 
-    about: what the heads are of, for their config.json
+    about: what the heads are of, for their config.json; `start`: what they were before this run, if trained
     """
 
     def __init__(
@@ -185,7 +185,12 @@ class HeadsTraining:
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        return {**asdict(self.heads.form), **asdict(self.options), "positions": len(self.lessons.train)}
+        return {
+            **asdict(self.heads.form),
+            **asdict(self.options),
+            "positions": len(self.lessons.train),
+            "start": self.about.get("start"),
+        }
 
     def _resume(self) -> int:
         """The step to go on with."""
@@ -209,8 +214,8 @@ class HeadsTraining:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Warm-up over a twentieth of the steps, at most 100; linear decay to zero over the second half; in (0, 1]."""
-    return min((step + 1) / min(100, max(1, steps // 20)), 1.0, (steps - step) / (0.5 * steps))
+    """Warm-up over a twentieth of the steps, at most 100, and linear decay to zero; in (0, 1]."""
+    return min((step + 1) / min(100, max(1, steps // 20)), (steps - step) / steps)
 
 
 def _optimizers(heads: nn.Module, rate: float) -> list[torch.optim.Optimizer]:

@@ -41,10 +41,11 @@ class Lesson:
 class Lessons:
     """Every position of texts that can teach a head, those of held-out texts apart.
 
-    held_out  one text in so many, by its prompt's number
+    held_out  one text in so many, by its prompt's number; a prime, so that prompts which take temperatures in turn
+              are held out alike
     """
 
-    def __init__(self, shards: Sequence[Shard], slots: int, *, held_out: int = 40):
+    def __init__(self, shards: Sequence[Shard], slots: int, *, held_out: int = 41):
         self._shards, self._slots = shards, slots
         self._starts = np.cumsum([0, *(len(shard["tokens"]) for shard in shards)])
         parts = [_ends(shard, held_out) for shard in shards]

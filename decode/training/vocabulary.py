@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,17 +10,9 @@ from rescore.decode.training.lessons import Lessons
 ROWS = 1 << 16  # positions counted at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Chosen:
-    """ids int32 [D], rising; of the tokens of held-out texts, the share that lies outside."""
-
-    ids: NDArray[np.int32]
-    lost: float
-
-
-def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> Chosen:
-    """The `size` tokens of the greatest expected counts, under the model's own distributions along the texts that are
-    not held out; fewer where fewer ever came into question. Equal counts rank by id.
+def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> NDArray[np.int32]:
+    """Rising ids [D] of the `size` tokens of the greatest expected counts, under the model's own distributions along
+    the texts that are not held out; fewer where fewer ever came into question. Equal counts rank by id.
     """
     expected = np.zeros(vocab_size)
     for ids, logp in lessons.distributions():
@@ -31,7 +21,10 @@ def choose_vocabulary(lessons: Lessons, vocab_size: int, size: int) -> Chosen:
             weight = np.exp(logp[part].astype(np.float32)).ravel()
             expected += np.bincount(ids[part].ravel(), weight, minlength=vocab_size)
     best = np.argsort(-expected, kind="stable")[: min(size, int((expected > 0).sum()))]
-    outside = np.ones(vocab_size, bool)
-    outside[best] = False
-    lost = np.concatenate([outside[tokens] for tokens in lessons.tokens(held_out=True)])
-    return Chosen(ids=np.sort(best).astype(np.int32), lost=float(lost.mean()) if len(lost) else 0.0)
+    return np.sort(best).astype(np.int32)
+
+
+def lost_share(lessons: Lessons, ids: NDArray[np.integer]) -> float:
+    """Of the tokens of held-out texts, the share that lies outside; 0 without held-out texts."""
+    lost = [~np.isin(tokens, ids) for tokens in lessons.tokens(held_out=True)]
+    return float(np.concatenate(lost).mean()) if any(map(len, lost)) else 0.0

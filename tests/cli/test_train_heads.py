@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from support import cli
 
 torch = pytest.importorskip("torch")
@@ -72,6 +73,30 @@ def test_the_same_command_again_trains_nothing_anew(world, trained, capsys):
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*.safetensors")}
     assert train(world, trained) == 0
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*.safetensors")} == before
+
+
+def test_heads_are_trained_further_where_they_were_left(world, trained, tmp_path):
+    """The first validation is that of the heads to start from, on the same held-out texts."""
+    words = [word for word in WORDS if word not in ("--slots", "3")]
+    asked = ["train", "heads", str(world / "model"), "--prompts", str(world / "prompts.jsonl"), *words]
+    assert main([*asked, "--start", str(trained / "heads"), "-o", str(tmp_path / "out")]) == 0
+    curve = [json.loads(line) for line in (tmp_path / "out" / "curve.jsonl").read_text().splitlines()]
+    before = min(
+        (json.loads(line) for line in (trained / "curve.jsonl").read_text().splitlines()),
+        key=lambda line: np.mean(line["loss"]),
+    )
+    np.testing.assert_allclose(curve[0]["loss"], before["loss"], atol=2e-3)  # saved in float16
+    about = json.loads((tmp_path / "out" / "heads" / "config.json").read_text())
+    config = json.loads((trained / "heads" / "config.json").read_text())
+    assert about["start"]["tokens"] == config["tokens"] and about["slots"] == 3
+    ids = [load_file(one / "heads" / "heads.safetensors")["draft_vocabulary"] for one in (trained, tmp_path / "out")]
+    np.testing.assert_array_equal(*ids)
+
+
+def test_the_form_of_heads_to_start_from_is_theirs(world, trained, tmp_path, capsys):
+    assert train(world, tmp_path / "out", "--start", trained / "heads") == 1
+    assert "--slots: expected none beside --start, whose heads bring their own, got 3" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_text_drafted_by_the_heads_is_the_model_s_own(world, trained):

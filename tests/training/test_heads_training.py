@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 WIDTH, V, SLOTS = 8, 24, 3
 TABLE = torch.randn(V, WIDTH, generator=torch.Generator().manual_seed(1))
 NEXT = np.random.default_rng(2).permutation(V)
-OPTIONS = TrainingOptions(batch=64, rounds=12, every=20, rate=0.05)
+OPTIONS = TrainingOptions(batch=64, rounds=16, every=20, rate=0.05)
 
 
 def shards(texts: int = 90, length: int = 12) -> list[dict]:

@@ -13,7 +13,7 @@ from rescore.decode.loop.prompts import Prompt
 from rescore.decode.training.lessons import Lessons, batches
 from rescore.decode.training.state_store import StateStore, write_texts
 from rescore.decode.training.states import States, TextStates
-from rescore.decode.training.vocabulary import choose_vocabulary
+from rescore.decode.training.vocabulary import choose_vocabulary, lost_share
 
 WIDTH, K, V = 4, 2, 30
 ABOUT = {"model": "m", "width": WIDTH, "top_k": K}
@@ -114,6 +114,6 @@ def test_the_draft_vocabulary_is_of_what_the_model_expects_to_write(tmp_path):
     store = stored(tmp_path, [text(1, [9, 9, 9], ids, probs), text(0, [3, 4, 9, 2])])
     lessons = Lessons(store.shards, 1, held_out=10)  # prompt 0
     chosen = choose_vocabulary(lessons, V, 2)
-    assert chosen.ids.tolist() == [3, 4] and chosen.ids.dtype == np.int32
-    assert chosen.lost == 0.5  # of 3 4 9 2
-    assert choose_vocabulary(lessons, V, 20).ids.tolist() == [3, 4, 5, 9], "what never came into question stays out"
+    assert chosen.tolist() == [3, 4] and chosen.dtype == np.int32
+    assert lost_share(lessons, chosen) == 0.5  # of 3 4 9 2
+    assert choose_vocabulary(lessons, V, 20).tolist() == [3, 4, 5, 9], "what never came into question stays out"

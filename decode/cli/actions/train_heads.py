@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from rescore.decode.cli.actions.decoders import Decoder, checked_device, open_de
 from rescore.decode.loop.dump_make import check_lengths, fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.conditioned_files import CONFIG, WEIGHTS, read_form
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.gguf import gguf_file
 from rescore.decode.training import heads_training
@@ -30,14 +32,16 @@ from rescore.decode.training.lessons import Lessons
 from rescore.decode.training.own_texts import TextOptions, own_texts
 from rescore.decode.training.state_store import StateStore, write_texts
 from rescore.decode.training.states import read_states
-from rescore.decode.training.vocabulary import choose_vocabulary
+from rescore.decode.training.vocabulary import choose_vocabulary, lost_share
 
 STATES, TEXTS = "states", "texts.npy"
+FORM = {"slots": 5, "layers": 1, "draft_vocabulary": 16384}
 
 
 def call(args: argparse.Namespace) -> None:
     if args.json:
         output.check_place(args.json)
+    choose_form(args)
     torch.set_num_threads(args.threads or idle_processors())
     args.dtype = args.dtype or fast_dtype(checked_device(args.device))
     decoder = open_decoder(args)
@@ -52,6 +56,19 @@ def call(args: argparse.Namespace) -> None:
         return
     run.write_texts()
     output.report(args, *run.train())
+
+
+def choose_form(args: argparse.Namespace) -> None:
+    """Slots, layers and draft vocabulary: those asked for, or those of the heads to start from."""
+    asked = [name for name in FORM if getattr(args, name) is not None]
+    if args.start and asked:
+        raise ValueError(
+            f"--{asked[0].replace('_', '-')}: expected none beside --start, whose heads bring their own, "
+            f"got {getattr(args, asked[0])}"
+        )
+    form = asdict(read_form(args.start)) if args.start else FORM
+    for name in set(FORM).difference(asked):
+        setattr(args, name, form[name])
 
 
 def idle_processors() -> int:
@@ -147,25 +164,22 @@ class _Run:
         write_texts(store, args.out / TEXTS, self.decoder.ends[0])
 
     def train(self) -> tuple[dict[str, Any], Table]:
-        args, model = self.args, self.model
+        args = self.args
         if not self.store.tokens:
             raise ValueError(f"{args.out / STATES}: expected texts, got none; give prompts that the model answers")
         lessons = Lessons(self.store.shards, args.slots)
-        chosen = choose_vocabulary(lessons, self.decoder.facts.vocab_size, args.draft_vocabulary)
-        torch.manual_seed(args.seed)
-        heads = ConditionedHeads(
-            slots=args.slots,
-            layers=args.layers,
-            embedding=model.get_input_embeddings().weight.float(),
-            table=model.get_output_embeddings().weight.float(),
-            vocabulary=torch.from_numpy(chosen.ids),
-        ).to(self.target.device)
+        heads = self._heads(lessons).to(self.target.device)
         about = {
             "base_model": args.model.name,
             "tokenizer_sha256": self.decoder.tokenizer.sha256,
             "tokens": self.store.tokens,
-            "lost": round(chosen.lost, 5),
+            "lost": round(lost_share(lessons, heads.ids.cpu().numpy()), 5),
         }
+        if args.start:
+            about["start"] = {
+                "tokens": read_object(args.start / CONFIG).get("tokens"),
+                "sha256": sha256(args.start / WEIGHTS),
+            }
         training = HeadsTraining(heads, lessons, self.training, args.out, about)
         parameters = sum(one.numel() for one in heads.parameters())
         with bar("heads", training.steps, "steps") as advance:
@@ -183,11 +197,21 @@ class _Run:
             "heads": str(args.out / heads_training.HEADS),
             "parameters": parameters,
             **about,
-            "draft_vocabulary": len(chosen.ids),
+            "draft_vocabulary": len(heads.ids),
             "positions": {"train": len(lessons.train), "held_out": len(lessons.valid)},
             "best": best,
         }
         return figures, _table(figures)
+
+    def _heads(self, lessons: Lessons) -> ConditionedHeads:
+        """Those to start from, or new ones, which say what the model says."""
+        args, model = self.args, self.model
+        embedding, table = (one.weight.float() for one in (model.get_input_embeddings(), model.get_output_embeddings()))
+        if args.start:
+            return ConditionedHeads.load(args.start, embedding=embedding, table=table, device=table.device)
+        ids = torch.from_numpy(choose_vocabulary(lessons, self.decoder.facts.vocab_size, args.draft_vocabulary))
+        torch.manual_seed(args.seed)
+        return ConditionedHeads(slots=args.slots, layers=args.layers, embedding=embedding, table=table, vocabulary=ids)
 
 
 @contextmanager
@@ -236,7 +260,7 @@ def _minutes(seconds: float) -> str:
 def _table(figures: dict[str, Any]) -> Table:
     best = figures["best"]
     table = Table(
-        title=f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens, of which "
+        title=f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens; of those held out "
         f"{figures['lost']:.2%} lie outside the draft vocabulary; step {best['step']}",
         title_justify="left",
     )
