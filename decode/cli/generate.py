@@ -41,8 +41,8 @@ below     passes    of the model, the prompt's included
 EXAMPLES = """\
 examples:
   rescore generate --model smollm2 --chat --compare "Why is the sky blue?"
-  rescore generate --model data/demo/model.safetensors \\
-      --lm data/demo/demo.ngram "Question: Tom has 3 apples"
+  rescore generate --model smollm2 --chat --heads data/demo/heads \\
+      --settings data/demo/settings.json "Tom has 3 apples, ..."
   rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
   rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
   rescore generate --model MODEL --settings settings.json "Once upon"

@@ -27,7 +27,7 @@ everything is reported on the rest.
 
 EXAMPLES = """\
 examples:
-  rescore report data/demo/forced --lm data/demo/demo.ngram -o report.html
+  rescore report data/demo/greedy --lm data/demo/demo.ngram -o report.html
   rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
       --tokenizer tokenizer.json -o report.html --markdown tables.md
   rescore report DUMP --settings settings.json -o report.html

@@ -60,7 +60,7 @@ below    loops              sequences with fewer than 8 distinct tokens in
 EXAMPLES = """\
 examples:
   rescore run data/demo/sampled --lm data/demo/demo.ngram
-  rescore run data/demo/forced data/demo/sampled --lm data/demo/demo.ngram \\
+  rescore run data/demo/greedy data/demo/sampled --lm data/demo/demo.ngram \\
       --json run.json
   rescore run DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 --alpha 0.5 \\
       --paths 8 --drafts drafts.parquet

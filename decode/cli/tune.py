@@ -33,8 +33,8 @@ columns  tuning     mean of tasks on what was tuned on: no result
 
 EXAMPLES = """\
 examples:
-  rescore tune data/demo/forced --lm data/demo/demo.ngram -o settings.json
-  rescore run data/demo/forced --settings settings.json
+  rescore tune data/demo/greedy --lm data/demo/demo.ngram -o settings.json
+  rescore run data/demo/greedy --settings settings.json
   rescore tune DUMP --lm general.ngram --lm domain.ngram -o settings.json
   rescore tune HEADLESS_DUMP --lm general.ngram -o settings.json
   rescore tune DUMP --lm LM --per-task --tune-sequences 50 --json tuned.json

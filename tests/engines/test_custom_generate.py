@@ -467,6 +467,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
     for drafting in (
         Drafting(tmp_path / "heads", rescorer=Rescorer(ngram(), alpha=0.5), nodes=30, top_k=6),
         Drafting(str(tmp_path / "heads")),
+        Drafting(tmp_path / "heads", lm=ngram(), nodes=30),
         Drafting(tmp_path / "heads", rescorer=CalibratedRescorer(ngram()), nodes=30),
     ):
         for _ in range(2):
@@ -774,13 +775,17 @@ def test_caches_that_are_refused():
 
 def test_sources_that_are_refused(tmp_path):
     with pytest.raises(
-        TypeError, match="source: expected an n-gram model, heads, a folder of Medusa heads or a drafter, got int"
+        TypeError, match="source: expected an n-gram model, heads, a folder of heads or a drafter, got int"
     ):
         Drafting(3)
     with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
-    with pytest.raises(ValueError, match="memory: expected no other source or an n-gram model, got Prophet"):
+    with pytest.raises(ValueError, match="memory: expected no drafter and no rescorer, got Prophet"):
         Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))
+    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model alone"):
+        Drafting(ngram(), lm=ngram())
+    with pytest.raises(ValueError, match="lm: expected none beside a rescorer, which has its own"):
+        Drafting(tmp_path, lm=ngram(), rescorer=Rescorer(ngram(), alpha=0.5))
     drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
     with pytest.raises(
         ValueError,

@@ -80,7 +80,7 @@ def perplexity(model: Path, data: Path, domain: str) -> float:
 
 def run(model: Path | None, drafter: str) -> dict[str, float]:
     """Block efficiency by task; without a model that of the heads alone."""
-    found = json.loads(rescore("run", DEMO / "forced", *(["--lm", model] if model else []), "--json", "-"))
+    found = json.loads(rescore("run", DEMO / "greedy", *(["--lm", model] if model else []), "--json", "-"))
     return {own["task"]: own["block_efficiency"][drafter] for own in found["tasks"]}
 
 

@@ -1,6 +1,6 @@
 """Drafters at equal budget: block efficiency and accepted tokens per verified token against the nodes of a tree.
 
-    python tools/bench/equal_budget.py data/demo/forced data/demo/sampled --lm data/demo/demo.ngram
+    python tools/bench/equal_budget.py data/demo/greedy data/demo/sampled --lm data/demo/demo.ngram
 
 Every dump's tasks are split: Medusa's static tree is counted on their first sequences, and all drafters are measured on
 the rest. Prints Markdown: means over the tasks.

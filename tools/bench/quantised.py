@@ -2,7 +2,7 @@
 
     python tools/bench/quantised.py [MODEL.ngram] [--text TOKENS.npy] [--dump DIR]
 
-By default the demo's model on the demo's forced dump, and the dump's own text. Errors are of the cost of each token of
+By default the demo's model on the demo's greedy dump, and the dump's own text. Errors are of the cost of each token of
 the text, in nats; "unlikely" are the tenth of the tokens with the greatest cost, where an error hides from perplexity
 but not from a search.
 """
@@ -34,7 +34,7 @@ def main() -> None:
         "--text", type=Path, metavar="TOKENS.npy", help="tokens to compare costs on (default: those of the dump)"
     )
     parser.add_argument(
-        "--dump", type=Path, default=DEMO / "forced", metavar="DIR", help="default: the demo's forced dump"
+        "--dump", type=Path, default=DEMO / "greedy", metavar="DIR", help="default: the demo's greedy dump"
     )
     args = parser.parse_args()
     exact = NGram.open(args.model)

@@ -1,6 +1,6 @@
 """A large dump, made of a small one by repetition with noise: to see that reading takes time but no memory.
 
-    python tools/data/large_dump.py data/demo/forced large --rows 1000000
+    python tools/data/large_dump.py data/demo/greedy large --rows 1000000
 
 Texts are repeated as they are. The log-probabilities of heads 2..h get Gaussian noise of `--noise` nats, the candidates
 new ranks, and every slot the mass that it had, so that no two repetitions are drafted alike. The last text is cut to

@@ -41,10 +41,11 @@ class Drafting:
     """What decodes when it is given to a causal model's `generate` as `custom_generate`.
 
     source    what drafts beside the text so far and the model's own predictions along it: nothing, an n-gram model, or
-              heads of that model (an object, or a folder of Medusa heads). Or any drafter, which then drafts alone, for
-              example `NGramDrafter` or `DraftModelDrafter` (a small model)
-    rescorer  n-gram models for the lattice of heads, or what `Settings.calibrated` gives: trees under a calibrated q,
-              closed or open
+              heads of that model (an object, or a folder of `rescore train heads` or of Medusa heads). Or any drafter,
+              which then drafts alone, for example `NGramDrafter` or `DraftModelDrafter` (a small model)
+    lm        an n-gram model beside heads
+    rescorer  what rescores the lattice of heads instead of all that: n-gram models alone, or what
+              `Settings.calibrated` gives
     nodes     size of the tree that is drafted; None: chosen step by step from what a pass costs here (`AutoWidth`)
     top_k     candidates of each head
     rule      how drafts are verified when tokens are drawn; None: as `rescore.decode.loop.generate` chooses
@@ -62,6 +63,7 @@ class Drafting:
         self,
         source: NGram | str | PathLike[str] | Heads | Drafter | None = None,
         *,
+        lm: NGram | None = None,
         rescorer: Rescorer | CalibratedRescorer | None = None,
         nodes: int | None = None,
         top_k: int = 16,
@@ -72,20 +74,22 @@ class Drafting:
         self._of_heads = isinstance(source, (str, PathLike)) or hasattr(source, "slots") and not is_drafter
         if not (self._of_heads or is_drafter or source is None or isinstance(source, NGram)):
             raise TypeError(
-                "source: expected an n-gram model, heads, a folder of Medusa heads or a drafter, "
-                f"got {type(source).__name__}"
+                f"source: expected an n-gram model, heads, a folder of heads or a drafter, got {type(source).__name__}"
             )
         if not self._of_heads and rescorer is not None:
             raise ValueError(
                 f"rescorer: expected heads, whose lattice it rescores, got {type(source).__name__}; leave it out, "
                 "or give the drafter its own"
             )
-        if (self._of_heads or is_drafter) and memory is not None:
-            raise ValueError(
-                f"memory: expected no other source or an n-gram model, got {type(source).__name__}; leave it out"
-            )
-        self.source, self.rescorer, self.nodes, self.top_k, self.rule = source, rescorer, nodes, top_k, rule
-        self.memory = memory
+        if lm is not None and not self._of_heads:
+            raise ValueError(f"lm: expected heads as source, got {type(source).__name__}; give the n-gram model alone")
+        if rescorer is not None and lm is not None:
+            raise ValueError("lm: expected none beside a rescorer, which has its own; leave one out")
+        if memory is not None and (is_drafter or rescorer is not None):
+            what = "a rescorer" if rescorer is not None else type(source).__name__
+            raise ValueError(f"memory: expected no drafter and no rescorer, got {what}; leave it out")
+        self.source, self.lm, self.rescorer, self.memory = source, lm, rescorer, memory
+        self.nodes, self.top_k, self.rule = nodes, top_k, rule
         self.statistics: list[Statistics] = []
         self._opened: tuple[Any, torch.dtype, CausalLMTarget, Drafter] | None = None
 
@@ -164,9 +168,10 @@ class Drafting:
             source = stored_heads(
                 Path(source), target, model.get_input_embeddings().weight, model.get_output_embeddings().weight
             )
-        return TreeDrafter(
-            HeadsLattice(heads=source, top_k=self.top_k), self.rescorer, nodes=self.nodes or AutoWidth(target)
-        )
+        lattice = HeadsLattice(heads=source, top_k=self.top_k)
+        if self.rescorer is None:
+            return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)
+        return TreeDrafter(lattice, self.rescorer, nodes=self.nodes or AutoWidth(target))
 
 
 class _Warped:
