@@ -22,7 +22,7 @@ ANSWER = 0.6  # of --max-tokens, of an answer of unknown length
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """tokens of answers; prompt_tokens read before them; seconds of both stages; bytes on disk."""
+    """tokens of answers still to come; prompt_tokens read before them; seconds of both stages; bytes on disk."""
 
     tokens: int
     prompt_tokens: int
@@ -37,6 +37,7 @@ def estimate(
     prompts: Sequence[Prompt],
     options: TextOptions,
     *,
+    there: int,
     read: bool,
     width: int,
     slots: int,
@@ -44,13 +45,17 @@ def estimate(
     rounds: float,
     dtype: torch.dtype,
 ) -> Estimate:
-    """For texts of these prompts, and heads of so many slots over `draft_vocabulary` tokens."""
-    prompt = float(np.mean([len(one.tokens) for one in prompts]))
-    answer = float(np.mean([len(one.reference) for one in prompts])) if read else ANSWER * options.max_tokens
-    tokens = min(options.tokens or np.inf, answer * len(prompts))
-    asked = tokens / answer
-    reading = _seconds(lambda: _read(target, 4, LENGTH)) / (4 * LENGTH)
-    writing = reading if read else _seconds(lambda: _read(target, options.rows, 1)) / options.rows
+    """For texts of these prompts, if any, and heads of so many slots over `draft_vocabulary` tokens, which are trained
+    on these texts and on the `there` tokens of earlier ones.
+    """
+    tokens, asked, prompt, reading, writing = 0.0, 0.0, 0.0, 0.0, 0.0
+    if prompts:
+        prompt = float(np.mean([len(one.tokens) for one in prompts]))
+        answer = float(np.mean([len(one.reference) for one in prompts])) if read else ANSWER * options.max_tokens
+        tokens = min(options.tokens or np.inf, answer * len(prompts))
+        asked = tokens / answer
+        reading = _seconds(lambda: _read(target, 4, LENGTH)) / (4 * LENGTH)
+        writing = reading if read else _seconds(lambda: _read(target, options.rows, 1)) / options.rows
     states = torch.zeros(TRIAL, width, dtype=dtype, device=target.device)
     table = torch.zeros(draft_vocabulary, width, dtype=dtype, device=target.device)
     columns = torch.zeros(TRIAL, options.top_k, dtype=torch.int64, device=target.device)
@@ -61,7 +66,7 @@ def estimate(
         tokens=round(tokens),
         prompt_tokens=round(asked * prompt),
         texts_seconds=asked * prompt * reading + tokens * writing,
-        heads_seconds=rounds * tokens * slots * teaching,
+        heads_seconds=rounds * (tokens + there) * slots * teaching,
         disk=round(tokens * per_token + asked * prompt * 4),
     )
 

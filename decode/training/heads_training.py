@@ -39,7 +39,7 @@ class TrainingOptions:
     rounds       how often every position is taught, at most
     rate         of Muon, which moves the matrices; Adam moves the biases at a tenth of it
     every        steps between validations
-    patience     validations without a smaller loss after which training ends
+    patience     validations without a smaller loss, in the second half of the steps, after which training ends
     bfloat16     arithmetic of the passes; weights are float32
     """
 
@@ -156,7 +156,9 @@ class HeadsTraining:
         counted = counted.clip(1)
         mean = float((loss / counted).mean())
         best = mean < self._best
-        self._best, self._bad = (mean, 0) if best else (self._best, self._bad + 1)
+        # While the rate is high the loss tells little: of heads trained further it even rises at first.
+        waits = best or 2 * step < self.steps
+        self._best, self._bad = (mean if best else self._best), (0 if waits else self._bad + 1)
         progress = Progress(
             step=step,
             steps=self.steps,

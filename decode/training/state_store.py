@@ -37,18 +37,14 @@ class StateStore:
     """
 
     def __init__(self, folder: str | Path, about: dict[str, Any]):
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._check(about)
+        self.folder, self.about = Path(folder), about
+        if (self.folder / ABOUT).exists():
+            self._check(about)
         self._shards = [_checked(path, about) for path in self.paths()]
         self._waiting: list[TextStates] = []
 
     def _check(self, about: dict[str, Any]) -> None:
         path = self.folder / ABOUT
-        if not path.exists():
-            with replacing(path) as file:
-                file.write((json.dumps(about, indent=2) + "\n").encode())
-            return
         found = read_object(path)
         for name in sorted(found.keys() | about.keys()):
             if found.get(name) != about.get(name):
@@ -75,6 +71,10 @@ class StateStore:
         return {number for shard in self._shards for number in shard["numbers"].tolist()}
 
     def __enter__(self) -> StateStore:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / ABOUT).exists():
+            with replacing(self.folder / ABOUT) as file:
+                file.write((json.dumps(self.about, indent=2) + "\n").encode())
         return self
 
     def __exit__(

@@ -135,7 +135,15 @@ def test_references_can_be_read_instead(world, tmp_path):
 def test_an_estimate_writes_no_texts(world, tmp_path, capsys):
     assert train(world, tmp_path / "none", "--estimate") == 0
     assert "tokens behind" in capsys.readouterr().err
-    assert not list((tmp_path / "none").rglob("*.safetensors"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_references_are_read_until_there_are_so_many_tokens(world, tmp_path):
+    """Of nine tokens each: three texts reach 20; the same command again reads no more."""
+    for _ in range(2):
+        assert train(world, tmp_path / "out", "--read", "--tokens", "20") == 0
+        (shard,) = (tmp_path / "out" / "states").glob("*.safetensors")
+        assert sorted(load_file(shard)["numbers"].tolist()) == [0, 1, 2]
 
 
 FAULTS = [

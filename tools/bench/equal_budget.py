@@ -1,9 +1,10 @@
 """Drafters at equal budget: block efficiency and accepted tokens per verified token against the nodes of a tree.
 
-    python tools/bench/equal_budget.py data/demo/greedy data/demo/sampled --lm data/demo/demo.ngram
+    python tools/bench/equal_budget.py data/demo/greedy data/demo/sampled --settings data/demo/settings.json
 
 Every dump's tasks are split: Medusa's static tree is counted on their first sequences, and all drafters are measured on
-the rest. Prints Markdown: means over the tasks.
+the rest. Prints Markdown: means over the tasks; then, task by task, by how much everything together beats its parts,
+with p-values of a paired bootstrap.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.model_trees import ModelReplay
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import DumpResult, mean_over_tasks, replay_dump
@@ -23,20 +27,32 @@ from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.static_tree import StaticTree
+from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.tuned_drafters import check_dump
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
 
 SIZES = (8, 16, 32, 64, 128)
 
 
-def drafters(dump: Dump, tuning: SplitPart, model: NGram, alpha: float, threads: int) -> list[ReplayDrafter]:
+COMPARED = (16, 32, 64)
+TOGETHER = "heads, LM and text"
+PARTS = ("dynamic tree (EAGLE-2), heads", "best tree, heads", "LM and text", "LM alone")
+
+
+def drafters(dump: Dump, tuning: SplitPart, settings: Settings, alpha: float, threads: int) -> list[ReplayDrafter]:
     """Everyone at every size; a budget of n is n // T paths of T tokens, at least one."""
+    (model,) = settings.open_models()
     heads, rescorer = Rescorer(threads=threads), Rescorer(model, alpha=alpha, threads=threads)
+    check_dump(settings, dump)
     check_models(dump, rescorer)
     static = StaticTree.counted((block for task in dump.tasks for block in tuning.blocks(dump, task)), max(SIZES))
 
     def sizes(name: str) -> dict[str, int]:
         return {f"{name} {n}": n for n in SIZES}
+
+    def calibrated(kind: str, name: str) -> CalibratedReplay:
+        one = settings.calibrated(kind, threads=threads)
+        return CalibratedReplay(rescorer=one, budgets=sizes(name), top_k=1 if kind == "alone" else None)
 
     paths = {n: max(1, n // (dump.header.heads - 1)) for n in SIZES}
     return [
@@ -46,9 +62,15 @@ def drafters(dump: Dump, tuning: SplitPart, model: NGram, alpha: float, threads:
         StaticTreeReplay(tree=static, budgets=sizes("static tree (Medusa), heads")),
         DynamicTreeReplay(budgets=sizes("dynamic tree (EAGLE-2), heads")),
         TreeReplay(rescorer=heads, budgets=sizes("best tree, heads")),
-        ModelReplay(model=model, budgets=sizes("best tree, LM alone"), threads=threads),
         TreeReplay(rescorer=rescorer, budgets=sizes("best tree, heads and LM")),
         NormalisedTreeReplay(rescorer=rescorer, budgets=sizes("best tree of pushed q, heads and LM")),
+        calibrated("closed", "calibrated tree, heads and LM"),
+        PromptLookupReplay(budgets=sizes("prompt lookup")),
+        TokenRecyclingReplay(budgets=sizes("Token Recycling")),
+        SuffixReplay(budgets=sizes("suffix decoding")),
+        ModelReplay(model=model, budgets=sizes("LM alone"), threads=threads),
+        calibrated("alone", "LM and text"),
+        calibrated("open", TOGETHER),
         OracleReplay(widths={"oracle": None}),
     ]
 
@@ -71,21 +93,36 @@ def table(result: DumpResult) -> list[str]:
     return lines
 
 
+def differences(result: DumpResult) -> list[str]:
+    """A line for each part and size: by how much everything together is better, on each task."""
+    resampled = Resampled.of(result)
+    lines = [f"| {TOGETHER}, less | nodes | {' | '.join(resampled.tasks)} |", "|---" * (2 + len(resampled.tasks)) + "|"]
+    for part in PARTS:
+        for n in COMPARED:
+            cells = []
+            for task in resampled.tasks:
+                found = resampled.difference(f"{TOGETHER} {n}", f"{part} {n}", task)
+                cells.append(f"{found.interval.value:+.2f} (p {found.p_value:.3f})")
+            lines.append(f"| {part} | {n} | {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dumps", nargs="+", type=Path, metavar="DUMP")
-    parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    model = NGram.open(args.lm)
+    settings = Settings.load(args.settings)
     for path in args.dumps:
         dump = Dump.open(path)
         split = Split.of_dump(dump)
         result = replay_dump(
-            dump, drafters(dump, split.part("tune"), model, args.alpha, args.threads), split=split.part("heldout")
+            dump, drafters(dump, split.part("tune"), settings, args.alpha, args.threads), split=split.part("heldout")
         )
-        print("\n".join([f"{dump.header.kind}, alpha {args.alpha:g}", "", *table(result), ""]), flush=True)
+        lines = [f"{dump.header.kind}, alpha {args.alpha:g}", "", *table(result), "", *differences(result), ""]
+        print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":

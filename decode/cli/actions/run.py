@@ -32,11 +32,12 @@ COMPARED = (
     *((f"tree_{n}", f"tree_base_{n}") for n in TREE_SIZES),
     *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
 )
-# What tuning adds, what open lattices add, and what the heads add to the model and the running text.
+# What tuning adds, what open lattices add, to heads alone too, and what heads add to the model and the running text.
 TUNED_PAIRS = (
     ("tuned", "tree"),
     ("open", "tuned"),
     ("open", "tree"),
+    ("open", "tree_base"),
     ("open", "lm_text"),
     ("open_task", "tuned_task"),
     ("open_task", "lm_text_task"),

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -127,15 +128,28 @@ class _Run:
         return {**told, "max_tokens": args.max_tokens, "temperatures": list(args.temperature), "seed": args.seed}
 
     def left(self) -> list[Prompt]:
-        done = self.store.numbers()
-        return [one for one in self.prompts if one.number not in done]
+        """The prompts without a text yet, as many as --tokens asks for where the lengths are known."""
+        done, wanted = self.store.numbers(), self.wanted
+        prompts = [one for one in self.prompts if one.number not in done]
+        if wanted is None:
+            return prompts
+        if not self.args.read:
+            return prompts if wanted > 0 else []
+        before = accumulate((len(one.reference) for one in prompts), initial=0)
+        return [one for one, tokens in zip(prompts, before) if tokens < wanted]
+
+    @property
+    def wanted(self) -> int | None:
+        """Tokens still to come, None for those of all prompts."""
+        return self.args.tokens and self.args.tokens - self.store.tokens
 
     def tell_estimate(self) -> None:
         args = self.args
         found = estimate(
             self.target,
-            self.prompts,
-            self.options,
+            self.left(),
+            replace(self.options, tokens=self.wanted),
+            there=self.store.tokens,
             read=args.read,
             width=self.width,
             slots=args.slots,
@@ -147,14 +161,13 @@ class _Run:
 
     def write_texts(self) -> None:
         """The texts that are not there yet."""
-        args, store, prompts = self.args, self.store, self.left()
-        wanted = args.tokens and args.tokens - store.tokens
-        if prompts and (wanted is None or wanted > 0):
+        args, store, prompts, wanted = self.args, self.store, self.left(), self.wanted
+        if prompts:
             if args.read:
                 texts = read_states(self.target, prompts, top_k=self.options.top_k)
             else:
                 texts = own_texts(self.target, prompts, replace(self.options, tokens=wanted))
-            total = wanted or (sum(len(one.reference) for one in prompts) if args.read else None)
+            total = sum(len(one.reference) for one in prompts) if args.read else wanted
             with store, bar("texts", total, "tokens") as advance:
                 done = 0
                 for text in texts:

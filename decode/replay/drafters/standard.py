@@ -13,7 +13,7 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 TREE_SIZES = (16, 32, 64, 128)
-MODEL_SIZES = (16, 64)
+MODEL_SIZES = (16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
