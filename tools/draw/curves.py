@@ -1,8 +1,8 @@
-"""Write docs/pictures/training-heads.svg from the curve of the demo's heads.
+"""Write docs/pictures/training-heads.svg from the curves of the demo's heads.
 
     python tools/draw/curves.py
 
-Recall of every slot's first candidate on held-out texts, along the positions that were taught.
+Recall of every slot's first candidate on held-out texts, along the positions that were taught in both of their runs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from pathlib import Path
 from line_chart import Axis, Line, chart
 
 ROOT = Path(__file__).resolve().parents[2]
-CURVE = ROOT / "data" / "demo" / "curve.jsonl"
+CURVES = [ROOT / "data" / "demo" / name for name in ("curve.jsonl", "curve.further.jsonl")]
 BATCH = 1024  # positions a step
 
 
 def pictures() -> dict[str, str]:
     """File name and SVG text of each picture."""
-    rows = [json.loads(line) for line in CURVE.read_text(encoding="utf-8").splitlines()]
+    rows, before = [], 0
+    for curve in CURVES:
+        run = [json.loads(line) for line in curve.read_text(encoding="utf-8").splitlines()]
+        rows += [{**row, "step": before + row["step"]} for row in run]
+        before += run[-1]["step"]
     slots = len(rows[0]["loss"])
     lines = [
         Line(
