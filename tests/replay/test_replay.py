@@ -62,7 +62,7 @@ def drafters(rescorer: Rescorer):
     for n in (16, 32, 64, 128):
         out[f"tree_base_{n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
         out[f"tree_{n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
-    for n in (16, 64):
+    for n in (16, 32, 64):
         out[f"lm_alone_{n}"] = lambda s, h, t, n=n: propose_trees(
             rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n
         )[0].accepted(t)
