@@ -37,7 +37,7 @@ def test_equal_the_native_paths(problem):
 
 def test_equal_on_the_demo(demo):
     block = next(Dump.open(demo / "sampled").blocks())
-    rows = np.array([5, 200])
+    rows = np.array([5, 300])
     rescorer = Rescorer(NGram.open(demo / "demo.ngram"), alpha=0.3)
     sausages, histories = block.sausages()[rows], block.histories(rows, rescorer.context)
     found = device_rescorer(rescorer).paths(*on_device(sausages, histories), 16, "failure")

@@ -45,6 +45,7 @@ def logit_difference() -> tuple[float, float]:
     torch.manual_seed(0)
     model, ids = LlamaForCausalLM(config).eval(), torch.randint(V, (1, 256))
     with torch.inference_mode():
+        # Random tables give logits far below a trained model's; scaled, they are of its size, and so is their rounding.
         logits = [
             copy.deepcopy(model).to(device)(ids.to(device)).logits.float().cpu() * config.hidden_size**0.5
             for device in ("cpu", "cuda")
