@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_trees import TreeTuning
 
@@ -18,9 +18,9 @@ class TreeCalibrations:
     source: how they were found, as a phrase.
     """
 
-    open: Calibration = field(default_factory=Calibration)
+    open: Calibration = DEFAULT
     closed: Calibration | None = None
-    alone: Calibration = field(default_factory=lambda: Calibration().without_heads())
+    alone: Calibration = HEADLESS
     source: str = "the default, not tuned"
 
     @classmethod

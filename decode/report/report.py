@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rescore.decode.bench.search_times import SearchTimes
@@ -156,7 +157,8 @@ def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape 
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
-    models = f"rescored with {', '.join(sources.models)}" if sources.models else "without a language model"
+    names = ", ".join(Path(path).name for path in sources.models)
+    models = f"rescored with {names}" if names else "without a language model"
     heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates"
     return f"{texts_of(dump, result, options.part)}, {heads}, {models}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.decode.rescoring.calibration import DEPTH, Calibration
+from rescore.decode.rescoring.calibration import DEFAULT, DEPTH, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tree import TokenTree
@@ -39,7 +39,7 @@ class CalibratedRescorer:
                 f"memory: expected texts of the model's {model.vocab_size} ids, got one of {memory.vocab_size}"
             )
         self.model, self.memory = model, memory
-        self.calibration = calibration or Calibration()
+        self.calibration = calibration or DEFAULT
         self.threads = threads
         self._strength = np.array(self.calibration.text or (), np.float64)
 

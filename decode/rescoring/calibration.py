@@ -37,12 +37,12 @@ class Calibration:
            the token that came (docs/running-text.md); 0 for orders that are not named
     """
 
-    head: tuple[float, ...] = (0.5,)
-    alpha: tuple[float, ...] = (0.75,)
+    head: tuple[float, ...] = (0.55,)
+    alpha: tuple[float, ...] = (0.6,)
     prior: tuple[float, ...] = (0.2,)
-    floor: tuple[float, ...] = (-3.5,)
+    floor: tuple[float, ...] = (-5.5,)
     open: bool = True
-    text: tuple[float, ...] | None = (28.0, 9.0, 4.0, 5.0)
+    text: tuple[float, ...] | None = None
     soft: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -121,12 +121,8 @@ def check_numbers(name: str, values: tuple[float, ...], least: float, most: floa
             raise ValueError(f"{name}: expected numbers from {least:g} to {most:g}, got {number!r:.80}")
 
 
-HEADLESS = Calibration(
-    head=(0.0,),
-    alpha=(1.0,),
-    prior=(0.0,),
-    floor=(0.0,),
-    text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8),
-    soft=(0.0, 0.75, 0.7, 0.2, 0.67),
-)
+DEFAULT = Calibration(text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8), soft=(0.0, 0.75, 0.7, 0.2, 0.67))
+"""Where nothing was tuned."""
+
+HEADLESS = DEFAULT.without_heads()
 """Of models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""

@@ -20,14 +20,8 @@ from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
-SCALES = (
-    0.5,
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-    16.0,
-)  # of the strengths of models without heads; the less the text counts, the greater
+# Of the strengths of models without heads; the less the text counts, the greater.
+SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 FIRST = SCALES.index(2.0)
 NO_TEXT = 0.0  # the scale that stands for leaving it out
 KINDS = ("closed", "open", "alone")

@@ -18,7 +18,7 @@ from rescore.decode.replay.drafters.standard import (
 from rescore.decode.replay.split import digest
 from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.decode.tuning.settings import Settings
@@ -106,8 +106,7 @@ def run_drafters(
 
 def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
     """open_N and lm_text_N with the default calibration."""
-    calibration = Calibration()
-    forms = {"open": (calibration, top_k, TREE_SIZES), "lm_text": (calibration.without_heads(), 1, MODEL_SIZES)}
+    forms = {"open": (DEFAULT, top_k, TREE_SIZES), "lm_text": (HEADLESS, 1, MODEL_SIZES)}
     return [
         CalibratedReplay(
             rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k

@@ -82,7 +82,7 @@ class Sampling:
 
         logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move each
         border of the cumulative distribution by at most d / temperature, and two passes draw different tokens with the
-        probability of all these moves together: for the demo's 8,192 tokens, float32 and temperature 1 about 4e-4.
+        probability of all these moves together: for 8,192 tokens, float32 and temperature 1 about 4e-4.
         """
         seeds = np.asarray(seeds)
         if seeds.dtype != np.uint64:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from rescore.decode.cli.actions.output import console
-from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.tuning.choices import calibration_choices
 from rescore.decode.tuning.fit import START
 from rescore.decode.tuning.logit import Choices, fit_logit
@@ -64,7 +64,7 @@ def choices_of(dump: Dump, lm: NGram, top_k: int, heads: list[int]) -> dict[int,
     for block in dump.blocks():
         known = block.truth() >= 0
         more = added(block, top_k)
-        for slot, choices in enumerate(calibration_choices(block, lm, Calibration().text, top_k)):
+        for slot, choices in enumerate(calibration_choices(block, lm, DEFAULT.text, top_k)):
             if slot + 2 in parts:
                 features = np.concatenate([choices.features, more[known[:, slot], slot]], axis=-1)
                 features[..., 4:6] *= choices.features[..., :2]  # the entropy's

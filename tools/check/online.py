@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
 from rescore.decode.replay.worth import visited_rows
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import DEFAULT, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -86,12 +86,11 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
 
 def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
     """Closed and open lattices, without and with the running text, whose counts are soft or not."""
-    soft = Calibration(text=HEADLESS.text, soft=HEADLESS.soft)
     forms = {
-        "closed": Calibration(open=False, text=None),
-        "open": Calibration(text=None),
-        "open_text": Calibration(),
-        "open_soft": soft,
+        "closed": Calibration(open=False),
+        "open": Calibration(),
+        "open_text": replace(DEFAULT, soft=()),
+        "open_soft": DEFAULT,
     }
     return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
 
