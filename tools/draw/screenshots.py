@@ -47,12 +47,12 @@ def shots(browser: Any, path: Path) -> dict[str, bytes]:
 
 
 def show_lattice(page: Any) -> None:
-    """The browser at the pass of the first sequences on screen that gets the most tokens accepted."""
+    """The browser at the pass whose rescored draft gets the most different tokens accepted beyond the base draft's."""
     best = page.evaluate("""() => {
         const shown = JSON.parse(document.getElementById('data').textContent).browser.sequences;
         let best = [0, 0, -1];
         shown.forEach((one, sequence) => one.passes.forEach((pass, step) => {
-            const gain = pass.accepted.tree - pass.accepted.base;
+            const gain = new Set(pass.best.slice(0, pass.accepted.best)).size - pass.accepted.base;
             if (gain > best[2]) best = [sequence, step, gain];
         }));
         return { sequence: best[0], step: best[1], task: shown[best[0]].task };
