@@ -95,12 +95,10 @@ def calibrated_rescorers(rescorer: Rescorer) -> dict[str, CalibratedRescorer]:
     return {name: CalibratedRescorer(rescorer.models[0], calibration) for name, calibration in forms.items()}
 
 
-def decode_again(
-    target: Target, dump: Dump, block: DumpBlock, sequences: int, drafter: Drafter, batch: int = 10
-) -> list[list[int]]:
-    """Accepted lengths of decoding the first sequences of a block; ValueError if a text is not that of the dump."""
+def decode_again(target: Target, dump: Dump, block: DumpBlock, drafter: Drafter, batch: int = 10) -> list[list[int]]:
+    """Accepted lengths of decoding the sequences of a block; ValueError if a text is not that of the dump."""
     header, requests, texts = dump.header, [], []
-    for s in range(min(sequences, block.sequences)):
+    for s in range(block.sequences):
         part, prompt = slice(*block.offsets[s : s + 2]), block.prompt_tokens[slice(*block.prompt_offsets[s : s + 2])]
         texts.append(block.tokens[part].tolist())
         requests.append(
@@ -131,25 +129,25 @@ def compare(
     """The first sequences of every task, for every drafter, or those named."""
     for task in dump.tasks:
         block = next(dump.blocks(task))
+        block = block.part(0, min(sequences, block.sequences))
         ways = standard_drafters(dump, rescorer, ReplayOptions(paths=PATHS))
         ways += [
             CalibratedReplay(rescorer=one, budgets={name: NODES})
             for name, one in calibrated_rescorers(rescorer).items()
         ]
         worth = {name: one for way in ways for name, one in way.worth(block).items()}
-        count = min(sequences, block.sequences)
         for name, drafter in drafters(heads, dump.header.top_k, rescorer).items():
             if names and name not in names:
                 continue
             rows = visited_rows(worth[name].accepted, block.offsets)
-            edges = np.searchsorted(rows, block.offsets[: count + 1])
+            edges = np.searchsorted(rows, block.offsets)
             replayed = [worth[name].accepted[rows[a:b]].tolist() for a, b in zip(edges[:-1], edges[1:])]
             yield Compared(
                 task=task,
                 drafter=name,
-                tokens=int(block.offsets[count]),
+                tokens=block.rows,
                 replayed=replayed,
-                online=decode_again(target, dump, block, sequences, drafter),
+                online=decode_again(target, dump, block, drafter),
             )
 
 
