@@ -138,6 +138,13 @@ def test_an_estimate_writes_no_texts(world, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
+def test_prompts_without_room_for_a_text_are_left_out(world, tmp_path, capsys):
+    context = open_model(world / "model").target.context
+    lengths = [len(json.loads(line)["prompt"].split()) for line in open(world / "prompts.jsonl")]
+    assert train(world, tmp_path, "--max-tokens", context - 5, "--estimate") == 0
+    assert f"{sum(one > 5 for one in lengths)} of 90 prompts have more than 5 tokens" in capsys.readouterr().err
+
+
 def test_references_are_read_until_there_are_so_many_tokens(world, tmp_path):
     """Of nine tokens each: three texts reach 20; the same command again reads no more."""
     for _ in range(2):

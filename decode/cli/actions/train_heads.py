@@ -19,7 +19,7 @@ from rich.table import Table
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.decoders import Decoder, checked_device, open_decoder
-from rescore.decode.loop.dump_make import check_lengths, fingerprint, sha256
+from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.checkpoint import read_object
@@ -49,14 +49,28 @@ def call(args: argparse.Namespace) -> None:
     if decoder.facts.kind != "causal-lm":
         raise ValueError(f"{args.model}: expected a causal language model of Hugging Face, got {decoder.facts.kind}")
     tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, references=args.read)
-    check_lengths(tasks, 0 if args.read else args.max_tokens, decoder.facts.context)
     prompts = sorted((one for task in tasks.values() for one in task), key=lambda one: one.number)
-    run = _Run(args, decoder, prompts)
+    run = _Run(args, decoder, fitting(prompts, 0 if args.read else args.max_tokens, decoder.facts.context))
     run.tell_estimate()
     if args.estimate:
         return
     run.write_texts()
     output.report(args, *run.train())
+
+
+def fitting(prompts: list[Prompt], max_tokens: int, context: int | None) -> list[Prompt]:
+    """Those that leave room for a text in the model's context; says how many do not. ValueError if none does."""
+    if context is None:
+        return prompts
+    found = [one for one in prompts if len(one.tokens) + max_tokens <= context]
+    room = f"{context - max_tokens} tokens (the context of {context} less --max-tokens)"
+    if not found:
+        shortest = min(len(one.tokens) for one in prompts)
+        raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
+    if len(found) < len(prompts):
+        told = f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out"
+        Console(stderr=True, markup=False).print(told, soft_wrap=True)
+    return found
 
 
 def choose_form(args: argparse.Namespace) -> None:
