@@ -31,7 +31,8 @@ The continuations do not depend on drafts, so the dump tells exactly what any
 drafter is worth on this model (docs/dump-format.md).
 
 prompts  JSON lines with prompt (or text), and maybe task and reference: token
-         ids, or text for the tokenizer; or Spec-Bench's own files; also .gz
+         ids, or text for the tokenizer; or chats, messages of role and content,
+         whose last answer is the reference; or Spec-Bench's files; also .gz
 kinds    forced   the references are read, one pass a text
          greedy   the model writes its most probable tokens
          sampled  it draws them, each with its position's own random number

@@ -19,7 +19,9 @@ stages   texts   the model's own answers and its states along them, to
          heads   each slot learns the model's distribution so many tokens ahead,
                  given the state and the certain token, to DIR/heads
 prompts  JSON lines with prompt (or text) and maybe task and reference: text, or
-         token ids of the model's tokenizer; or Spec-Bench's files; also .gz
+         token ids of the model's tokenizer; or chats, messages of role and
+         content, whose last answer is the reference; or Spec-Bench's files;
+         also .gz
 files    DIR/heads        the heads, for --heads and Drafting: those that did
                           best on the texts held out, one in 41
          DIR/curve.jsonl  loss and recall of every slot as training went on

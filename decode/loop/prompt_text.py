@@ -28,9 +28,13 @@ class PromptText:
 
     def encode(self, text: str) -> NDArray[np.int32]:
         """Ids int32 [m]. ValueError if there are none or the tokenizer fails."""
-        if self._chat is not None:
-            return self._ids(self._chat.text(text), template=False)  # which says what comes first
-        return self._ids(text, template=True)
+        return self._ids(text, template=True) if self._chat is None else self.encode_chat(text)
+
+    def encode_chat(self, chat: str | list[dict[str, str]]) -> NDArray[np.int32]:
+        """The same of messages of role and content, or of one of the user. ValueError without a chat template."""
+        if self._chat is None:
+            raise ValueError("expected text, got messages, which need the model's chat template: give --chat")
+        return self._ids(self._chat.text(chat), template=False)  # the template says what comes first
 
     def encode_more(self, text: str) -> NDArray[np.int32]:
         """Ids of text that follows other text, without the template."""

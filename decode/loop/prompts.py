@@ -1,4 +1,4 @@
-"""Prompts in files: one JSON object a line, token ids or text, each of a task."""
+"""Prompts in files: one JSON object a line, token ids, text or a chat, each of a task."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rescore.decode.loop.prompt_text import PromptText
 
 TASK = "prompts"  # of lines that name none
+PROMPT = frozenset(("prompt", "text", "messages"))
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
 MAX_LINE = 16 << 20  # characters; a prompt that long is another kind of file
 
@@ -45,9 +46,10 @@ def read_prompts(
 ) -> dict[str, list[Prompt]]:
     """The prompts of each task, the first `limit` of them, in the order of the file.
 
-    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`; or it has Spec-Bench's
-    `category` and `turns`, of which the first is the prompt: there the eight categories of MT-Bench are one task,
-    mt_bench, as in Spec-Bench's own evaluation. The file may be compressed (.gz).
+    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`. Or it has a chat,
+    `messages` of role and content: what the assistant says last, if it has the last word, is the reference. Or it has
+    Spec-Bench's `category` and `turns`, of which the first is the prompt: there the eight categories of MT-Bench are
+    one task, mt_bench, as in Spec-Bench's own evaluation. The file may be compressed (.gz).
     references: whether every line must have one. ValueError names the line that is wrong.
     """
     tasks: dict[str, list[Prompt]] = {}
@@ -80,13 +82,16 @@ class _Line:
             row = None
         if isinstance(row, dict) and "turns" in row:
             row = _of_spec_bench(row, where)
-        if not isinstance(row, dict) or not ("prompt" in row or "text" in row):
-            raise ValueError(f"{where}: expected a JSON object with prompt (or text), got {line.strip()[:60]!r}")
+        if isinstance(row, dict) and "messages" in row:
+            row = _of_chat(row, where)
+        if not isinstance(row, dict) or not PROMPT.intersection(row):
+            raise ValueError(
+                f"{where}: expected a JSON object with prompt (or text, or messages), got {line.strip()[:60]!r}"
+            )
         task = row.get("task", TASK)
         if not isinstance(task, str):
             raise ValueError(f"{where}: task: expected a name, got {task!r:.60}")
-        name = "prompt" if "prompt" in row else "text"
-        tokens = self._ids(row[name], f"{where}: {name}", self.text.encode)
+        tokens = self._prompt(row, where)
         if self.references and "reference" not in row:
             raise ValueError(
                 f"{where}: expected a reference, the text that is read, got none; forced dumps need one on every line"
@@ -98,13 +103,16 @@ class _Line:
         )
         return Prompt(task=task, number=number, tokens=tokens, reference=reference)
 
+    def _prompt(self, row: dict[str, Any], where: str) -> NDArray[np.int32]:
+        if "messages" in row:
+            return _encoded(row["messages"], f"{where}: messages", self.text.encode_chat)
+        name = "prompt" if "prompt" in row else "text"
+        return self._ids(row[name], f"{where}: {name}", self.text.encode)
+
     def _ids(self, value: Any, where: str, encode: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
         """Ids of a list of ids or of text, at least one."""
         if isinstance(value, str):
-            try:
-                return encode(value)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
+            return _encoded(value, where, encode)
         if (
             not isinstance(value, list)
             or not value
@@ -115,6 +123,29 @@ class _Line:
                 "were they made with another tokenizer?"
             )
         return np.array(value, np.int32)
+
+
+def _encoded(value: Any, where: str, encode: Callable[[Any], NDArray[np.int32]]) -> NDArray[np.int32]:
+    try:
+        return encode(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """A chat whose last word is not the assistant's, and what it said last as the reference."""
+    messages = row["messages"]
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+        for one in messages
+    ):
+        raise ValueError(f"{where}: messages: expected a list of objects with role and content, got {messages!r:.80}")
+    if messages and messages[-1]["role"] == "assistant":
+        *messages, last = messages
+        row = {"reference": last["content"], **row}
+    if not messages:
+        raise ValueError(f"{where}: messages: expected one at least that is to be answered, got none")
+    return {**row, "messages": messages}
 
 
 def _of_spec_bench(row: dict[str, Any], where: str) -> dict[str, Any]:

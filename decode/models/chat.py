@@ -1,4 +1,4 @@
-"""Chat templates: a prompt as the user's message of a conversation, as the model was trained to read it."""
+"""Chat templates: prompts as conversations, as the model was trained to read them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class ChatTemplate:
                 "it is no chat model: give its prompts as plain text"
             )
 
-    def text(self, message: str) -> str:
-        """The conversation of one message, up to where the model's answer begins; special tokens are spelled out."""
+    def text(self, chat: str | list[dict[str, str]]) -> str:
+        """A conversation, or that of one message of the user, up to where the model's answer begins.
+
+        chat: messages of role and content. Special tokens are spelled out.
+        """
+        messages = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
         try:
-            return self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
-            )
+            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # templates are programs, and fail in any way
             raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
 

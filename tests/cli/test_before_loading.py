@@ -80,7 +80,7 @@ CASES = [
     (f"{BENCH} --only tree", 2, "--only 'tree': expected one of blend 16, blend 32, blend 64, blend auto, token"),
     (f"{BENCH} --lm OTHER_V", 1, f"OTHER_V: n-gram model: expected a vocabulary of {V}, got {V + 1}"),
     (f"{BENCH} --prompts GONE", 1, "GONE: No such file or directory"),
-    (f"{BENCH} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text)"),
+    (f"{BENCH} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
     (f"{BENCH} --prompts LONG", 1, "LONG: expected prompts of at most 56 tokens"),
     (f"{BENCH} --draft-model GONE", 1, "GONE: expected a model"),
     (f"{BENCH} --memory GONE", 1, "GONE: expected texts that rescore generate --memory wrote"),
@@ -88,7 +88,7 @@ CASES = [
     (f"{GENERATE} --memory OUT --drafter none w1", 2, "--memory: not used by the drafter none; it is for blend"),
     (f"{BENCH} --chat", 1, "MODEL: expected a chat template"),
     (f"{DUMP} --prompts GONE", 1, "GONE: No such file or directory"),
-    (f"{DUMP} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text)"),
+    (f"{DUMP} --prompts BAD", 1, "BAD, line 1: expected a JSON object with prompt (or text, or messages)"),
     (f"{DUMP} --prompts LONG", 1, "line 1: expected prompts of at most 56 tokens (the context of 64"),
 ]
 

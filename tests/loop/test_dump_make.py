@@ -179,8 +179,8 @@ def test_an_existing_dump_is_kept(folder, capsys):
     ("line", "message"),
     [
         ("", "prompts.jsonl: expected one JSON object a line, got an empty file"),
-        ('{"task": "a"}', "line 1: expected a JSON object with prompt (or text), got"),
-        ("[1", "line 1: expected a JSON object with prompt (or text), got"),
+        ('{"task": "a"}', "line 1: expected a JSON object with prompt (or text, or messages), got"),
+        ("[1", "line 1: expected a JSON object with prompt (or text, or messages), got"),
         ('{"task": 3, "prompt": [1], "reference": [1]}', "line 1: task: expected a name, got 3"),
         (
             '{"task": "a", "prompt": [1, 24], "reference": [1]}',

@@ -16,7 +16,10 @@ pytest.importorskip("accelerate")
 
 from support import tiny_transformers
 
+from rescore.decode.cli import parser
+from rescore.decode.cli.actions.decoders import open_decoder
 from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.gguf import SHIPPED, converted, gguf_file
 from rescore.decode.models.open import open_model
@@ -158,6 +161,27 @@ def test_chats_and_spec_bench(tmp_path, capsys):
     )
     assert [(task["task"], task["sequences"]) for task in dump["tasks"]] == [("mt_bench", 2), ("rag", 1)]
     assert dump["heads"] == 1 and dump["provenance"]["chat"] is True
+    of_chats = [
+        {"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": "he"}]},
+        {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "the"}], "task": "b"},
+    ]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in of_chats))
+    decoder = open_decoder(parser().parse_args(["generate", *map(str, call), "the"]))
+    read = read_prompts(prompts, decoder.facts.vocab_size, decoder.text)
+    assert read["prompts"][0].tokens.tolist() == decoder.text.encode("the").tolist()
+    assert read["prompts"][0].reference.tolist() == decoder.text.encode_more("he").tolist()
+    assert read["b"][0].tokens.tolist() == decoder.text.encode_chat(of_chats[1]["messages"]).tolist()
+    assert len(read["b"][0].tokens) > len(read["prompts"][0].tokens) and not len(read["b"][0].reference)
+    prompts.write_text('{"messages": [{"role": "user"}]}\n')
+    refused = cli.refusal(
+        capsys, "dump", "make", *call[:3], "--prompts", prompts, "--kind", "greedy", "-o", tmp_path / "no"
+    )
+    assert "line 1: messages: expected a list of objects with role and content" in refused
+    prompts.write_text(json.dumps(of_chats[0]) + "\n")
+    refused = cli.refusal(
+        capsys, "dump", "make", *call[:2], "--prompts", prompts, "--kind", "greedy", "-o", tmp_path / "no"
+    )
+    assert "line 1: messages: expected text, got messages, which need the model's chat template: give --chat" in refused
     prompts.write_text('{"category": "rag", "turns": []}\n')
     refused = cli.refusal(
         capsys, "dump", "make", *call[:3], "--prompts", prompts, "--kind", "greedy", "-o", tmp_path / "no"
