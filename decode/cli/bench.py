@@ -352,7 +352,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         "--prompts",
         type=Path,
         metavar="FILE|DUMP",
-        help="JSON lines with prompt (or text, or messages), or Spec-Bench's files, also .gz; or a dump, for its prompts",
+        help="JSON lines with prompt (or text, or messages) or Spec-Bench's files, also .gz; or a dump with prompts",
     )
     parser.add_argument(
         "--limit", type=arguments.whole(1, 2**40), default=4, metavar="N", help="prompts per task (default: 4)"
