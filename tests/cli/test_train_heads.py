@@ -145,6 +145,18 @@ def test_prompts_without_room_for_a_text_are_left_out(world, tmp_path, capsys):
     assert f"{sum(one > 5 for one in lengths)} of 90 prompts have more than 5 tokens" in capsys.readouterr().err
 
 
+def test_references_are_cut_where_the_context_ends(world, tmp_path, capsys):
+    context = open_model(world / "model").target.context
+    rows = [
+        {"prompt": [5, 6, 7 + i % 9], "reference": [8 + i % 20] * (2 * context if i % 30 == 0 else 9)}
+        for i in range(90)
+    ]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert train(world, tmp_path / "out", "--read", "--prompts", tmp_path / "long.jsonl") == 0
+    assert f"3 references go beyond the context of {context} tokens" in capsys.readouterr().err
+    assert len(np.load(tmp_path / "out/texts.npy")) == 87 * 9 + 3 * (context - 3) + 90 * 4  # of prompts and ends
+
+
 def test_references_are_read_until_there_are_so_many_tokens(world, tmp_path):
     """Of nine tokens each: three texts reach 20; the same command again reads no more."""
     for _ in range(2):

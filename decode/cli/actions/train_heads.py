@@ -50,7 +50,7 @@ def call(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.model}: expected a causal language model of Hugging Face, got {decoder.facts.kind}")
     tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, references=args.read)
     prompts = sorted((one for task in tasks.values() for one in task), key=lambda one: one.number)
-    run = _Run(args, decoder, fitting(prompts, 0 if args.read else args.max_tokens, decoder.facts.context))
+    run = _Run(args, decoder, fitting(prompts, 1 if args.read else args.max_tokens, decoder.facts.context))
     run.tell_estimate()
     if args.estimate:
         return
@@ -58,19 +58,24 @@ def call(args: argparse.Namespace) -> None:
     output.report(args, *run.train())
 
 
-def fitting(prompts: list[Prompt], max_tokens: int, context: int | None) -> list[Prompt]:
-    """Those that leave room for a text in the model's context; says how many do not. ValueError if none does."""
+def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Prompt]:
+    """Those that leave room for an answer of so many tokens in the model's context, references cut where it ends.
+
+    Says how many are left out or cut. ValueError if none fits.
+    """
     if context is None:
         return prompts
-    found = [one for one in prompts if len(one.tokens) + max_tokens <= context]
-    room = f"{context - max_tokens} tokens (the context of {context} less --max-tokens)"
+    found = [one for one in prompts if len(one.tokens) + answer <= context]
+    room = f"{context - answer} tokens (the context of {context} less {answer} for an answer)"
     if not found:
         shortest = min(len(one.tokens) for one in prompts)
         raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
+    told = Console(stderr=True, markup=False, soft_wrap=True)
     if len(found) < len(prompts):
-        told = f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out"
-        Console(stderr=True, markup=False).print(told, soft_wrap=True)
-    return found
+        told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out")
+    if cut := sum(len(one.text) > context for one in found):
+        told.print(f"{cut:,} references go beyond the context of {context} tokens and are cut there")
+    return [replace(one, reference=one.reference[: context - len(one.tokens)]) for one in found]
 
 
 def choose_form(args: argparse.Namespace) -> None:
