@@ -13,7 +13,6 @@ pytest.importorskip("transformers")
 
 from rescore.decode.loop.generate import Options, generate
 from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
 
 check_lossless = load_tool("check/lossless")
 small_models = load_tool("check/small_models")
@@ -25,7 +24,7 @@ TOKENS = 12
 @pytest.fixture(scope="module")
 def material(demo):
     dump = Dump.open(demo / "sampled")
-    return check_lossless.prompts_of(dump, 5), check_lossless.text_of(dump), NGram.open(demo / "demo.ngram")
+    return check_lossless.prompts_of(dump, 5), check_lossless.text_of(dump), check_lossless.model_of(dump)
 
 
 @pytest.mark.parametrize("family", small_models.FAMILIES)
