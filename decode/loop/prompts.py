@@ -80,11 +80,12 @@ class _Line:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
             row = None
-        if isinstance(row, dict) and "turns" in row:
+        row = row if isinstance(row, dict) else {}
+        if "turns" in row:
             row = _of_spec_bench(row, where)
-        if isinstance(row, dict) and "messages" in row:
+        if "messages" in row:
             row = _of_chat(row, where)
-        if not isinstance(row, dict) or not PROMPT.intersection(row):
+        if not PROMPT.intersection(row):
             raise ValueError(
                 f"{where}: expected a JSON object with prompt (or text, or messages), got {line.strip()[:60]!r}"
             )

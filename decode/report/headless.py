@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
@@ -68,8 +67,7 @@ def headless_report(
     model = rescorer.models[0] if rescorer.models else None
     q = reliability(dump, blend(dump, model, tuned or HEADLESS, {name: NODES}, rescorer.threads), **common)
     figures = Figures.of(result, seed=seed)
-    names = ", ".join(Path(path).name for path in told.models)
-    models = f"with {names}" if names else "without an n-gram model"
+    models = f"with {told.names}" if told.models else "without an n-gram model"
     facts = [(path, one.info()) for path, one in zip(told.models, rescorer.models)]
     return Report(
         title=f"Drafts of {dump.header.model}, which has no heads",

@@ -74,6 +74,11 @@ class ReportSources:
     words: Sequence[str] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def names(self) -> str:
+        """The models' file names, for a sentence."""
+        return ", ".join(Path(path).name for path in self.models)
+
 
 def report(
     dump: Dump,
@@ -157,8 +162,7 @@ def small_shape(options: cost.CostOptions, neural: Neural | None) -> ModelShape 
 
 
 def subtitle(dump: Dump, result: DumpResult, options: ReportOptions, sources: ReportSources) -> str:
-    names = ", ".join(Path(path).name for path in sources.models)
-    models = f"rescored with {names}" if names else "without a language model"
+    models = f"rescored with {sources.names}" if sources.models else "without a language model"
     heads = f"{dump.header.heads} heads with {dump.header.top_k} candidates"
     return f"{texts_of(dump, result, options.part)}, {heads}, {models}"
 

@@ -24,7 +24,8 @@ TOKENS = 12
 @pytest.fixture(scope="module")
 def material(demo):
     dump = Dump.open(demo / "sampled")
-    return check_lossless.prompts_of(dump, 5), check_lossless.text_of(dump), check_lossless.model_of(dump)
+    text = check_lossless.text_of(dump)
+    return check_lossless.prompts_of(dump, 5), text, check_lossless.model_of(text, dump.header.end_of_text)
 
 
 @pytest.mark.parametrize("family", small_models.FAMILIES)

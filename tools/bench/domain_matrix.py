@@ -5,8 +5,8 @@
 builds, with the demo's tokenizer, a 4-gram of the train split of each running-text set of DATA, one of all of them, and
 one of all at five times the size, and prints two tables in Markdown: perplexity on the test splits, and block
 efficiency on the demo's greedy dump, whose tasks are mostly none of these domains (as table 7 of "Exploring and
-Improving Drafts in Blockwise Parallel Decoding"). The demo's own model, which has seen
-answers of the model to such prompts, comes last.
+Improving Drafts in Blockwise Parallel Decoding"). The demo's own model, which has seen answers of the model to such
+prompts, comes last.
 """
 
 from __future__ import annotations

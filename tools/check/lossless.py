@@ -56,14 +56,13 @@ def prompts_of(dump: Dump, count: int) -> list[np.ndarray]:
 
 def text_of(dump: Dump) -> np.ndarray:
     """All text of a dump in a row, for training small models."""
-    return (
-        np.concatenate([part for block in dump.blocks() for part in (block.prompt_tokens, block.tokens)]) % VOCABULARY
-    )
+    parts = [part for block in dump.blocks() for part in (block.prompt_tokens, block.tokens)]
+    return np.concatenate(parts) % VOCABULARY
 
 
-def model_of(dump: Dump) -> NGram:
+def model_of(text: np.ndarray, end: int) -> NGram:
     """A trigram model of that text."""
-    return build([text_of(dump)], order=3, vocab_size=VOCABULARY, eot=dump.header.end_of_text)
+    return build([text], order=3, vocab_size=VOCABULARY, eot=end)
 
 
 def reference(model: Small, prompt: np.ndarray, tokens: int) -> list[int]:
@@ -130,8 +129,8 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     dump = Dump.open(args.dump)
-    lm = model_of(dump)
     prompts, text, dtype = prompts_of(dump, args.prompts), text_of(dump), getattr(torch, args.dtype)
+    lm = model_of(text, dump.header.end_of_text)
     results = []
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=len(args.families) * 2)

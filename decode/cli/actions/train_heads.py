@@ -73,7 +73,7 @@ def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Pro
     told = Console(stderr=True, markup=False, soft_wrap=True)
     if len(found) < len(prompts):
         told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out")
-    if cut := sum(len(one.text) > context for one in found):
+    if cut := sum(len(one.tokens) + len(one.reference) > context for one in found):
         told.print(f"{cut:,} references go beyond the context of {context} tokens and are cut there")
     return [replace(one, reference=one.reference[: context - len(one.tokens)]) for one in found]
 
