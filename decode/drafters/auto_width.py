@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.cost.pass_times import PassTimes
 from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
 from rescore.lattice.tree import ROOT
@@ -23,41 +23,9 @@ from rescore.lattice.tree import ROOT
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
 FIRST = 15  # nodes of the first tree of a process, before anything is known
 MOST = SIZES[-1]
-REMEMBERED = 5  # passes of each width, the fastest of which counts: what else the machine does only adds to it
-SURE = 2  # passes of a width before its time is relied on: the first ones of a process are slow
-STALE = 64  # passes after which a width that was not used is forgotten: what seemed dear is tried again
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
 PRIOR = 16.0  # expected tokens that speak for q before anything was accepted
-
-
-class PassTimes:
-    """Seconds of a target's passes, by the tokens that they read in all rows together."""
-
-    def __init__(self) -> None:
-        self.latest = 0  # the width of the last pass
-        self._passes = 0
-        self._seconds: dict[int, tuple[float, ...]] = {}
-        self._last: dict[int, int] = {}  # the number of each width's last pass
-
-    def note(self, tokens: int, seconds: float) -> None:
-        before = self._seconds[tokens] if tokens in self.known() else ()
-        self._seconds[tokens] = (*before, seconds)[-REMEMBERED:]
-        self.latest = tokens
-        self._passes += 1
-        self._last[tokens] = self._passes  # now another thread may look at its seconds
-
-    def known(self) -> list[int]:
-        """Widths of late, ascending, and the least ever: whether drafts pay is seen from a plain pass."""
-        widths = sorted(self._last.items())  # of a copy: another thread may note a pass meanwhile
-        return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < STALE]
-
-    def costs(self) -> PassCosts | None:
-        """None unless two widths are known, of `SURE` passes each."""
-        known = self.known()
-        if sum(len(self._seconds[one]) >= SURE for one in known) < 2:
-            return None
-        return PassCosts.of_times(known, [min(self._seconds[one]) for one in known])
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()

@@ -1,22 +1,52 @@
-"""Drafts of an n-gram model alone."""
+"""Drafts without heads: of an n-gram model alone, or with running texts and a memory."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
+NO_STRENGTH = np.empty(0)
 
-def propose_trees(model: NGram, histories: NDArray[np.int32], *, slots: int, n: int, threads: int = 1) -> Trees:
-    """Trees of the n most probable continuations of at most `slots` tokens under the model alone, without any head.
 
-    histories: int32 [B, m], padding -1 in front. The control against which heads are to be measured.
+def propose_trees(
+    model: NGram,
+    histories: NDArray[np.int32],
+    *,
+    slots: int,
+    n: int,
+    texts: Sequence[_core.ContextModel] = (),
+    strength: NDArray[np.float64] = NO_STRENGTH,
+    memory: TextMemory | None = None,
+    threads: int = 1,
+) -> Trees:
+    """Trees of the n most probable continuations of at most `slots` tokens under the model, interpolated with a running
+    text for each row and with a memory where they are given.
+
+    histories: int32 [B, m], padding -1 in front. strength: of the texts, as `Calibration.text`. Of the model alone, it
+    is the control against which heads are to be measured.
     """
     lattices, zero = blank(len(histories), slots), np.zeros((3, slots))
-    call = model.core, histories, lattices.ids, lattices.cost, zero[:1], zero
-    none = zero[0, :0]
-    return Trees.of_core(_core.open_tree(*call, open=True, texts=[], strength=none, nodes=n, threads=threads))
+    columns = _core.open_tree(
+        model.core,
+        histories,
+        lattices.ids,
+        lattices.cost,
+        zero[:1],
+        zero,
+        open=True,
+        texts=texts,
+        strength=strength,
+        memory=memory.counts if memory else None,
+        memory_strength=memory.strength if memory else None,
+        nodes=n,
+        threads=threads,
+    )
+    return Trees.of_core(columns)

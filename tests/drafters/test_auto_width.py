@@ -13,15 +13,13 @@ torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, text, trained
 
+from rescore.decode.cost.pass_times import STALE, SURE, PassTimes
 from rescore.decode.drafters import auto_width
 from rescore.decode.drafters.auto_width import (
     FADING,
     PRIOR,
     SIZES,
-    STALE,
-    SURE,
     AutoWidth,
-    PassTimes,
     WidthSession,
     best_size,
 )

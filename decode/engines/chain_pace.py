@@ -1,0 +1,125 @@
+"""How long drafted chains should be: what the engine's passes cost, seen from outside, against what q expects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.cost.pass_times import PassTimes
+from rescore.decode.engines.acceptance_rates import AcceptanceRates
+
+SURE = 0.8  # q of tokens that are drafted before it is known what passes cost: they pay nearly whatever that is
+REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
+MARGIN = 1.02  # how many times as many tokens a second a draft must promise
+LEAST = 0.01  # expected tokens below which a drafted token is never worth verifying
+
+
+class ChainLengths(Protocol):
+    """Chooses the lengths of chains, call by call."""
+
+    def begin(self, one_pass: bool) -> None:
+        """A call begins. one_pass: whether all that came since the last one was a pass over its drafts."""
+
+    def note(self, q: NDArray[np.float64], accepted: int) -> None:
+        """A chain of the last call, and how many of its tokens were accepted."""
+
+    def least(self, rows: int, most: int) -> float:
+        """q below which no token of the chains, at most `most` long, can pay; at least `LEAST`."""
+
+    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
+        """How much of each chain is worth verifying.
+
+        chains: q of the path to each token, descending; drafting: the seconds that this call has taken so far.
+        """
+
+    def end(self, tokens: int) -> None:
+        """A call returns; the pass that follows reads so many tokens."""
+
+
+class FixedCost:
+    """A drafted token costs a fixed share of a token without drafts."""
+
+    def __init__(self, cost: float):
+        self._cost = max(cost, LEAST)
+
+    def begin(self, one_pass: bool) -> None:
+        pass
+
+    def note(self, q: NDArray[np.float64], accepted: int) -> None:
+        pass
+
+    def least(self, rows: int, most: int) -> float:
+        return self._cost
+
+    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
+        return [len(one) for one in chains]
+
+    def end(self, tokens: int) -> None:
+        pass
+
+
+class ChainPace:
+    """The lengths that bring the most tokens a second, by the times of the passes so far and by what was accepted."""
+
+    def __init__(self) -> None:
+        self.times = PassTimes(stale=REMEMBERED)
+        self.rates = AcceptanceRates()
+        self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
+
+    def begin(self, one_pass: bool) -> None:
+        if self._pass is not None and one_pass:
+            tokens, began = self._pass
+            self.times.note(tokens, time.perf_counter() - began)
+        self._pass = None
+
+    def note(self, q: NDArray[np.float64], accepted: int) -> None:
+        self.rates.note(q, accepted)
+
+    def end(self, tokens: int) -> None:
+        self._pass = _rounded(tokens), time.perf_counter()
+
+    def least(self, rows: int, most: int) -> float:
+        costs = self.times.costs()
+        if costs is None:
+            return SURE
+        seconds = costs.at(np.arange(rows, rows * (1 + most) + 2))
+        return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
+
+    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
+        rows = len(chains)
+        costs = self.times.costs()
+        if costs is None:
+            return [int((self.rates.paths(one) >= SURE).sum()) for one in chains]
+        chains = [self.rates.paths(one) for one in chains]
+        p = np.sort(np.concatenate(chains))[::-1]
+        tokens = rows + np.append(0.0, np.cumsum(p))
+        seconds = costs.at(rows + np.arange(len(tokens)))
+        rate = tokens / (seconds + drafting)
+        best = int(np.argmax(rate))
+        if rate[best] < MARGIN * rate[0]:
+            best = 0
+        return _shared(chains, p[:best])
+
+
+def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:
+    """How many of each chain's numbers are among the greatest of all; of equal ones, those of the first chains."""
+    if not len(greatest):
+        return [0] * len(chains)
+    least = greatest[-1]
+    taken = [int((one > least).sum()) for one in chains]
+    left = len(greatest) - sum(taken)
+    for row, one in enumerate(chains):
+        more = min(int((one == least).sum()), left)
+        taken[row] += more
+        left -= more
+    return taken
+
+
+def _rounded(tokens: int) -> int:
+    """To three significant bits: passes of nearly the same width take nearly the same time."""
+    step = 1 << max(0, tokens.bit_length() - 3)
+    return (tokens + step // 2) // step * step

@@ -1,0 +1,61 @@
+"""One request's text as an engine has shown it so far, and the n-grams counted along it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import _core
+from rescore.lattice.tree import TokenTree
+
+NOTHING = TokenTree.from_parents([], [])
+
+
+class KnownText:
+    """Tokens read and decoded, their counts, and what was drafted last.
+
+    key      the engine's id of the request, None where it is found by its tokens
+    prompt   tokens of the first call, which are the prompt
+    seen     number of the last call that asked for it
+    drafted  proposed behind the last token
+    """
+
+    __slots__ = ("counts", "drafted", "key", "prompt", "seen", "size", "_buffer")
+
+    def __init__(self, counts: _core.ContextModel, key: Hashable = None):
+        self.counts, self.key = counts, key
+        self.size = self.prompt = self.seen = 0
+        self.drafted = NOTHING
+        self._buffer = np.empty(256, np.int32)
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32 [size], a view until the text grows."""
+        return self._buffer[: self.size]
+
+    def tail(self, most: int) -> NDArray[np.int32]:
+        """The last `most` tokens, or all."""
+        return self._buffer[max(0, self.size - most) : self.size]
+
+    def begins(self, tokens: NDArray[np.int32]) -> bool:
+        """Whether `tokens` continue this text, or are the same."""
+        return len(tokens) >= self.size and np.array_equal(self.tokens, tokens[: self.size])
+
+    def extend(
+        self, tokens: NDArray[np.int32], ids: NDArray[np.int32] | None = None, p: NDArray[np.float32] | None = None
+    ) -> None:
+        """More tokens [m]; ids, p [n, k]: what the target predicted for the last n of them, most probable first."""
+        unknown = len(tokens) - (0 if ids is None else len(ids))
+        self.counts.extend(tokens[:unknown])
+        if ids is not None and len(ids):
+            self.counts.extend(tokens[unknown:], ids, p)
+        end = self.size + len(tokens)
+        if end > len(self._buffer):
+            longer = np.empty(2 * end, np.int32)
+            longer[: self.size] = self.tokens
+            self._buffer = longer
+        self._buffer[self.size : end] = tokens
+        self.prompt = self.prompt or end
+        self.size = end

@@ -1,0 +1,32 @@
+"""The best single draft of a tree, for engines that verify chains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rescore.lattice.tree import ROOT, TokenTree
+
+
+def best_chain(tree: TokenTree, cost: float = 0.0, *, most: int | None = None) -> list[int]:
+    """Nodes of the path from the root, at most `most`, with the greatest expected accepted length less `cost` a token.
+
+    A path is expected to bring the sum of its nodes' q, each being the probability that the draft is accepted that
+    far. With trees of all prefixes of q >= cost, it is the best chain over the whole vocabulary: no other prefix can
+    pay. cost: of a drafted token beside a token of text, at least 0; nodes below it are left out.
+    """
+    worth = np.exp(tree.logq.astype(np.float64)) - cost
+    if most is not None:
+        worth[tree.depths > most] = -np.inf
+    values, parents = worth.tolist(), tree.parents.tolist()
+    best_child = [ROOT] * (len(values) + 1)  # the last one is the root's
+    best_value = [0.0] * (len(values) + 1)
+    for node in range(len(values) - 1, -1, -1):
+        value = values[node] + best_value[node]
+        parent = parents[node]
+        if value > best_value[parent] or (value == best_value[parent] and value > 0):  # of equals, the first node
+            best_child[parent], best_value[parent] = node, value
+    chain, node = [], best_child[ROOT]
+    while node != ROOT:
+        chain.append(node)
+        node = best_child[node]
+    return chain

@@ -1,0 +1,270 @@
+"""Tokens in, trees and chains out: against q counted anew, whatever order, threads and losses the engine shows."""
+
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rescore.decode.engines import chain_pace, text_drafter
+from rescore.decode.engines.chain_pace import MARGIN, SURE
+from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
+from rescore.decode.rescoring.best_chain import best_chain
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import HEADLESS
+from rescore.decode.rescoring.text_memory import TextMemory
+from rescore.lattice.sausage import blank
+from rescore.lm.build import build
+
+V = 30
+COST = 0.05
+
+
+def text_of(seed, n=300):
+    """Repeats itself: three of four times what followed the same token before."""
+    draw, ids = np.random.default_rng(seed), [1]
+    usual = np.random.default_rng(5).permutation(V)
+    for kind in draw.random(n - 1):
+        ids.append(int(draw.integers(0, V)) if kind < 0.25 else int(usual[ids[-1]]))
+    return np.array(ids, np.int32)
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return build([text_of(0, 4000)], order=3, vocab_size=V, eot=0)
+
+
+def anew(lm, text, n, depth, memory=None):
+    """The tree with all of the text counted at once."""
+    rescorer = CalibratedRescorer(lm, HEADLESS, memory=memory)
+    history = text[None, -max(1, rescorer.context) :].astype(np.int32)
+    return rescorer.trees(blank(1, 1), history, n, texts=[rescorer.text(text)], depth=depth)[0]
+
+
+def same(tree, other):
+    return np.array_equal(tree.tokens, other.tokens) and np.array_equal(tree.parents, other.parents)
+
+
+def rows_of(texts, ends, keys=None):
+    return [
+        DraftRow.of_tokens(text[:end], None if keys is None else keys[row])
+        for row, (text, end) in enumerate(zip(texts, ends))
+    ]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_trees_are_those_of_the_whole_text_whatever_the_order_of_rows(lm, keyed):
+    drafter, draw = TextDrafter(lm), np.random.default_rng(1)
+    texts, ends = [text_of(seed) for seed in range(6)], [20] * 6
+    for _ in range(40):
+        rows = draw.permutation(6)[: draw.integers(1, 7)]  # the others wait, or are preempted
+        trees = drafter.trees(
+            rows_of([texts[row] for row in rows], [ends[row] for row in rows], rows if keyed else None), 9
+        )
+        for row, tree in zip(rows, trees):
+            assert same(tree, anew(lm, texts[row][: ends[row]], 9, text_drafter.DEPTH))
+            ends[row] += int(draw.integers(0, 6))
+    assert drafter.texts == 6 and drafter.tokens <= sum(ends)
+
+
+def test_a_text_that_was_dropped_is_counted_again(lm):
+    drafter, texts = TextDrafter(lm, texts=1), [text_of(1), text_of(2)]
+    for end in range(20, 60, 3):
+        for text in texts:
+            assert same(drafter.trees([DraftRow.of_tokens(text[:end])], 9)[0], anew(lm, text[:end], 9, 16))
+    assert drafter.texts == 1
+
+
+def test_a_request_that_went_back_begins_anew(lm):
+    drafter, text = TextDrafter(lm), text_of(1)
+    drafter.trees([DraftRow.of_tokens(text[:50], "id")], 9)
+    assert same(drafter.trees([DraftRow.of_tokens(text[:40], "id")], 9)[0], anew(lm, text[:40], 9, 16))
+    assert drafter.known("id") == 40
+
+
+def test_only_new_tokens_are_asked_for_by_id(lm):
+    drafter, text, asked = TextDrafter(lm), text_of(1), []
+
+    def since(start):
+        asked.append(start)
+        return text[start:end]
+
+    for end in (20, 21, 27):
+        drafter.trees([DraftRow(size=end, since=since, key=7)], 9)
+    assert asked == [0, 20, 21]
+
+
+def test_chains_are_the_best_of_their_trees(lm):
+    drafter, text = TextDrafter(lm, cost=COST), text_of(3)
+    lengths = set()
+    for end in range(20, 120):
+        (chain,) = drafter.chains([DraftRow.of_tokens(text[:end])], 8)
+        tree = anew(lm, text[:end], NODES, 8)
+        assert chain.dtype == np.int32 and np.array_equal(chain, tree.tokens[best_chain(tree, COST)])
+        lengths.add(len(chain))
+    assert max(lengths) > 2 and min(lengths) < max(lengths)
+
+
+def test_each_request_has_its_own_room(lm):
+    drafter, text = TextDrafter(lm, cost=0.0), text_of(3)
+    rows = [DraftRow.of_tokens(text[:end]) for end in (100, 110, 120)]
+    lengths = [len(chain) for chain in drafter.chains(rows, [0, 2, 6])]
+    assert lengths[0] == 0 and lengths[1] <= 2 and lengths[2] <= 6 and max(lengths) > 0
+    assert [len(chain) for chain in drafter.chains(rows, 0)] == [0, 0, 0]
+    assert drafter.chains([], 4) == []
+    with pytest.raises(ValueError, match="expected one number, or one for each of 3 requests, got 2"):
+        drafter.chains(rows, [1, 2])
+
+
+def test_predictions_of_the_target_count(lm):
+    text, draw = text_of(4), np.random.default_rng(2)
+    ids = np.stack([draw.permutation(V)[:8] for _ in text]).astype(np.int32)
+    p = np.sort(draw.dirichlet(np.ones(8), len(text)).astype(np.float32))[:, ::-1].copy()
+    drafter = TextDrafter(lm)
+    wanted = CalibratedRescorer(lm, HEADLESS)
+    counts, at = wanted.text(text[:10]), 10
+    drafter.trees([DraftRow.of_tokens(text[:10])], 9)
+    for end in (11, 14, 20, 21):
+        new = slice(at, end)
+        rejected = [(np.array([3, 4], np.int32), (ids[:1], p[:1]))]
+        counts.foresee(rejected[0][0], *rejected[0][1])
+        counts.extend(text[new], ids[new], p[new])
+        row = DraftRow(
+            size=end, since=lambda start, end=end: text[start:end], predicted=(ids[new], p[new]), rejected=rejected
+        )
+        tree = drafter.trees([row], 12)[0]
+        assert same(tree, wanted.trees(blank(1, 1), text[None, end - 2 : end], 12, texts=[counts], depth=16)[0])
+        assert not same(tree, anew(lm, text[:end], 12, 16))
+        at = end
+
+
+def test_texts_that_end_go_to_the_memory(lm):
+    memory = TextMemory(vocab_size=V, end=0)
+    drafter, text = TextDrafter(lm, memory=memory, end=29), text_of(5)
+    text = text[text != 29]
+    drafter.chains([DraftRow.of_tokens(text[:40], "a"), DraftRow.of_tokens(text[100:130])], 4)
+    drafter.chains([DraftRow.of_tokens(text[:60], "a"), DraftRow.of_tokens(text[100:150])], 4)
+    drafter.end("a")
+    drafter.end("never seen")
+    context = memory.context
+    assert [one.tolist() for one in memory.texts()] == [text[40 - context : 60].tolist()]
+    ended = np.append(text[100:160], 29)
+    drafter.chains([DraftRow.of_tokens(ended)], 4)
+    assert memory.texts()[1].tolist() == ended[30 - context :].tolist() and drafter.texts == 0
+    new = text_of(6)[:30]
+    assert same(drafter.trees([DraftRow.of_tokens(new)], 9)[0], anew(lm, new, 9, 16, memory))
+
+
+def test_without_a_model():
+    drafter, text = TextDrafter(vocab_size=V, cost=COST), np.random.default_rng(0).permutation(V)
+    (chain,) = drafter.chains([DraftRow.of_tokens(np.concatenate([text, text[:10]]))], 8)
+    assert np.array_equal(chain, text[10:18])
+    assert TextDrafter().vocab_size > 300_000  # of any tokenizer
+
+
+def test_a_worked_example_of_lengths(monkeypatch):
+    """Passes over 1, 2, 3 tokens take 10, 12, 14 ms, and 5 more for each further token."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    pace = chain_pace.ChainPace()
+    q = [np.cumprod([0.9999] * 3), np.cumprod([0.55] * 2)]
+    assert pace.lengths(q, 0.0) == [3, 0] and pace.least(1, 8) == SURE  # only what is nearly sure
+    for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
+        for _ in range(2):
+            pace.end(tokens)
+            clock.now += seconds
+            pace.begin(one_pass=True)
+    assert pace.times.known() == [1, 2, 3, 8]
+    assert pace.least(1, 2) == pytest.approx(0.2)
+    # 0.98 and 0.96 of 10 ms bring 1.96 in 12 ms, 2.92 in 14, 3.87 in 19, 4.83 in 24: 0.2087 a ms, 0.2036, 0.201.
+    rates = pace.rates.paths(np.cumprod([0.9999] * 5))
+    assert np.argmax((1 + np.cumsum(rates)) / [12, 14, 19, 24, 29]) == 1
+    assert pace.lengths([np.cumprod([0.9999] * 5)], 0.0) == [2]
+    assert pace.lengths([np.cumprod([0.15] * 5)], 0.0) == [0]  # 1.15 in 12 ms
+    # 10 ms of drafting, spent in any case, make more of it worth while.
+    assert pace.lengths([np.cumprod([0.9999] * 5)], 0.010) == [5]
+
+
+def test_what_lies_between_requests_is_no_pass(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    pace = chain_pace.ChainPace()
+    pace.end(1)
+    clock.now += 60
+    pace.begin(one_pass=False)
+    assert pace.times.known() == []
+
+
+def simulated(drafter, texts, cost, clock):
+    """Tokens and seconds of decoding these texts, each alone, with passes that cost as said."""
+    tokens = 0
+    for text in texts:
+        at = 20
+        while at < len(text):
+            (chain,) = drafter.chains([DraftRow.of_tokens(text[:at])], min(8, len(text) - at))
+            clock.now += cost(1 + len(chain))
+            wrong = np.flatnonzero(chain != text[at : at + len(chain)])
+            accepted = int(wrong[0]) if len(wrong) else len(chain)
+            at, tokens = at + accepted + 1, tokens + accepted + 1
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "slope, least", [(0.02, 1.9), (0.3, 1.1), (0.7, 0.97), (1.0, 0.97)], ids=["flat", "mid", "steep", "linear"]
+)
+def test_no_curve_of_costs_makes_decoding_slower(lm, monkeypatch, slope, least):
+    """Times are a clock's of its own, so that the result is the same everywhere."""
+    clock = SimpleNamespace(now=0.0)
+    fake = SimpleNamespace(perf_counter=lambda: clock.now)
+    monkeypatch.setattr(chain_pace, "time", fake)
+    monkeypatch.setattr(text_drafter, "time", fake)
+    tokens = simulated(TextDrafter(lm), [text_of(seed) for seed in range(10, 16)], lambda n: 1 + slope * (n - 1), clock)
+    assert tokens / clock.now > least
+    assert MARGIN > 1
+
+
+def test_threads_draft_as_one_alone(lm):
+    drafter, wrong = TextDrafter(lm, texts=6, cost=COST), []
+
+    def work(seed):
+        text = text_of(seed)
+        for end in range(20, 120, 2):
+            (chain,) = drafter.chains([DraftRow.of_tokens(text[:end], seed if seed % 2 else None)], 8)
+            tree = anew(lm, text[:end], NODES, 8)
+            if not np.array_equal(chain, tree.tokens[best_chain(tree, COST)]):
+                wrong.append((seed, end))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong and drafter.texts <= 6
+
+
+def test_what_is_refused(lm):
+    with pytest.raises(ValueError, match="n-gram model of the target's 99 ids, got one of 30"):
+        TextDrafter(lm, vocab_size=99)
+    with pytest.raises(ValueError, match=r"cost: expected a share in 0\.\.1, got 2"):
+        TextDrafter(lm, cost=2)
+    with pytest.raises(ValueError, match="texts: expected at least 1, got 0"):
+        TextDrafter(lm, texts=0)
+    with pytest.raises(ValueError, match="memory: expected texts of 30 ids, got one of 31"):
+        TextDrafter(lm, memory=TextMemory(vocab_size=31, end=0))
+    drafter = TextDrafter(lm)
+    with pytest.raises(
+        ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model is of another"
+    ):
+        drafter.chains([DraftRow.of_tokens([1]), DraftRow.of_tokens([1, 30])], 4)
+    with pytest.raises(TypeError, match=r"tokens: expected integers of shape \[n\], got float64 \[2\]"):
+        DraftRow.of_tokens([0.5, 1])
+    with pytest.raises(TypeError, match=r"request 0: expected the int32 tokens 0..4, got int32 \[3\]"):
+        drafter.trees([DraftRow(size=5, since=lambda start: np.zeros(3, np.int32))], 4)
+    assert drafter.texts == 1  # the one that was read before the error
+
+
+def test_torch_is_not_needed():
+    code = "import sys, rescore.decode.engines.text_drafter; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,144 @@
+"""Texts found by id and by content, and how many are kept."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from rescore import _core
+from rescore.decode.engines.text_store import AHEAD, IDLE, TextStore
+
+
+def store_of(most=100, tokens=10_000):
+    ended = []
+    store = TextStore(lambda: _core.ContextModel(soft=np.zeros(3)), ended.append, most=most, tokens=tokens)
+    return store, ended
+
+
+def tokens(*ids):
+    return np.array(ids, np.int32)
+
+
+def grown(store, text, new):
+    text.extend(tokens(*new))
+    store.put([text])
+    return text
+
+
+def test_a_text_is_found_by_what_it_says():
+    store, _ = store_of()
+    first = grown(store, store.take_by_content(tokens(1, 2)), [1, 2])
+    other = grown(store, store.take_by_content(tokens(1, 3)), [1, 3])
+    assert len(store) == 2 and store.tokens == 4
+    assert store.take_by_content(tokens(1, 2, 5)) is first
+    assert store.take_by_content(tokens(1, 3)) is other
+    assert len(store) == 0
+
+
+def test_the_longest_text_is_taken():
+    store, _ = store_of()
+    grown(store, store.take_by_content(tokens(9)), [1, 2])
+    longer = grown(store, store.take_by_content(tokens(9)), [1, 2, 3])
+    assert store.take_by_content(tokens(1, 2, 3, 4)) is longer
+
+
+@pytest.mark.parametrize("more", [0, 1, AHEAD - 1, AHEAD, AHEAD + 500])
+def test_a_text_is_found_however_much_was_added(more):
+    store, _ = store_of()
+    text = np.random.default_rng(0).integers(0, 50, 700 + more).astype(np.int32)
+    known = store.take_by_content(text[:700])
+    known.extend(text[:700])
+    store.put([known])
+    assert store.take_by_content(text) is known
+
+
+def test_a_text_that_changed_before_its_end_is_a_new_one():
+    store, _ = store_of()
+    text = np.arange(100, dtype=np.int32)
+    known = store.take_by_content(text)
+    known.extend(text)
+    store.put([known])
+    changed = text.copy()
+    changed[3] = 7  # far before the tokens that it is looked up by
+    assert store.take_by_content(changed).size == 0
+
+
+def test_equal_texts_are_taken_once_each():
+    store, _ = store_of()
+    pair = [store.take_by_content(tokens(1, 2)) for _ in range(2)]
+    for text in pair:
+        text.extend(tokens(1, 2))
+    store.put(pair)
+    found = [store.take_by_content(tokens(1, 2, 3)) for _ in range(3)]
+    assert {id(one) for one in found[:2]} == {id(one) for one in pair} and found[2].size == 0
+
+
+def test_a_text_is_found_by_its_id():
+    store, ended = store_of()
+    text = grown(store, store.take("a"), [1, 2])
+    assert store.size("a") == 2 and store.size("b") == 0
+    assert store.take_by_content(tokens(1, 2)).size == 0  # those with an id are found by it alone
+    assert store.take("a") is text and store.take("a").size == 0
+    store.put([text])
+    store.end("a")
+    store.end("a")
+    assert ended == [text] and len(store) == 0 and store.tokens == 0
+
+
+def test_the_least_recently_used_texts_are_dropped():
+    store, ended = store_of(most=3)
+    for key in "abc":
+        grown(store, store.take(key), [1])
+    grown(store, store.take("a"), [2])
+    grown(store, store.take("d"), [1])
+    assert [text.key for text in ended] == ["b"] and len(store) == 3
+
+
+def test_no_more_than_so_many_tokens_are_kept():
+    store, ended = store_of(tokens=10)
+    for key in "abcde":
+        grown(store, store.take(key), [1, 2, 3])
+    assert store.tokens <= 10 and [text.key for text in ended] == ["a", "b"]
+
+
+def test_texts_that_nobody_asks_for_are_dropped():
+    store, ended = store_of()
+    grown(store, store.take("old"), [1])
+    for _ in range(IDLE + 1):
+        assert not ended
+        grown(store, store.take("new"), [1])
+    assert [text.key for text in ended] == ["old"]
+
+
+def test_clear_ends_all():
+    store, ended = store_of()
+    grown(store, store.take("a"), [1])
+    grown(store, store.take_by_content(tokens(5)), [5])
+    store.clear()
+    assert len(ended) == 2 and len(store) == 0 and store.tokens == 0
+    assert store.take_by_content(tokens(5)).size == 0
+
+
+def test_threads_never_share_a_text():
+    store, _ = store_of(most=5)
+    failed = []
+
+    def work(seed):
+        draw = np.random.default_rng(seed)
+        for _ in range(300):
+            row = draw.integers(0, 2, int(draw.integers(1, 6))).astype(np.int32)
+            text = store.take_by_content(row)
+            if not text.begins(row):
+                failed.append(row)
+            before = text.size
+            text.extend(row[before:])
+            if text.size != len(row) or text.counts.size != text.size:
+                failed.append(row)
+            store.put([text])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not failed and len(store) <= 5
