@@ -18,15 +18,15 @@ ROOMS = {
     "models": "",
     "verify": "",
     "rescoring": "device models.target models.reader",
-    "drafters": "rescoring verify models cost.pass_times",
+    "drafters": "rescoring verify models cost.pass_times cost.acceptance_rates",
     "loop": "drafters models verify rescoring",
-    "engines": "loop drafters models verify rescoring cost.pass_times",
+    "engines": "loop drafters models verify rescoring cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
     "replay": "rescoring",
     "tuning": "replay rescoring",
-    "bench": "replay loop drafters models rescoring cost verify",
+    "bench": "replay engines loop drafters models rescoring cost verify",
     "report": "bench tuning replay models rescoring cost",
-    "cli": "report bench training tuning replay loop drafters models verify rescoring cost",
+    "cli": "report bench training tuning replay engines loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

@@ -347,6 +347,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         epilog=EXAMPLES,
     )
     model_arguments.add_model(parser, required=False)
+    model_arguments.add_engine(parser)
     drafting_arguments.add_drafting(parser)
     parser.add_argument(
         "--prompts",

@@ -56,6 +56,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="text to continue; - is standard input")
     model_arguments.add_model(parser)
+    model_arguments.add_engine(parser)
     drafting_arguments.add_drafting(parser)
     parser.add_argument(
         "--drafter",

@@ -32,6 +32,16 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     add_opening(parser)
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """--engine."""
+    parser.add_argument(
+        "--engine",
+        choices=("llama.cpp",),
+        metavar="NAME",
+        help="llama.cpp: run a .gguf file by llama.cpp, quantised as it is (default: by PyTorch, dequantised)",
+    )
+
+
 def add_opening(parser: argparse.ArgumentParser) -> None:
     """--tokenizer, --end-of-text, --device, --dtype, --chat."""
     parser.add_argument(

@@ -15,20 +15,22 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
-from rescore.lattice.tree import ROOT
+from rescore.lattice.trees import Trees
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
-FIRST = 15  # nodes of the first tree of a process, before anything is known
+FIRST = 15  # nodes that are looked at in a first step
+SURELY = 0.8  # probability of nodes that are drafted before it is known what passes cost
 MOST = SIZES[-1]
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
-PRIOR = 16.0  # expected tokens that speak for q before anything was accepted
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
+_rates: WeakKeyDictionary[Target, AcceptanceRates] = WeakKeyDictionary()
 
 
 class AutoWidth:
@@ -46,32 +48,24 @@ class AutoWidth:
     def open(self, requests: int, length: int = 1) -> WidthSession:
         """length: of the longest prompt."""
         times = _times.setdefault(self.target, {}).setdefault(length.bit_length(), PassTimes())
-        return WidthSession(times, requests, self.most)
+        return WidthSession(times, requests, self.most, _rates.setdefault(self.target, AcceptanceRates()))
 
 
 class WidthSession:
     """The sizes of one call.
 
     A step asks either `rests` or, if it drafts, `size`; what follows up to the next step is the pass that is timed.
-
-    q is surer of itself than it should be, the more so on text that is unlike what it was fitted to, where it follows
-    a copy too far. So the probability that a node is accepted if its parent is, is q's, times the share that came of
-    what q expected of late wherever a draft went on.
+    What q says of a node is corrected by what became of such nodes before (`AcceptanceRates`).
     """
 
-    def __init__(self, times: PassTimes, requests: int, most: int = MOST):
+    def __init__(self, times: PassTimes, requests: int, most: int = MOST, rates: AcceptanceRates | None = None):
         self.times, self.requests = times, requests
+        self.rates = rates or AcceptanceRates()
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
-        self._sums = np.zeros(2)  # accepted and expected tokens, the older ones fading
         self._last = FIRST
         self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
         # Steps that will not be drafted; how many after the next step that is not worth it; what drafting has gained.
         self._rest, self._longest_rest, self._gained = 0, 1, 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Accepted tokens for each that q expected."""
-        return float((PRIOR + self._sums[0]) / (PRIOR + self._sums[1]))
 
     @property
     def wanted(self) -> int:
@@ -84,26 +78,29 @@ class WidthSession:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
             self._pass = None
-        self._sums *= FADING
+        self.rates.fade()
         for one in last:
-            self._sums += len(one.accepted), _expected(one)
+            if one.tree.size:
+                self.rates.note(one.tree, one.accepted)
 
     def end(self, nodes: int) -> None:
         """The step's drafts are made, of so many nodes at most, and their pass begins."""
         self._last = nodes
         self._pass = self.requests * (1 + nodes), time.perf_counter()
 
-    def size(self, logq: NDArray[np.float32], depths: NDArray[np.int32], drafting: float = 0.0) -> int:
+    def size(self, trees: Trees, room: Sequence[int], drafting: float = 0.0) -> int:
         """Nodes of the trees of a step, 0 where a plain pass brings more.
 
-        logq, depths [B, n] of the largest trees, logq -inf for padding; drafting: the seconds that this step has taken
-        so far.
+        trees: the largest ones; room: the most tokens that each request has use for; drafting: the seconds that this
+        step has taken so far.
         """
-        p = np.minimum(np.exp(logq.astype(np.float64)) * self.ratio**depths, 1.0)
+        p = self.rates.corrected(trees.logq, trees.parents, trees.depths)
+        p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.union1d(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = self.times.costs()
-        if costs is None:  # the first passes of a process: a tree and none in turns
-            return 0 if self.times.latest > len(p) else int(min(FIRST, sizes[-1]))
+        if costs is None:  # what is nearly sure to be accepted pays whatever a pass costs
+            sure = int((p >= SURELY).all(axis=0).sum())
+            return int(sizes[sizes <= sure][-1])
         tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         seconds = drafting + costs.at(len(p) * (1 + sizes))
         best = best_size(tokens, seconds)
@@ -131,16 +128,6 @@ class WidthSession:
 
     def select(self, rows: Sequence[int]) -> None:
         self.requests = len(rows)
-
-
-def _expected(last: LastPass) -> float:
-    """How many tokens q expected of a tree, given those that were accepted before each: the sum of its conditional
-    probabilities behind the root and the accepted nodes.
-    """
-    tree = last.tree
-    tested = np.isin(tree.parents, [ROOT, *last.accepted])
-    before = np.append(tree.logq, np.float32(0))[tree.parents[tested]]  # index -1 is the root token
-    return float(np.exp((tree.logq[tested] - before).astype(np.float64)).sum())
 
 
 def best_size(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:

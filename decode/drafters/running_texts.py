@@ -62,11 +62,11 @@ class RunningTexts:
         self._soft = bool(rescorer.calibration.soft)
         self._prompt, self._rejected = prompt, rejected
 
-    def read(self, step: DraftStep) -> None:
-        """What was added since the step before."""
+    def read(self, step: DraftStep, *, predictions: bool = True) -> None:
+        """What was added since the step before; without `predictions`, as if nobody had seen the logits."""
         for row, text in enumerate(self.texts):
             new = np.ascontiguousarray(step.histories[row][text.size :], np.int32)
-            if not self._soft or not step.last:
+            if not self._soft or not step.last or not predictions:
                 text.extend(new)
             elif not text.size:
                 self._read_prompt(text, new, step, row)

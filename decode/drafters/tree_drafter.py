@@ -126,13 +126,12 @@ class _AutoSession:
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
         began = time.perf_counter()
-        self.proposer.search.read(step)
-        if self.proposer.may_rest and self.width.rests():
+        rests = self.proposer.may_rest and self.width.rests()
+        self.proposer.search.read(step, drafts=not rests)
+        if rests:
             return [Draft(tree=EMPTY) for _ in step.histories]
         trees = self.proposer.trees(step, self.width.wanted)
-        usable = trees.depths <= np.array(step.room)[:, None]
-        logq = np.where(usable, trees.logq, -np.inf)
-        n = self.width.size(logq, trees.depths, time.perf_counter() - began)
+        n = self.width.size(trees, step.room, time.perf_counter() - began)
         return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:

@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes
-from rescore.decode.engines.acceptance_rates import AcceptanceRates
+from rescore.lattice.tree import TokenTree
 
 SURE = 0.8  # q of tokens that are drafted before it is known what passes cost: they pay nearly whatever that is
 REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
@@ -24,17 +25,14 @@ class ChainLengths(Protocol):
     def begin(self, one_pass: bool) -> None:
         """A call begins. one_pass: whether all that came since the last one was a pass over its drafts."""
 
-    def note(self, q: NDArray[np.float64], accepted: int) -> None:
-        """A chain of the last call, and how many of its tokens were accepted."""
+    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
+        """A chain of the last call, and the nodes of it that were accepted."""
 
     def least(self, rows: int, most: int) -> float:
         """q below which no token of the chains, at most `most` long, can pay; at least `LEAST`."""
 
-    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
-        """How much of each chain is worth verifying.
-
-        chains: q of the path to each token, descending; drafting: the seconds that this call has taken so far.
-        """
+    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
+        """How much of each chain is worth verifying. drafting: the seconds that this call has taken so far."""
 
     def end(self, tokens: int) -> None:
         """A call returns; the pass that follows reads so many tokens."""
@@ -49,14 +47,14 @@ class FixedCost:
     def begin(self, one_pass: bool) -> None:
         pass
 
-    def note(self, q: NDArray[np.float64], accepted: int) -> None:
+    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
         pass
 
     def least(self, rows: int, most: int) -> float:
         return self._cost
 
-    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
-        return [len(one) for one in chains]
+    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
+        return [one.size for one in chains]
 
     def end(self, tokens: int) -> None:
         pass
@@ -75,9 +73,10 @@ class ChainPace:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
         self._pass = None
+        self.rates.fade()
 
-    def note(self, q: NDArray[np.float64], accepted: int) -> None:
-        self.rates.note(q, accepted)
+    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
+        self.rates.note(chain, accepted)
 
     def end(self, tokens: int) -> None:
         self._pass = _rounded(tokens), time.perf_counter()
@@ -89,20 +88,16 @@ class ChainPace:
         seconds = costs.at(np.arange(rows, rows * (1 + most) + 2))
         return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
 
-    def lengths(self, chains: Sequence[NDArray[np.float64]], drafting: float) -> list[int]:
-        rows = len(chains)
-        costs = self.times.costs()
+    def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
+        rows, costs = len(chains), self.times.costs()
+        accepted = [self.rates.corrected(one.logq, one.parents, one.depths) for one in chains]
         if costs is None:
-            return [int((self.rates.paths(one) >= SURE).sum()) for one in chains]
-        chains = [self.rates.paths(one) for one in chains]
-        p = np.sort(np.concatenate(chains))[::-1]
+            return [int((one >= SURE).sum()) for one in accepted]
+        p = np.sort(np.concatenate(accepted))[::-1]
         tokens = rows + np.append(0.0, np.cumsum(p))
-        seconds = costs.at(rows + np.arange(len(tokens)))
-        rate = tokens / (seconds + drafting)
+        rate = tokens / (drafting + costs.at(rows + np.arange(len(tokens))))
         best = int(np.argmax(rate))
-        if rate[best] < MARGIN * rate[0]:
-            best = 0
-        return _shared(chains, p[:best])
+        return _shared(accepted, p[: best if rate[best] >= MARGIN * rate[0] else 0])
 
 
 def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:

@@ -181,7 +181,7 @@ class TextDrafter:
         trees = self._search(texts, min(NODES, int(most / least) + 1), most)
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
-            lengths = self._lengths.lengths([_q(chain) for chain in chains], time.perf_counter() - began)
+            lengths = self._lengths.lengths(chains, time.perf_counter() - began)
         return [chain.head(length) for chain, length in zip(chains, lengths)]
 
     def _learn(self, texts: list[KnownText]) -> None:
@@ -194,7 +194,7 @@ class TextDrafter:
         for text in texts:
             if id(text) in before and text.drafted.size:
                 new = text.tail(text.size - before[id(text)])
-                self._lengths.note(_q(text.drafted), text.drafted.accepted(new))
+                self._lengths.note(text.drafted, range(text.drafted.accepted(new)))
 
     def _read(self, rows: Sequence[DraftRow]) -> list[KnownText]:
         """The texts of all rows, read on; they are out of the store until `_put`."""
@@ -270,8 +270,3 @@ def _chain(tree: TokenTree, path: list[int]) -> TokenTree:
     """A path from the root alone."""
     parents = np.arange(-1, len(path) - 1, dtype=np.int32)
     return TokenTree.trusted(tree.tokens[path], parents, tree.depths[path], tree.logq[path])
-
-
-def _q(tree: TokenTree) -> NDArray[np.float64]:
-    """Of the path to each node, float64 [n]."""
-    return np.exp(tree.logq.astype(np.float64))

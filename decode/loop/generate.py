@@ -199,7 +199,7 @@ class _Call:
             room=[one.room for one in active],
             random=[one.random for one in active],
             last=read.last,
-            logits=self.target.logits,
+            logits=self.target.logits if self.target.reads_back else None,
         )
         drafts = self.session.propose(step)
         _check_drafts(drafts, active, self.target.vocab_size, self.drawn)

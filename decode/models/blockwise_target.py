@@ -19,6 +19,7 @@ class BlockwiseTarget:
     """Head 1 of a blockwise transformer as a `Target`."""
 
     trees = True
+    reads_back = True
 
     def __init__(self, model: BlockwiseTransformer):
         self.model = model

@@ -36,6 +36,7 @@ class CausalLMTarget:
     """
 
     trees = True
+    reads_back = True
 
     def __init__(self, model: Any):
         check_attention_model(model, encoder_decoder=False)

@@ -56,6 +56,7 @@ class EncoderDecoderTarget:
     """
 
     trees = False
+    reads_back = True
 
     def __init__(self, model: Any):
         check_attention_model(model, encoder_decoder=True)

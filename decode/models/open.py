@@ -69,7 +69,7 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
     target = BlockwiseTarget(model)
     found: Heads | None = BlockwiseHeads(model) if model.config.heads > 1 else None
     if heads is not None:
-        found = stored_heads(heads, target, model.embedding.weight, model.embedding.weight)
+        found = stored_heads(heads, target.logits, model.embedding.weight, model.embedding.weight)
     tokenizer = tokenizer_beside(file.parent)
     return OpenModel(
         target=target,
@@ -145,7 +145,8 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if heads is None:
         return None
     if heads != MTP:
-        return stored_heads(heads, target, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+        embeddings = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        return stored_heads(heads, target.logits, *embeddings)
     if not causal:
         raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
@@ -9,12 +10,14 @@ from torch import Tensor
 from rescore.decode.models.conditioned_files import holds_heads
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
-from rescore.decode.models.target import Target
 
 
-def stored_heads(path: str | Path, target: Target, embedding: Tensor, table: Tensor) -> ConditionedHeads | MedusaHeads:
+def stored_heads(
+    path: str | Path, output: Callable[[Tensor], Tensor], embedding: Tensor, table: Tensor
+) -> ConditionedHeads | MedusaHeads:
     """Those of `rescore train heads`, or Medusa's, for a target with these input and output embeddings [V, width], in
-    their dtype and on their device. ValueError or FileNotFoundError says what is wrong with them.
+    their dtype and on their device. output: the target's logits of a hidden state. ValueError or FileNotFoundError says
+    what is wrong with them.
     """
     path = Path(path)
     if path.is_dir() and holds_heads(path):
@@ -22,8 +25,8 @@ def stored_heads(path: str | Path, target: Target, embedding: Tensor, table: Ten
     return MedusaHeads.load(
         path,
         width=table.shape[1],
-        vocab_size=target.vocab_size,
-        output=target.logits,
+        vocab_size=table.shape[0],
+        output=output,
         dtype=table.dtype,
         device=table.device,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.block import Block
-from rescore.decode.models.slot_cache import SlotCache
 
 
 class Target(Protocol):
@@ -20,27 +19,30 @@ class Target(Protocol):
     vocab_size  V
     context     the most positions it can read, None without a limit
     trees       whether it reads trees (positions by depth, a mask per token); where not, chains alone
+    reads_back  whether `logits` gives those of every hidden state; where not, of a prompt's last one and of later
+                passes, right after each, alone
     """
 
     vocab_size: int
     context: int | None
     trees: bool
+    reads_back: bool
 
     @property
     def device(self) -> torch.device: ...
 
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
-    ) -> tuple[SlotCache, list[NDArray[np.int64]]]:
+    ) -> tuple[Any, list[NDArray[np.int64]]]:
         """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read
-        first.
+        first. The cache is a `SlotCache`, or another with its `held`, `keep`, `select` and `copy`.
 
         length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
         reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it
         (`SlotCache.held`); at least its last token is left to be read.
         """
 
-    def read(self, block: Block, cache: SlotCache) -> Tensor:
+    def read(self, block: Block, cache: Any) -> Tensor:
         """Last hidden states [R, L, width]; keys and values of the block are in the cache afterwards."""
 
     def logits(self, hidden: Tensor) -> Tensor:

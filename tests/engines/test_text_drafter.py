@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rescore.decode.cost.acceptance_rates import AcceptanceRates
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN, SURE
 from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
@@ -16,6 +17,7 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import blank
+from rescore.lattice.tree import TokenTree
 from rescore.lm.build import build
 
 V = 30
@@ -164,13 +166,26 @@ def test_without_a_model():
     assert TextDrafter().vocab_size > 300_000  # of any tokenizer
 
 
+def chain_of(*conditional):
+    tree = TokenTree.from_parents(range(len(conditional)), range(-1, len(conditional) - 1))
+    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.cumsum(np.log(conditional)).astype(np.float32))
+
+
+class Trusting(AcceptanceRates):
+    """Takes q at its word, so that examples can be worked by hand."""
+
+    def corrected(self, logq, parents, depths):
+        return np.exp(logq.astype(np.float64))
+
+
 def test_a_worked_example_of_lengths(monkeypatch):
     """Passes over 1, 2, 3 tokens take 10, 12, 14 ms, and 5 more for each further token."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     pace = chain_pace.ChainPace()
-    q = [np.cumprod([0.9999] * 3), np.cumprod([0.55] * 2)]
-    assert pace.lengths(q, 0.0) == [3, 0] and pace.least(1, 8) == SURE  # only what is nearly sure
+    pace.rates = Trusting()
+    assert pace.lengths([chain_of(0.95, 0.9, 0.9), chain_of(0.6)], 0.0) == [2, 0]  # 0.95, 0.855, 0.77: the sure ones
+    assert pace.least(1, 8) == SURE
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
             pace.end(tokens)
@@ -178,13 +193,13 @@ def test_a_worked_example_of_lengths(monkeypatch):
             pace.begin(one_pass=True)
     assert pace.times.known() == [1, 2, 3, 8]
     assert pace.least(1, 2) == pytest.approx(0.2)
-    # 0.98 and 0.96 of 10 ms bring 1.96 in 12 ms, 2.92 in 14, 3.87 in 19, 4.83 in 24: 0.2087 a ms, 0.2036, 0.201.
-    rates = pace.rates.paths(np.cumprod([0.9999] * 5))
-    assert np.argmax((1 + np.cumsum(rates)) / [12, 14, 19, 24, 29]) == 1
-    assert pace.lengths([np.cumprod([0.9999] * 5)], 0.0) == [2]
-    assert pace.lengths([np.cumprod([0.15] * 5)], 0.0) == [0]  # 1.15 in 12 ms
-    # 10 ms of drafting, spent in any case, make more of it worth while.
-    assert pace.lengths([np.cumprod([0.9999] * 5)], 0.010) == [5]
+    # 1.98, 2.94, 3.88 tokens in 12, 14, 19 ms: 165, 210, 204 a second.
+    sure = chain_of(0.98, 0.98, 0.98)
+    assert pace.lengths([sure], 0.0) == [2]
+    assert pace.lengths([chain_of(0.15)], 0.0) == [0]  # 1.15 in 12 ms are fewer than 1 in 10
+    assert pace.lengths([sure], 0.010) == [3]  # with 10 ms spent on drafting: 2.94 in 24 ms, 3.88 in 29
+    # Two rows: 2, 2.98, 3.94 tokens in 12, 14, 19 ms: 167, 213, 207 a second.
+    assert pace.lengths([chain_of(0.96), chain_of(0.98)], 0.0) == [0, 1]
 
 
 def test_what_lies_between_requests_is_no_pass(monkeypatch):

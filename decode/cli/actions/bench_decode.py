@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,15 +27,20 @@ from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
 from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.gguf import gguf_file
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
 
+if TYPE_CHECKING:
+    from rescore.decode.bench.llama_cpp import LlamaPeers
+
 SIZES = (16, 32, 64)  # of trees, beside auto
 BATCHES = [1, 8]
 RECYCLING = "token recycling 80"
+ROOM = 64  # tokens of drafts behind the longest text, for engines that want to know
 PACKAGES = ("rescore", "torch", "transformers", "numpy")
 
 
@@ -52,7 +57,8 @@ def call(args: argparse.Namespace) -> int:
     decoder = open_decoder(args)
     plans = chosen(args, list(plans_of(args, decoder.facts)))
     tasks = prompts_of(args, decoder)
-    contenders = list(contenders_of(args, decoder, plans))
+    longest = max(len(prompt) for prompts in tasks.values() for prompt in prompts)
+    contenders = list(contenders_of(args, decoder, plans, longest))
     batches = args.batch or BATCHES
     sampling = Sampling(temperature=args.temperature) if args.temperature else None
     options = Options(
@@ -83,6 +89,7 @@ def call(args: argparse.Namespace) -> int:
             "lm": [str(path) for path, _ in args.lm],
             "settings": args.settings and str(args.settings),
             "memory": args.memory and str(args.memory),
+            "engine": args.engine,
             "chat": args.chat,
             "dtype": args.dtype or "as opened",
             "prompts": sum(map(len, tasks.values())),
@@ -153,7 +160,9 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
         if model.heads:
             yield from of_sizes("headless")
         yield Plan(name=RECYCLING, kind=None)
-    if model.kind == "causal-lm":
+    if args.engine:
+        yield from (Plan(name=name, kind=None) for name in llama_names())
+    elif model.kind == "causal-lm":
         yield from (Plan(name=name, kind=None) for name in HUGGING_FACE)
 
 
@@ -162,7 +171,24 @@ def of_sizes(kind: str) -> Iterator[Plan]:
         yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
 
 
-def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan]) -> Iterator[Contender]:
+def llama_names() -> tuple[str, ...]:
+    from rescore.decode.bench.llama_cpp import LLAMA_CPP
+
+    return LLAMA_CPP
+
+
+def llama_peers(args: argparse.Namespace, longest: int) -> LlamaPeers:
+    from rescore.decode.bench.llama_cpp import LlamaPeers
+
+    file = gguf_file(args.model)
+    assert file is not None, "the engine has opened it"
+    return LlamaPeers(file, context=longest + args.max_tokens + ROOM, threads=args.threads)
+
+
+def contenders_of(
+    args: argparse.Namespace, decoder: Decoder, plans: Sequence[Plan], longest: int
+) -> Iterator[Contender]:
+    """longest: of the prompts."""
     drafters = Drafters(args, decoder, args.threads)
     drafters.check_inputs()
     if args.memory:
@@ -173,6 +199,11 @@ def contenders_of(args: argparse.Namespace, decoder: Decoder, plans: Sequence[Pl
             yield Contender.of_drafter(decoder.model.target, plan.name, made.drafter, made.layout)
         elif plan.name == RECYCLING:
             yield Contender.of_drafter(decoder.model.target, plan.name, RecyclingDrafter(), TreeLayout())
+        elif args.engine:
+            models = drafters.inputs.lms()
+            yield llama_peers(args, longest).contender(
+                plan.name, models[0] if len(models) == 1 else None, drawn=bool(args.temperature)
+            )
         else:
             target: Any = decoder.model.target
             yield huggingface_contender(target.model, plan.name, drawn=bool(args.temperature))

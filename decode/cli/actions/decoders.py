@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -49,7 +49,7 @@ class Decoder:
 
 
 def open_decoder(args: argparse.Namespace) -> Decoder:
-    """What --model, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat name."""
+    """What --model, --engine, --heads, --tokenizer, --end-of-text, --device, --dtype and --chat name."""
     hide_unseen_bars(args.model)
     facts, device = model_facts(args.model, args.heads), checked_device(args.device)
     chat = ChatTemplate(args.model) if args.chat else None
@@ -63,10 +63,23 @@ def open_decoder(args: argparse.Namespace) -> Decoder:
         tokenizer=tokenizer,
         text=PromptText(tokenizer, chat),
         ends=(tokenizer.eot,) if args.end_of_text else facts.end_of_text or (tokenizer.eot,),
-        load=lambda: open_model(
-            args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=device
-        ),
+        load=partial(opened, args, facts, device),
     )
+
+
+def opened(args: argparse.Namespace, facts: ModelFacts, device: torch.device) -> OpenModel:
+    """The model, by the engine that was asked for."""
+    if getattr(args, "engine", None) is None:
+        return open_model(args.model, heads=args.heads, dtype=args.dtype and getattr(torch, args.dtype), device=device)
+    for name in ("device", "dtype"):
+        if getattr(args, name) is not None:
+            raise Misuse(f"--{name}: the engine {args.engine} decides that itself; leave it out")
+    try:
+        from rescore.decode.engines.llama_cpp.open import open_llama
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    torch.set_num_threads(1)  # its threads wait for work in turns that llama.cpp's would have
+    return open_llama(args.model, facts, heads=args.heads, threads=args.threads)
 
 
 def hide_unseen_bars(path: Path) -> None:

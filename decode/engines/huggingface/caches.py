@@ -77,6 +77,7 @@ class RememberingTarget:
     """
 
     trees = True
+    reads_back = True
 
     def __init__(self, target: CausalLMTarget, past: DynamicCache | None, pads: Sequence[int]):
         self.target, self.past, self.pads = target, past, pads

@@ -165,9 +165,8 @@ class Drafting:
             return source
         if isinstance(source, (str, PathLike)):
             model = target.model
-            source = stored_heads(
-                Path(source), target, model.get_input_embeddings().weight, model.get_output_embeddings().weight
-            )
+            embeddings = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+            source = stored_heads(Path(source), target.logits, *embeddings)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)

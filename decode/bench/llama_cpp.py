@@ -1,0 +1,80 @@
+"""llama-cpp-python's own decoding as a contender: plain, with its prompt lookup, with our chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llama_cpp import Llama
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+from rescore.decode.bench.decoding import Contender, Writer
+from rescore.decode.engines.llama_cpp.draft import LlamaDraft
+from rescore.decode.engines.llama_cpp.llama import DraftedLlama
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.request import Finish, Generation, Request, Statistics
+from rescore.lm.ngram import NGram
+
+LOOKED_UP = (2, 10)  # what its documentation advises on processors, and its default
+LLAMA_PLAIN, LLAMA_DRAFT = "llama-cpp-python plain", "llama-cpp-python Draft"
+LLAMA_LOOKUPS = {f"llama-cpp-python lookup {tokens}": tokens for tokens in LOOKED_UP}
+LLAMA_CPP = (LLAMA_PLAIN, *LLAMA_LOOKUPS, LLAMA_DRAFT)
+
+
+class LlamaPeers:
+    """Contenders that decode one request at a time with a GGUF file. context: tokens of the longest text."""
+
+    def __init__(self, file: Path, *, context: int, threads: int):
+        self._options: dict[str, Any] = {
+            "model_path": str(file),
+            "n_ctx": context,
+            "n_threads": threads,
+            "n_threads_batch": threads,
+            "verbose": False,
+        }
+
+    def contender(self, name: str, lm: NGram | None, *, drawn: bool) -> Contender:
+        """By its name, one of `LLAMA_CPP`. drawn: whether texts are, in its own way."""
+        if name == LLAMA_DRAFT:
+            llama: Llama = DraftedLlama(**self._options, draft_model=LlamaDraft(lm))
+        elif name in LLAMA_LOOKUPS:
+            lookup = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_LOOKUPS[name])
+            llama = Llama(**self._options, draft_model=lookup, logits_all=True)  # it fails behind n_batch without
+        else:
+            llama = Llama(**self._options)
+        return Contender(name=name, write=_writer(llama), alone=True, drawn=drawn)
+
+
+def _writer(llama: Any) -> Writer:
+    widths: list[int] = []
+    read = llama.eval
+
+    def counted(tokens: Sequence[int]) -> None:
+        widths.append(len(tokens))
+        read(tokens)
+
+    llama.eval = counted
+
+    def write(requests: Sequence[Request], options: Options) -> list[Generation]:
+        return [_written(llama, request, options, widths) for request in requests]
+
+    return write
+
+
+def _written(llama: Any, request: Request, options: Options, widths: list[int]) -> Generation:
+    """widths: of the passes, as they come."""
+    sampling = options.shaping.sampling
+    shape = {"temp": sampling.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0} if sampling else {"temp": 0.0}
+    tokens: list[int] = []
+    llama.reset()
+    widths.clear()
+    for token in llama.generate(np.asarray(request.prompt).tolist(), repeat_penalty=1.0, **shape):
+        tokens.append(token)
+        if token in options.stopping.tokens or len(tokens) == options.max_tokens:
+            break
+    statistics = Statistics()
+    statistics.drafted = [width - 1 for width in widths[1:]]
+    statistics.accepted = [0] * len(statistics.drafted)  # of each is not known
+    return Generation(tokens=np.array(tokens, np.int32), finish=Finish.LENGTH, statistics=statistics)

@@ -1,0 +1,41 @@
+"""llama-cpp-python's `Llama`, with logits only where drafts are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llama_cpp import Llama
+
+from rescore.decode.engines.llama_cpp.draft import LlamaDraft
+
+
+class DraftedLlama(Llama):
+    """A `Llama` whose drafts cost less: the same arguments, and the same text.
+
+    With a draft model, `Llama` computes and copies the logits of every token, those of prompts included, and fails
+    where a text is longer than `n_batch` unless it is given logits_all=True and memory for n_ctx x V logits. Here a
+    prompt's last token and drafts have logits, and they are not copied.
+
+    draft_model: a `LlamaDraft`; logits_all=True is as in `Llama`, for those who want the logits.
+    """
+
+    def __init__(self, *args: Any, draft_model: LlamaDraft, logits_all: bool = False, **options: Any):
+        super().__init__(*args, draft_model=draft_model, logits_all=logits_all, **options)
+        self._logits_all = logits_all  # which a draft model sets
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        if self._logits_all:
+            super().eval(tokens)
+            return
+        drafted = self.draft_model.drafted if isinstance(self.draft_model, LlamaDraft) else []
+        verifies = len(drafted) > 0 and list(tokens[1:]) == drafted
+        self._ctx.kv_cache_seq_rm(-1, self.n_tokens, -1)
+        for start in range(0, len(tokens), self.n_batch):
+            part = tokens[start : start + self.n_batch]
+            self._batch.set_batch(batch=part, n_past=self.n_tokens, logits_all=verifies)
+            self._ctx.decode(self._batch)
+            self.input_ids[self.n_tokens : self.n_tokens + len(part)] = np.asarray(part, np.intc)
+            self.n_tokens += len(part)
+        self._requires_eval = False

@@ -1,0 +1,166 @@
+"""llama.cpp as a target of our decode loop: trees in one pass, through its sequences."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from weakref import finalize
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.engines.llama_cpp.batch import Batch
+from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, LlamaContext, LlamaWeights
+from rescore.decode.engines.llama_cpp.sequences import SequenceCache
+from rescore.decode.models.block import Block
+
+NO_OUTPUT = -1.0
+NODES = 256  # of a request's tree: room for them beside its text
+
+
+class LlamaTarget:
+    """A GGUF model of llama.cpp as a `Target`.
+
+    A hidden state is a row number of the last pass's outputs, behind the model's own hidden state if `hidden`:
+    llama.cpp computes logits with the pass, for the tokens that are verified and the last one of each prompt.
+
+    path        of the GGUF file
+    threads     of llama.cpp; None: the processors of this machine
+    hidden      whether heads will read hidden states
+    gpu_layers  how many layers a GPU build keeps on the GPU, -1 for all
+    flash_attention  another order of sums: without it, plain texts are those of `llama_cpp.Llama`
+    """
+
+    trees = True
+    reads_back = False
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        hidden: bool = False,
+        gpu_layers: int = 0,
+        flash_attention: bool = False,
+    ):
+        self._weights = LlamaWeights(path, gpu_layers=gpu_layers)
+        self._threads = threads or os.cpu_count() or 1
+        self.vocab_size, self.width = self._weights.vocab_size, self._weights.width
+        self.context: int | None = self._weights.context
+        self.hidden, self._flash_attention = hidden, flash_attention
+        self._idle: list[LlamaContext] = []
+        self._lock = threading.Lock()
+        self._last = threading.local()  # outputs of the pass of this thread
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[SequenceCache, list[NDArray[np.int64]]]:
+        if copies != 1:
+            raise ValueError(f"copies: llama.cpp reads trees in one row, got {copies} rows; use layout 'tree'")
+        lengths = [len(prompt) for prompt in prompts]
+        cells = sum(lengths) + len(prompts) * (length - max(lengths) + NODES)
+        context = self._context(cells)
+        cache = SequenceCache(context, len(prompts))
+        finalize(cache, self._give_back, context)
+        return cache, list(prompts)
+
+    def read(self, block: Block, cache: SequenceCache) -> Tensor:
+        """States [R, L, 1] or [R, L, width + 1], the last column being the output's number, -1 where there is none."""
+        if not isinstance(cache, SequenceCache):
+            raise TypeError(f"expected the cache that open() gave, got {type(cache).__name__}")
+        prompts = cache.empty
+        starts, depths, ids = (one.numpy() for one in (block.start, block.depths, block.ids))
+        columns = np.arange(block.width)
+        real = depths == columns if block.ancestors is None else (depths > 0) | (columns == 0)  # not padding
+        where = [row.nonzero()[0] for row in real]
+        sequences: list[NDArray[np.int32]] = []
+        for row, here in enumerate(where):
+            tree = None if block.ancestors is None else block.ancestors[row].numpy()[np.ix_(here, here)]
+            sequences += cache.lay(row, int(starts[row]), len(here), tree)
+        rows, cols = real.nonzero()
+        wanted = np.diff(rows, append=-1) != 0 if prompts else np.ones(len(rows), bool)
+        tokens, positions = ids[rows, cols].astype(np.int32), (starts[rows] + depths[rows, cols]).astype(np.int32)
+        hidden = self._decode(cache.context, tokens, positions, sequences, wanted)
+        return self._states(block, prompts, rows[wanted], cols[wanted], hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of the last pass of this thread. ValueError for tokens that llama.cpp was not asked to predict from."""
+        numbers = hidden[..., -1].long()
+        first, flat = int(numbers.flatten()[0]) if numbers.numel() else 0, numbers.flatten()
+        if len(flat) and int(flat.min()) < 0:
+            raise ValueError("llama.cpp computes logits of a prompt's last token alone; draft with prompt=0")
+        outputs: Tensor = self._last.logits
+        if torch.equal(flat, torch.arange(first, first + len(flat))):
+            return outputs[first : first + len(flat)].reshape(*numbers.shape, -1)  # as they lie, not copied
+        return outputs[flat].reshape(*numbers.shape, -1)
+
+    def _context(self, cells: int) -> LlamaContext:
+        """One that nobody uses, or a new one."""
+        with self._lock:
+            fitting = [one for one in self._idle if one.cells >= cells]
+            self._idle = [one for one in self._idle if one not in fitting[:1]]
+        if fitting:
+            fitting[0].clear()
+            return fitting[0]
+        return LlamaContext(
+            self._weights, cells, threads=self._threads, hidden=self.hidden, flash_attention=self._flash_attention
+        )
+
+    def _give_back(self, context: LlamaContext) -> None:
+        """The largest one stays for the next call."""
+        with self._lock:
+            self._idle = [max([*self._idle, context], key=lambda one: one.cells)]
+
+    def _decode(
+        self,
+        context: LlamaContext,
+        tokens: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        sequences: list[NDArray[np.int32]],
+        wanted: NDArray[np.bool_],
+    ) -> NDArray[np.float32] | None:
+        """One pass, in as many calls as it takes; its logits are kept, what comes back are hidden states."""
+        parts, found = _parts(wanted, self.hidden), []
+        for part in parts:
+            outputs = context.decode(Batch(tokens[part], positions[part], sequences[part], wanted[part]))
+            found.append([None if one is None else one.copy() if len(parts) > 1 else one for one in outputs])
+        logits, hidden = ([one for one in column if one is not None and len(one)] for column in zip(*found))
+        self._last.logits = torch.from_numpy(np.concatenate(logits) if len(logits) > 1 else logits[0])
+        return (np.concatenate(hidden) if len(hidden) > 1 else hidden[0]) if hidden else None
+
+    def _states(
+        self,
+        block: Block,
+        prompts: bool,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
+        hidden: NDArray[np.float32] | None,
+    ) -> Tensor:
+        # Padding of trees has any output; of a prompt, all tokens but the last have none.
+        width = 1 + (self.width if self.hidden else 0)
+        states = torch.full((block.rows, block.width, width), NO_OUTPUT if prompts else 0.0)
+        at = torch.from_numpy(rows), torch.from_numpy(columns)
+        states[(*at, -1)] = torch.arange(len(rows), dtype=torch.float32)
+        if hidden is not None:
+            states[..., :-1][at] = torch.from_numpy(hidden)
+        return states
+
+
+def _parts(wanted: NDArray[np.bool_], alike: bool) -> list[slice]:
+    """Runs of at most BATCH tokens and OUTPUTS outputs; `alike`: of outputs, or of none."""
+    starts, outputs = [0], 0
+    for token, output in enumerate(wanted.tolist()):
+        full = token - starts[-1] == BATCH or outputs + output > OUTPUTS
+        if full or (alike and token > starts[-1] and wanted[token - 1] != output):
+            starts.append(token)
+            outputs = 0
+        outputs += output
+    return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(wanted)])]

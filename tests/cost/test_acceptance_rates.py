@@ -1,0 +1,91 @@
+"""Acceptance learned by what q says."""
+
+import numpy as np
+import pytest
+
+from rescore.decode.cost.acceptance_rates import EDGES, FADING, PERCENT, PRIOR, AcceptanceRates
+from rescore.lattice.tree import TokenTree
+
+
+def tree_of(parents, conditional):
+    tree = TokenTree.from_parents(range(len(parents)), parents)
+    logq: list[float] = []
+    for parent, q in zip(parents, conditional):
+        logq.append(np.log(q) + (logq[parent] if parent >= 0 else 0.0))
+    return TokenTree.trusted(tree.tokens, tree.parents, tree.depths, np.array(logq, np.float32))
+
+
+def corrected(rates, tree):
+    return rates.corrected(tree.logq, tree.parents, tree.depths)
+
+
+# Bins 7, 11, 4 and 19 of the table.
+TREE = tree_of([-1, 0, -1, 1], [0.55, 0.87, 0.25, 0.9999])
+
+
+def test_before_anything_is_known_the_table_says():
+    assert np.shape(PERCENT) == (4, len(EDGES) + 1)
+    first, second, third, fourth = np.array(PERCENT) / 100
+    wanted = [first[7], first[7] * second[11], first[4], first[7] * second[11] * third[19]]
+    assert corrected(AcceptanceRates(), TREE) == pytest.approx(wanted)
+    chain = tree_of([-1, 0, 1, 2, 3, 4], [0.55] * 6)
+    rows = [first, second, third, third, fourth, fourth]
+    assert corrected(AcceptanceRates(), chain) == pytest.approx(np.cumprod([row[7] for row in rows]))
+
+
+def test_several_trees_and_padding():
+    rates, other = AcceptanceRates(), tree_of([-1, -1], [0.9, 0.05])
+    columns = [
+        np.stack([getattr(TREE, name), np.zeros(4)]).astype(dtype)
+        for name, dtype in (("logq", np.float32), ("parents", np.int32), ("depths", np.int32))
+    ]
+    for column, name, padding in zip(columns, ("logq", "parents", "depths"), (-np.inf, -1, 0)):
+        column[1] = [*getattr(other, name), padding, padding]
+    p = rates.corrected(*columns)
+    assert p[0] == pytest.approx(corrected(rates, TREE))
+    assert p[1] == pytest.approx([*corrected(rates, other), 0, 0])
+
+
+def test_what_was_accepted_is_learned():
+    """By hand: 40 trees, of which node 0 is accepted in 30 and its child in 10 of those; node 2 never."""
+    rates = AcceptanceRates()
+    for number in range(40):
+        rates.note(TREE, [0, 1] if number < 10 else [0] if number < 30 else [])
+    first, second = np.array(PERCENT[0]) / 100, np.array(PERCENT[1]) / 100
+    p = corrected(rates, TREE)
+    assert p[0] == pytest.approx((first[7] * PRIOR + 30) / (PRIOR + 40))
+    assert p[1] / p[0] == pytest.approx((second[11] * PRIOR + 10) / (PRIOR + 30))
+    assert p[2] == pytest.approx(first[4] * PRIOR / (PRIOR + 40))
+    third = np.array(PERCENT[2]) / 100  # the child of what was accepted ten times, and itself not
+    assert p[3] / p[1] == pytest.approx(third[19] * PRIOR / (PRIOR + 10))
+
+
+def test_tokens_behind_rejected_ones_say_nothing():
+    rates = AcceptanceRates()
+    before = corrected(rates, TREE)
+    for _ in range(100):
+        rates.note(TREE, [])
+    after = corrected(rates, TREE)
+    assert after[0] < 0.2 * before[0]
+    assert after[1] / after[0] == pytest.approx(before[1] / before[0])
+
+
+def test_what_was_learned_fades():
+    rates = AcceptanceRates()
+    before = corrected(rates, TREE)
+    for _ in range(100):
+        rates.note(TREE, [])
+    half = round(np.log(0.5) / np.log(FADING))
+    for _ in range(half):
+        rates.fade()
+    first = np.array(PERCENT[0]) / 100
+    assert corrected(rates, TREE)[0] == pytest.approx(first[7] * PRIOR / (PRIOR + 50))
+    for _ in range(20 * half):
+        rates.fade()
+    assert corrected(rates, TREE) == pytest.approx(before, rel=1e-3)
+
+
+def test_an_empty_tree():
+    empty = TokenTree.from_parents([], [])
+    assert corrected(AcceptanceRates(), empty).shape == (0,)
+    AcceptanceRates().note(empty, [])
