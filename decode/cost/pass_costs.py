@@ -38,12 +38,12 @@ class PassCosts:
         return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
 
     def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of passes over so many tokens, between those measured by straight lines, beyond them by
-        the last one.
+        """Seconds of passes over so many tokens: between those measured by straight lines, beyond them by the last one,
+        or by that from first to last where it is steeper (two passes of nearly the same time may be noise).
         """
         tokens = np.asarray(tokens)
         inside = np.interp(tokens, self.tokens, self.seconds)
         if len(self.tokens) < 2:
             return inside
-        slope = (self.seconds[-1] - self.seconds[-2]) / (self.tokens[-1] - self.tokens[-2])
-        return inside + slope * np.maximum(tokens - self.tokens[-1], 0)
+        slopes = (self.seconds[-1] - self.seconds[[0, -2]]) / (self.tokens[-1] - self.tokens[[0, -2]])
+        return inside + slopes.max() * np.maximum(tokens - self.tokens[-1], 0)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.engines.engine_options import EngineOptions
+from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.package_versions import check_one_of
-from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
-from rescore.decode.engines.vllm.proposer_options import ProposerOptions
+from rescore.decode.engines.text_drafter import DraftRow
 
 TESTED = ("0.32", "0.34")
-
-logger = logging.getLogger(__name__)
 
 
 class Proposer:
     """speculative_config={"method": "custom_class", "model": "rescore.decode.engines.vllm.Proposer",
     "num_speculative_tokens": 8}: chains of what follows in the text so far, in an n-gram model and in earlier texts.
 
-    Options stand in vLLM's additional_config (`ProposerOptions`). Nothing but tokens is shown to a proposer, so that
+    Options stand in vLLM's additional_config (`EngineOptions`). Nothing but tokens is shown to a proposer, so that
     requests are known by what they say: rows may move, wait, be preempted and come back.
 
     num_speculative_tokens is the most that a chain has; it is shorter, or empty, where q and what passes cost say so.
@@ -34,17 +32,13 @@ class Proposer:
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         self.longest = int(model.max_model_len)
         ends = getattr(model.hf_text_config, "eos_token_id", None)
-        options = ProposerOptions.of(vllm_config.additional_config)
-        self.drafter = TextDrafter(
-            options.lm,
-            vocab_size=model.get_vocab_size(),
-            memory=options.text_memory(model.get_vocab_size(), _first(ends)),
-            cost=options.cost,
-            end=_first(ends),
-            texts=max(2, 2 * int(scheduler.max_num_seqs)),
-            threads=options.threads,
+        self.drafter = Forgiving(
+            EngineOptions.of(vllm_config.additional_config).drafter(
+                vocab_size=model.get_vocab_size(),
+                end=ends if ends is None or isinstance(ends, int) else next(iter(ends), None),
+                texts=max(2, 2 * int(scheduler.max_num_seqs)),
+            )
         )
-        self._refused = False
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """vLLM hands over its model; drafts need none."""
@@ -66,23 +60,6 @@ class Proposer:
         going = [row for row, new in enumerate(sampled_token_ids) if new and sizes[row] < self.longest]
         rows = [DraftRow.of_tokens(token_ids_cpu[row, : sizes[row]]) for row in going]
         room = [min(self.most, self.longest - sizes[row] - 1) for row in going]
-        for row, chain in zip(going, self._chains(rows, room)):
+        for row, chain in zip(going, self.drafter.chains(rows, room)):
             drafts[row] = chain.tolist()
         return drafts
-
-    def _chains(self, rows: list[DraftRow], room: list[int]) -> list[NDArray[np.int32]]:
-        """None for rows that cannot be drafted: an engine is not to stop for a draft."""
-        try:
-            return self.drafter.chains(rows, room)
-        except ValueError as error:
-            if not self._refused:
-                logger.warning("rescore drafts nothing for some requests: %s", error)
-                self._refused = True
-            if len(rows) == 1:
-                return [np.empty(0, np.int32)]
-        return [self._chains([row], [most])[0] for row, most in zip(rows, room)]
-
-
-def _first(ends: int | Sequence[int] | None) -> int | None:
-    """The first id that ends texts."""
-    return ends if ends is None or isinstance(ends, int) else next(iter(ends), None)

@@ -1,0 +1,53 @@
+"""Drafts that never stop an engine: what cannot be drafted goes on without."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.decode.engines.known_text import NOTHING
+from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.lattice.tree import TokenTree
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Forgiving:
+    """A `TextDrafter` whose errors, such as ids that its n-gram model does not have, cost the row its draft alone. The
+    first one is logged.
+    """
+
+    def __init__(self, drafter: TextDrafter):
+        self.drafter = drafter
+        self._told = False
+
+    def chains(self, rows: Sequence[DraftRow], most: Sequence[int]) -> list[NDArray[np.int32]]:
+        """As `TextDrafter.chains`; empty for rows that cannot be drafted."""
+        return self._each(rows, most, self.drafter.chains, np.empty(0, np.int32))
+
+    def trees(self, rows: Sequence[DraftRow], n: int, *, depth: int) -> list[TokenTree]:
+        """As `TextDrafter.trees`; empty for rows that cannot be drafted."""
+        return self._each(rows, [depth] * len(rows), lambda some, _: self.drafter.trees(some, n, depth=depth), NOTHING)
+
+    def _each(
+        self,
+        rows: Sequence[DraftRow],
+        most: Sequence[int],
+        draft: Callable[[Sequence[DraftRow], Sequence[int]], list[T]],
+        nothing: T,
+    ) -> list[T]:
+        try:
+            return draft(rows, most)
+        except (ValueError, TypeError) as error:
+            if not self._told:
+                logger.warning("rescore drafts nothing for some requests: %s", error)
+                self._told = True
+        if len(rows) == 1:
+            return [nothing]
+        return [self._each([row], [depth], draft, nothing)[0] for row, depth in zip(rows, most)]

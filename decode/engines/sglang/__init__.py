@@ -1,0 +1,1 @@
+"""SGLang: trees for its n-gram worker, by a plug-in (docs/sglang.md)."""

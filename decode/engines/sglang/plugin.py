@@ -1,0 +1,38 @@
+"""The algorithm RESCORE of SGLang's --speculative-algorithm; the entry point `sglang.srt.plugins` calls `register`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "RESCORE"
+
+
+def register() -> None:
+    """Makes the algorithm known to SGLang; it answers every question as the n-gram algorithm does, so that the engine
+    verifies and schedules as for that.
+    """
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+    from sglang.srt.speculative.spec_registry import CustomSpecAlgo
+
+    ngram = SpeculativeAlgorithm.NGRAM
+
+    class RescoreAlgorithm(CustomSpecAlgo):
+        def handle_server_args(self, server_args: Any) -> None:
+            ngram.handle_server_args(server_args)
+
+    for name in vars(SpeculativeAlgorithm):
+        if name.startswith(("is_", "supports_", "has_")):
+            setattr(RescoreAlgorithm, name, _as(ngram, name))
+
+    @SpeculativeAlgorithm.register(NAME, supports_overlap=True, spec_class=RescoreAlgorithm)
+    def worker(server_args: Any) -> type:
+        from rescore.decode.engines.sglang.worker import RescoreWorker
+
+        return RescoreWorker
+
+
+def _as(ngram: Any, name: str) -> Any:
+    def answer(self: Any, *args: Any) -> Any:
+        return getattr(ngram, name)(*args)
+
+    return answer

@@ -1,0 +1,58 @@
+"""SGLang's n-gram worker with our trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sglang.srt.speculative.ngram_worker import NGRAMWorker
+
+from rescore.decode.engines.engine_options import EngineOptions
+from rescore.decode.engines.forgiving import Forgiving
+from rescore.decode.engines.package_versions import check_version
+from rescore.decode.engines.sglang.rows import RequestTexts, draft_row
+from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+
+TESTED = ("0.5.23", "0.6")
+TEXTS = 4096  # requests at once, more than any server runs
+
+
+class RescoreWorker(NGRAMWorker):
+    """Drafts of each request the tree of its most probable continuations under one q of its text, an n-gram model and
+    earlier texts, --speculative-num-draft-tokens nodes with the root token.
+
+    Requests are known by their ids. Options: `EngineOptions` in the environment variable RESCORE_OPTIONS.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        check_version("sglang", *TESTED, extra="sglang")
+        super().__init__(*args, **kwargs)
+        config = self.model_runner.model_config
+        ends = sorted(config.hf_eos_token_id or ())
+        drafter = EngineOptions.of_environment().drafter(
+            vocab_size=config.vocab_size, end=ends[0] if ends else None, texts=TEXTS
+        )
+        self.ngram_corpus = RequestTexts(Forgiving(drafter))
+
+    def _prepare_draft_tokens(self, batch: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens and mask as `tree_arrays` has them."""
+        rows = [
+            draft_row(req.rid, req.origin_input_ids_unpadded, req.output_ids, new)
+            for req, new in zip(batch.reqs, self._added(batch))
+        ]
+        nodes = self.draft_token_num - 1
+        trees = self.ngram_corpus.drafter.trees(rows, nodes, depth=nodes)
+        return tree_arrays(trees, [int(row.since(row.size - 1)[0]) for row in rows], self.draft_token_num)
+
+    def _added(self, batch: Any) -> list[Sequence[int]]:
+        """Accepted tokens that are not in the requests yet: with overlapped scheduling, those of the last step."""
+        if not self.enable_overlap or batch.grammar_needs_sync():
+            return [()] * len(batch.reqs)
+        tokens, lengths = batch.spec_info.accept_tokens.tolist(), batch.spec_info.accept_lens.tolist()
+        stride = self.draft_token_num
+        return [tokens[row * stride : row * stride + length] for row, length in enumerate(lengths)]
+
+    def _update_ngram_corpus(self, batch: Any) -> None:
+        """Texts are read when they are drafted."""

@@ -1,0 +1,89 @@
+"""Trees as SGLang's n-gram worker takes them, and its rows: against a twin written from the documentation of
+`reconstruct_tree` in SGLang 0.5.23.
+"""
+
+from array import array
+
+import numpy as np
+import pytest
+
+from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.lattice.tree import TokenTree
+
+TREE = TokenTree.from_parents([7, 8, 9, 7], [-1, 0, -1, 2])
+
+
+def reconstructed(mask, lengths, batch, n):
+    """Positions, first child and next sibling [B, n] of each node, from the mask alone."""
+    strict = mask.reshape(batch, n, n).astype(bool) & np.tri(n, k=-1, dtype=bool)
+    positions = strict.sum(axis=2) + np.asarray(lengths)[:, None]
+    parents = np.where(strict.any(axis=2), n - 1 - strict[:, :, ::-1].argmax(axis=2), -1)
+    child, sibling = np.full((batch, n), -1), np.full((batch, n), -1)
+    for b in range(batch):
+        for node in range(n):
+            below = [other for other in range(node + 1, n) if strict[b, other, node]]
+            child[b, node] = below[0] if below else -1
+            beside = [other for other in range(node + 1, n) if parents[b, other] == parents[b, node] >= 0]
+            sibling[b, node] = beside[0] if beside else -1
+    return positions, child, sibling
+
+
+def test_a_worked_example():
+    tokens, mask = tree_arrays([TREE, TokenTree.from_parents([], [])], [5, 6], 6)
+    assert tokens.dtype == mask.dtype == np.int64
+    assert tokens.tolist() == [5, 7, 8, 9, 7, 0, 6, 0, 0, 0, 0, 0]
+    assert mask.reshape(2, 6, 6)[0].tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 0, 0, 1, 0, 0],
+        [1, 0, 0, 1, 1, 0],
+        [1, 0, 0, 0, 0, 1],
+    ]
+    positions, child, sibling = reconstructed(mask, [10, 20], 2, 6)
+    assert positions.tolist() == [[10, 11, 12, 11, 12, 11], [20, 21, 21, 21, 21, 21]]
+    assert child[0].tolist() == [1, 2, -1, 4, -1, -1] and sibling[0].tolist() == [-1, 3, -1, 5, -1, -1]
+    assert child[1].tolist() == [1, -1, -1, -1, -1, -1] and sibling[1].tolist() == [-1, 2, 3, 4, 5, -1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_mask_says_what_the_tree_is(seed):
+    draw, n = np.random.default_rng(seed), 12
+    trees = []
+    for _ in range(3):
+        size = int(draw.integers(0, n))
+        parents = [-1, *(int(draw.integers(-1, node)) for node in range(1, size))][:size]
+        trees.append(TokenTree.from_parents(draw.permutation(50)[:size].tolist(), parents))
+    tokens, mask = tree_arrays(trees, [1, 2, 3], n)
+    positions, child, sibling = reconstructed(mask, [4, 5, 6], 3, n)
+    for row, tree in enumerate(trees):
+        assert positions[row, 1 : 1 + tree.size].tolist() == (4 + row + tree.depths).tolist()
+        for node in range(-1, tree.size):
+            wanted = (1 + np.flatnonzero(tree.parents == node)).tolist()
+            found, at = [], child[row, 1 + node]
+            while at >= 0:
+                found.append(int(at))
+                at = sibling[row, at]
+            padding = list(range(1 + tree.size, n)) if node < 0 else []
+            assert found == wanted + padding
+            assert tokens.reshape(3, n)[row, wanted].tolist() == tree.tokens[np.array(wanted, int) - 1].tolist()
+
+
+def test_a_tree_that_is_too_large():
+    with pytest.raises(ValueError, match=r"trees\[0\]: expected at most 3 nodes beside the root token, got 4"):
+        tree_arrays([TREE], [5], 4)
+
+
+def test_no_tree():
+    tokens, mask = tree_arrays([], [], 4)
+    assert tokens.shape == mask.shape == (0,)
+
+
+@pytest.mark.parametrize("start", range(9))
+def test_a_row_of_prompt_output_and_what_was_accepted_last(start):
+    from rescore.decode.engines.sglang.rows import draft_row
+
+    row = draft_row("id", array("q", [1, 2, 3]), array("q", [4, 5]), [6, 7, 8])
+    assert row.size == 8 and row.key == "id"
+    assert row.since(start).dtype == np.int32
+    assert row.since(start).tolist() == [1, 2, 3, 4, 5, 6, 7, 8][start:]

@@ -1,0 +1,211 @@
+"""The plug-in in SGLang itself, as far as it runs without a GPU: its registry, its functions on trees, its worker's
+arguments. Where SGLang is installed (`make check-engines`).
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import re
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sglang.srt.speculative.spec_info")
+torch = pytest.importorskip("torch")
+
+os.environ["TRITON_INTERPRET"] = "1"  # its kernel on the CPU
+
+
+class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Packages that SGLang imports and that only run where a GPU is: nothing of them is called here."""
+
+    names = ("sgl_kernel", "torchvision", "flashinfer", "xgrammar", "torchao", "torchcodec", "decord")
+
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name.split(".")[0] in self.names else None
+
+    def create_module(self, spec):
+        module = MagicMock(name=spec.name)
+        module.__path__, module.__spec__ = [], spec
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.append(Absent())  # behind those that find what is installed
+
+import sglang
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from rescore.decode.engines.engine_options import VARIABLE
+from rescore.decode.engines.forgiving import Forgiving
+from rescore.decode.engines.sglang.plugin import NAME, register
+from rescore.decode.engines.sglang.rows import RequestTexts
+from rescore.decode.engines.sglang.tree_arrays import tree_arrays
+from rescore.decode.engines.text_drafter import DraftRow, TextDrafter
+from rescore.lattice.tree import TokenTree
+
+SOURCES = Path(sglang.__file__).parent
+DRIVER = r"""
+#include "result.h"
+#include <iostream>
+using namespace sglang::ngram;
+int main() {  // last token, n, nodes, then token and parent of each; node 0 of `tree` is the root
+  int last, n, size;
+  while (std::cin >> last >> n >> size) {
+    std::vector<Node> tree(size + 1);
+    for (int i = 1; i <= size; ++i) {
+      int token, parent;
+      std::cin >> token >> parent;
+      tree[parent + 1].next[token] = i;
+    }
+    Result found = fillResult(last, n, tree, 0);
+    for (int token : found.token) std::cout << token << ' ';
+    for (int one : found.mask) std::cout << one << ' ';
+    std::cout << '\n';
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    with pytest.raises(ValueError, match=NAME):
+        SpeculativeAlgorithm.from_string(NAME)
+    register()
+
+
+def random_tree(seed, n):
+    """Of fewer than n nodes, all tokens of which differ."""
+    draw = np.random.default_rng(seed)
+    size = int(draw.integers(0, n))
+    parents = [-1, *(int(draw.integers(-1, node)) for node in range(1, size))][:size]
+    return TokenTree.from_parents((1 + draw.permutation(50)[:size]).tolist(), parents)
+
+
+def in_order(tree, tokens):
+    """The same tree with its nodes in the order of these tokens."""
+    place = {int(token): at for at, token in enumerate(tokens)}
+    nodes = sorted(range(tree.size), key=lambda node: place[int(tree.tokens[node])])
+    parents = [-1 if tree.parents[node] < 0 else nodes.index(tree.parents[node]) for node in nodes]
+    return TokenTree.from_parents(tree.tokens[nodes].tolist(), parents)
+
+
+def test_sglang_knows_the_algorithm():
+    algorithm = SpeculativeAlgorithm.from_string(NAME)
+    assert algorithm.name == NAME and algorithm.supports_overlap
+    predicates = [name for name in vars(SpeculativeAlgorithm) if re.match("is_|supports_|has_", name)]
+    assert "is_ngram" in predicates and algorithm.is_ngram() and algorithm.is_speculative()
+    for name in predicates:
+        if not name == "supports_mixed_chunk":
+            assert getattr(algorithm, name)() == getattr(SpeculativeAlgorithm.NGRAM, name)(), name
+
+
+def test_arrays_are_those_of_its_own_worker(tmp_path):
+    """Its C++ fills tokens and mask of the same trees."""
+    folder = SOURCES / "kernels/jit/csrc/ngram_corpus"
+    (tmp_path / "driver.cc").write_text(DRIVER)
+    program = tmp_path / "driver"
+    subprocess.run(
+        ["g++", "-std=c++20", f"-I{folder}", tmp_path / "driver.cc", folder / "result.cpp", "-o", program], check=True
+    )
+    trees = [random_tree(seed, 12) for seed in range(40)]
+    lines = [
+        " ".join(map(str, [row, 12, tree.size, *np.stack([tree.tokens, tree.parents]).T.ravel()]))
+        for row, tree in enumerate(trees)
+    ]
+    said = subprocess.run([program], input="\n".join(lines), capture_output=True, text=True, check=True).stdout
+    theirs = np.array([line.split() for line in said.splitlines()], np.int64)
+    # Level by level, siblings in the order of a hash table.
+    ordered = [in_order(tree, row[1 : 1 + tree.size]) for tree, row in zip(trees, theirs)]
+    tokens, mask = tree_arrays(ordered, range(40), 12)
+    assert np.array_equal(theirs[:, :12], tokens.reshape(40, 12))
+    assert np.array_equal(theirs[:, 12:], mask.reshape(40, 144))
+
+
+def test_its_kernel_finds_positions_and_links():
+    from sglang.kernels.ops.speculative.reconstruct_tree import reconstruct_indices_from_tree_mask_triton
+    from sglang.srt.speculative.ngram_worker import _derive_tree_links
+
+    trees, n = [random_tree(seed, 12) for seed in range(6)], 12
+    _, mask = tree_arrays(trees, [0] * 6, n)
+    lengths = torch.arange(10, 16)
+    positions, index, child, sibling = (torch.full((6 * n,), -7, dtype=torch.int64) for _ in range(4))
+    reconstruct_indices_from_tree_mask_triton(
+        torch.from_numpy(mask).bool(), lengths, positions, index, child, sibling, 6, n
+    )
+    assert index.tolist() == list(range(6 * n))
+    links = _derive_tree_links(mask, 6, n)
+    assert torch.equal(links[0].flatten(), child) and torch.equal(links[1].flatten(), sibling)
+    for row, tree in enumerate(trees):
+        wanted = [10 + row, *(10 + row + tree.depths).tolist(), *[11 + row] * (n - 1 - tree.size)]
+        assert positions.view(6, n)[row].tolist() == wanted
+        children = [
+            int(np.flatnonzero(tree.parents == node)[0]) + 1 if node in tree.parents else -1
+            for node in range(tree.size)
+        ]
+        assert child.view(6, n)[row, 1 : 1 + tree.size].tolist() == children
+
+
+def batch_of(requests, accepted=(), grammar=False):
+    reqs = [
+        SimpleNamespace(rid=rid, origin_input_ids_unpadded=array("q", prompt), output_ids=array("q", output))
+        for rid, prompt, output in requests
+    ]
+    stride = 8
+    tokens = torch.zeros(len(reqs) * stride, dtype=torch.int64)
+    for row, one in enumerate(accepted):
+        tokens[row * stride : row * stride + len(one)] = torch.tensor(one)
+    spec = SimpleNamespace(accept_tokens=tokens, accept_lens=torch.tensor([len(one) for one in accepted]))
+    return SimpleNamespace(reqs=reqs, spec_info=spec, grammar_needs_sync=lambda: grammar)
+
+
+def worker_of(overlap):
+    from rescore.decode.engines.sglang.worker import RescoreWorker
+
+    worker = object.__new__(RescoreWorker)
+    worker.enable_overlap, worker.draft_token_num = overlap, 8
+    worker.ngram_corpus = RequestTexts(Forgiving(TextDrafter(vocab_size=60)))
+    return worker
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_worker_drafts_what_the_drafter_does(overlap):
+    """Two requests over three steps, one of which leaves; with overlapped scheduling, what was accepted last is not yet
+    in the requests.
+    """
+    draw, alone, worker = np.random.default_rng(0), TextDrafter(vocab_size=60), worker_of(overlap)
+    texts = {rid: np.concatenate([draw.integers(0, 60, 30)] * 3).astype(np.int32) for rid in "ab"}
+    ends = {"a": 40, "b": 45}
+    for rids, added in (("ab", 3), ("ba", 1), ("b", 5)):
+        held = 0 if not overlap else added
+        batch = batch_of(
+            [(rid, texts[rid][:30].tolist(), texts[rid][30 : ends[rid] + added - held].tolist()) for rid in rids],
+            [texts[rid][ends[rid] : ends[rid] + added].tolist() for rid in rids],
+        )
+        for rid in rids:
+            ends[rid] += added
+        tokens, mask = worker._prepare_draft_tokens(batch)
+        trees = alone.trees([DraftRow.of_tokens(texts[rid][: ends[rid]], rid) for rid in rids], 7, depth=7)
+        wanted = tree_arrays(trees, [int(texts[rid][ends[rid] - 1]) for rid in rids], 8)
+        assert np.array_equal(tokens, wanted[0]) and np.array_equal(mask, wanted[1])
+        assert all(tree.size == 7 for tree in trees)
+    worker._update_ngram_corpus(batch)
+    worker.ngram_corpus.erase_match_state(["a"])
+    assert worker.ngram_corpus.drafter.drafter.texts == 1
+    worker.clear_cache_pool()
+    assert worker.ngram_corpus.drafter.drafter.texts == 0
+
+
+def test_what_the_worker_asks_of_its_corpus_is_there(monkeypatch):
+    monkeypatch.setenv(VARIABLE, '{"memory": true}')
+    source = (SOURCES / "srt/speculative/ngram_worker.py").read_text()
+    asked = set(re.findall(r"self\.ngram_corpus\.(\w+)\(", source)) - {"batch_get", "batch_put", "synchronize"}
+    assert asked and all(hasattr(RequestTexts, name) for name in asked)
