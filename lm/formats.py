@@ -1,4 +1,4 @@
-"""Models in files of any kind, told apart by their names: .ngram, .arpa, .arpa.gz, .fst."""
+"""Models in files of any kind, told apart by their names: .ngram, .arpa, .arpa.gz, .fst; .lookup.bin for llama.cpp."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 from typing import Literal
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.lookup_cache import save_lookup_cache
 from rescore.lm.ngram import NGram
 
 FST_MAGIC = b"\xd6\xfd\xb2\x7e"
+LOOKUP = ".lookup.bin"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
@@ -26,7 +28,13 @@ def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verif
 
 
 def save(model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"] | None = None) -> None:
-    """Write a model in the form that the name of the file asks for, whole or not at all; `words` as in `write_arpa`."""
+    """Write a model in the form that the name of the file asks for, whole or not at all; `words` as in `write_arpa`.
+
+    A name that ends in .lookup.bin asks for llama.cpp's static n-gram cache, which cannot be read back.
+    """
+    if os.fspath(path).endswith(LOOKUP):
+        save_lookup_cache(model, path)
+        return
     suffix = _suffix(path)
     if suffix == ".ngram":
         model.save(path)

@@ -73,6 +73,7 @@ CONVERT = """\
 Convert between .ngram, .arpa, .arpa.gz and .fst (OpenFst), as the names of the
 files say. ARPA and OpenFst files hold neither the tokenizer's hash nor how the
 model was made; ARPA files hold its words where they have no white space.
+To .lookup.bin only: llama.cpp's static n-gram cache, the trigrams of the model.
 """
 
 CONVERT_EXAMPLES = """\
@@ -82,6 +83,7 @@ examples:
   rescore lm convert lm.arpa lm.ngram --tokenizer tokenizer.json
   rescore lm convert lm.ngram lm.fst
   rescore lm convert lm.ngram small.ngram --quantise
+  rescore lm convert lm.ngram lm.lookup.bin
 """
 
 INFO = """\

@@ -10,7 +10,7 @@ from rescore.decode.cli import arguments
 
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
-SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
+WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 
 
 def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face tokenizer.json, for text") -> None:
@@ -83,8 +83,8 @@ def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
 
 def model_path(text: str) -> Path:
     """The name of a model to write."""
-    if not text.endswith(SUFFIXES):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if not text.endswith(WRITTEN):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(WRITTEN)}")
     return Path(text)
 
 
