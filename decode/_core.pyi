@@ -237,12 +237,14 @@ def open_tree(
     strength: NDArray[np.float64],  # [order of the texts]
     memory: ContextModel | None = None,
     memory_strength: NDArray[np.float64] | None = None,  # [order of the memory]
+    least: float = 0.0,
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
     """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over
-    the whole vocabulary, and slots may be without candidates. The memory stands between the texts and the model; where
-    it goes on from, the end of each history says.
+    the whole vocabulary, and slots may be without candidates. Prefixes of q below `least` are left out, which makes the
+    search shorter. The memory stands between the texts and the model; where it goes on from, the end of each history
+    says.
     """
 
 @final

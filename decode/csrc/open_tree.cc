@@ -22,7 +22,7 @@ double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
 }  // namespace
 
 int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights,
-                        bool open, const TextSource* texts, int text_count, TreeOutput out) {
+                        bool open, const TextSource* texts, int text_count, double least, TreeOutput out) {
   const int length = open ? sausage.slots : sausage.length();
   lm_ = &lm;
   sausage_ = &sausage;
@@ -40,6 +40,7 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   children_.clear();
   arcs_.clear();
   least_.clear();
+  if (least > 0) least_.assign(nodes_, to_fixed(std::max(-std::log(least), 0.0)));
   opened_.clear();
   best_.begin(length, out, 1);
   const auto next = [this](uint32_t number, Offer& offer) { return children_.next(number, offer); };

@@ -28,9 +28,10 @@ struct OpenWeights {
 
 class OpenTreeSearch {
  public:
-  // texts: at most TextBlend::kMaxTexts. Every slot may be without candidates.
+  // texts: at most TextBlend::kMaxTexts. Every slot may be without candidates. Prefixes of q below `least` are left
+  // out.
   int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
-          const TextSource* texts, int text_count, TreeOutput out);
+          const TextSource* texts, int text_count, double least, TreeOutput out);
 
  private:
   struct Opened {
@@ -78,7 +79,7 @@ class OpenTreeSearch {
   Slots slots_;
   std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with
   MatchCache cache_;
-  std::vector<Fixed> least_;  // of all children so far, the n least costs: a heap, the greatest first
+  std::vector<Fixed> least_;  // of all children so far, the n least costs, or the bound: a heap, the greatest first
 };
 
 }  // namespace rescore

@@ -11,6 +11,8 @@ from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
+ALIKE = 1e-4  # q of nodes without an n-gram model: below are tokens that nothing tells apart, all of which tie
+
 
 class BlendedDrafter(TreeDrafter):
     """Trees of what follows in the text so far, of what the target predicted along it, and of an n-gram model.
@@ -44,7 +46,7 @@ class BlendedDrafter(TreeDrafter):
             )
         if calibration is None and lattice is None:
             calibration = HEADLESS
-        model = lm or NGram.uniform(target.vocab_size)
-        rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
+        model, least = (lm, 0.0) if lm else (NGram.uniform(target.vocab_size), ALIKE)
+        rescorer = CalibratedRescorer(model, calibration, memory=memory, least=least, threads=threads)
         size = nodes or AutoWidth(target)
         super().__init__(lattice, rescorer, nodes=size, depth=depth, prompt=prompt, rejected=rejected)

@@ -16,7 +16,7 @@ from rescore.decode.engines.chain_pace import ChainLengths, ChainPace, FixedCost
 from rescore.decode.engines.known_text import NOTHING, KnownText
 from rescore.decode.engines.text_store import TextStore
 from rescore.decode.rescoring.best_chain import best_chain
-from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
+from rescore.decode.rescoring.calibration import DEPTH, UNSEEN, Calibration
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.tree import TokenTree
@@ -25,7 +25,7 @@ from rescore.lm.ngram import NGram
 
 VOCAB_SIZE = 1 << 20  # where nothing says it: more than any tokenizer in use has
 NODES = 64  # of the trees that chains are taken from
-SURELY = 0.25  # least q of drafted tokens from which on the best one is looked at first
+LEAST = 1e-4  # q of the nodes of trees: below are tokens that nothing tells apart
 
 Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, k] and probabilities float32 [m, k], most probable first."""
@@ -66,7 +66,7 @@ class TextDrafter:
 
     lm           an n-gram model or its file; None drafts from texts alone
     vocab_size   V, where there is no lm; ids beyond it are refused
-    calibration  weights of the sources; None: those that suit models without heads
+    calibration  weights of the sources; None: `UNSEEN`, `HEADLESS` being better where the engine shows predictions
     memory       of earlier texts, to which every text that ends is added
     cost         of a drafted token in a chain, as a share of what a token costs without drafts; None measures it
     end          a token that ends texts; None: texts end when the engine says so, or stops asking for them
@@ -101,7 +101,7 @@ class TextDrafter:
         if model is None:
             size = vocab_size or (memory.vocab_size if memory else VOCAB_SIZE)
             model = NGram.uniform(size)
-        calibration = calibration or HEADLESS
+        calibration = calibration or UNSEEN
         if calibration.text is None:
             raise ValueError("calibration: expected strengths of the running text, got text=None")
         self._end = end
@@ -145,7 +145,7 @@ class TextDrafter:
         """Of each request, the tree of its n most probable continuations, at most `depth` tokens long."""
         texts = self._read(rows)
         try:
-            trees = self._search(texts, n, depth)
+            trees = self._search(texts, n, depth, LEAST)
             return [trees[row] for row in range(len(rows))]
         finally:
             self._put(texts)
@@ -176,9 +176,7 @@ class TextDrafter:
         if most < 1:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
-        if least >= SURELY and (self._search(texts, 1, 1).logq < np.log(least)).all():
-            return [NOTHING for _ in texts]  # as nearly always where drafted tokens cost as much as others
-        trees = self._search(texts, min(NODES, int(most / least) + 1), most)
+        trees = self._search(texts, NODES, most, least)
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)
@@ -234,7 +232,7 @@ class TextDrafter:
         ids, p = row.predicted
         text.extend(new, ids[-len(new) :], p[-len(new) :])
 
-    def _search(self, texts: list[KnownText], n: int, depth: int) -> Trees:
+    def _search(self, texts: list[KnownText], n: int, depth: int, least: float) -> Trees:
         histories = np.full((len(texts), self._context), -1, np.int32)
         for row, text in zip(histories, texts):
             tail = text.tail(self._context)
@@ -247,6 +245,7 @@ class TextDrafter:
             texts=[text.counts for text in texts],
             strength=self._strength,
             memory=self.memory,
+            least=least,
             threads=self.threads,
         )
 

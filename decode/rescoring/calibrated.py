@@ -23,7 +23,8 @@ from rescore.lm.ngram import NGram
 class CalibratedRescorer:
     """An n-gram model and a calibration, ready to draft trees. Several models are one after `rescore lm merge`.
 
-    memory: texts of earlier requests, whose n-grams stand between the running text's and the model.
+    memory: texts of earlier requests, whose n-grams stand between the running text's and the model. least: q of the
+    nodes of open trees.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class CalibratedRescorer:
         calibration: Calibration | None = None,
         *,
         memory: TextMemory | None = None,
+        least: float = 0.0,
         threads: int = 1,
     ):
         if memory is not None and memory.vocab_size != model.vocab_size:
@@ -40,7 +42,7 @@ class CalibratedRescorer:
             )
         self.model, self.memory = model, memory
         self.calibration = calibration or DEFAULT
-        self.threads = threads
+        self.least, self.threads = least, threads
         self._strength = np.array(self.calibration.text or (), np.float64)
 
     @property
@@ -100,6 +102,7 @@ class CalibratedRescorer:
                 strength=self._strength,
                 memory=self.memory.counts if self.memory else None,
                 memory_strength=self.memory.strength if self.memory else None,
+                least=self.least,
                 nodes=n,
                 threads=self.threads,
             )

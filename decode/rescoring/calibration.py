@@ -126,3 +126,6 @@ DEFAULT = Calibration(text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8), soft=(0.0, 0.75, 0.
 
 HEADLESS = DEFAULT.without_heads()
 """Of models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""
+
+UNSEEN = replace(HEADLESS, text=(8.0, 5.5, 1.1, 1.4, 0.7, 0.2), soft=(0.0, 0.5, 0.1, 0.0, 0.0, 0.2))
+"""Of engines that show no logits: single drafts from tokens alone, which count less in short contexts."""

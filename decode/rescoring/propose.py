@@ -25,13 +25,14 @@ def propose_trees(
     texts: Sequence[_core.ContextModel] = (),
     strength: NDArray[np.float64] = NO_STRENGTH,
     memory: TextMemory | None = None,
+    least: float = 0.0,
     threads: int = 1,
 ) -> Trees:
     """Trees of the n most probable continuations of at most `slots` tokens under the model, interpolated with a running
     text for each row and with a memory where they are given.
 
-    histories: int32 [B, m], padding -1 in front. strength: of the texts, as `Calibration.text`. Of the model alone, it
-    is the control against which heads are to be measured.
+    histories: int32 [B, m], padding -1 in front. strength: of the texts, as `Calibration.text`. least: q of the nodes,
+    which makes the search shorter. Of the model alone, it is the control against which heads are to be measured.
     """
     lattices, zero = blank(len(histories), slots), np.zeros((3, slots))
     columns = _core.open_tree(
@@ -46,6 +47,7 @@ def propose_trees(
         strength=strength,
         memory=memory.counts if memory else None,
         memory_strength=memory.strength if memory else None,
+        least=least,
         nodes=n,
         threads=threads,
     )

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.core_trees import prefixes
 from support.oracle import FIXED_ONE, Backoff, model_prefixes, models, padded, padded_histories, sausages, unigrams
@@ -122,6 +122,18 @@ def test_equals_enumeration(problem, nodes):
         assert logq == pytest.approx(wanted[tokens], abs=1e-4)
     best = sorted(wanted.values(), reverse=True)[: len(found)]
     assert [logq for logq, *_ in found] == pytest.approx(best, abs=1e-4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems(), st.integers(1, 40), st.sampled_from([1.0, 0.5, 0.2, 0.1, 0.03, 0.01]))
+@example(GAINING, 3, 0.3)
+def test_prefixes_below_the_least_q_are_left_out(problem, nodes, least):
+    """The tree is that without a bound, cut where its nodes fall below it."""
+    whole = prefixes(*(column[0] for column in search(problem, nodes)))
+    assume(not any(abs(logq - np.log(least)) < 1e-6 for logq, *_ in whole))
+    assert prefixes(*(column[0] for column in search(problem, nodes, least=least))) == [
+        one for one in whole if one[0] > np.log(least)
+    ]
 
 
 @settings(max_examples=300, deadline=None)
@@ -323,6 +335,8 @@ def text_of(*tokens):
             "strength, of every order: expected 2 entries, got 3",
         ),
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
+        ({"least": 1.5}, ValueError, "least: expected a probability, 0 to 1"),
+        ({"least": float("nan")}, ValueError, "least: expected a probability, 0 to 1"),
         (
             {"histories": np.zeros((2, 0), np.int32)},
             ValueError,

@@ -1,0 +1,220 @@
+"""llama.cpp: trees through its sequences against plain decoding, and our drafts in llama-cpp-python's own decoding."""
+
+import gc
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+llama_cpp = pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+
+from support.scripted import Scripted
+from support.tiny_gguf import CONTEXT, V, write_gguf
+
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.engines.llama_cpp import Draft, DraftedLlama, LlamaTarget
+from rescore.decode.engines.llama_cpp.context import SEQUENCES
+from rescore.decode.engines.llama_cpp.open import HeadsOfStates
+from rescore.decode.loop.generate import Options, generate, stream
+from rescore.decode.models.block import Block
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+
+PROMPTS = [np.array(ids) for ids in ([5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [40], list(range(60)) * 2)]
+OPTIONS = Options(max_tokens=40)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def target(file):
+    return LlamaTarget(file, threads=1)
+
+
+@pytest.fixture(scope="module")
+def plain(target):
+    """Greedy texts, a token a pass."""
+    return [generate(target, [prompt], None, OPTIONS)[0].tokens.tolist() for prompt in PROMPTS]
+
+
+def logits_after(target, text):
+    cache, _ = target.open([text], 1, len(text))
+    states = target.read(Block.of_texts([text], [0], target.device), cache)
+    return target.logits(states[:, -1:])[0, 0].clone()
+
+
+def test_trees_are_read_as_their_paths(target):
+    """Logits of every node of trees of two requests, behind texts of different lengths, are those of its own text."""
+    texts = [np.arange(9), np.arange(30, 34)]
+    cache, _ = target.open(texts, 1, 16)
+    target.read(Block.of_texts(texts, [0, 0], target.device), cache)
+    # Columns: root, two children, two grandchildren of the first, one of the second; the second row has three nodes.
+    parents = [[-1, 0, 0, 1, 1, 2], [-1, 0, 0, 2, None, None]]
+    ids = torch.tensor([[50, 51, 52, 53, 54, 55], [60, 61, 62, 63, 0, 0]])
+    ancestors, depths = torch.zeros(2, 6, 6, dtype=torch.bool), torch.zeros(2, 6, dtype=torch.int64)
+    for row in range(2):
+        for column, parent in enumerate(parents[row]):
+            ancestors[row, column, column] = True
+            if parent is not None and parent >= 0:
+                ancestors[row, column] |= ancestors[row, parent]
+                depths[row, column] = depths[row, parent] + 1
+    start = torch.tensor([9, 4])
+    got = target.logits(target.read(Block(ids=ids, start=start, depths=depths, ancestors=ancestors, end=15), cache))
+    for row, columns in enumerate((6, 4)):
+        for column in range(columns):
+            path = ancestors[row, column].nonzero().flatten().tolist()
+            wanted = logits_after(target, np.concatenate([texts[row], ids[row, path].numpy()]))
+            torch.testing.assert_close(got[row, column], wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("nodes", [1, 5, 16, None])
+def test_drafts_do_not_change_greedy_text(target, plain, nodes):
+    drafter = BlendedDrafter(target, nodes=nodes)
+    alone = [generate(target, [prompt], drafter, OPTIONS)[0] for prompt in PROMPTS]
+    together = generate(target, PROMPTS, drafter, OPTIONS)
+    for one, other, text in zip(alone, together, plain):
+        assert one.tokens.tolist() == other.tokens.tolist() == text
+    if nodes:
+        assert sum(sum(one.statistics.accepted) for one in together) > 0  # tokens that were drafted
+
+
+def test_drafts_do_not_change_drawn_text(target):
+    """Matching: each position draws with its own seed."""
+    options = Options(max_tokens=30, shaping=Shaping(sampling=Sampling(temperature=0.8, seed=3)))
+    wanted = [one.tokens.tolist() for one in generate(target, PROMPTS, None, options)]
+    got = generate(target, PROMPTS, BlendedDrafter(target, nodes=12), options)
+    assert [one.tokens.tolist() for one in got] == wanted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_drafted_the_text_is_the_same(target, plain, seed):
+    """Random trees with the true continuation among their paths: some rows accept, others do not."""
+    texts, draw = [np.concatenate([prompt, text]) for prompt, text in zip(PROMPTS, plain)], np.random.default_rng(seed)
+
+    def propose(history):
+        text = next(one for one in texts if np.array_equal(one[: len(history)], history))
+        rows = draw.integers(0, V, (5, 6))
+        for row in rows[: draw.integers(0, 4)]:  # right up to some place
+            right = text[len(history) :][: draw.integers(1, 7)]
+            row[: len(right)] = right
+        return draw.permutation(rows)
+
+    got = generate(target, PROMPTS, Scripted(propose), OPTIONS)
+    assert [one.tokens.tolist() for one in got] == plain
+    assert sum(sum(one.statistics.accepted) for one in got) > 10
+
+
+def test_sequences_and_cells_are_given_back(target):
+    """Texts end at different times; what is left is one context, empty."""
+    generate(target, PROMPTS, BlendedDrafter(target, nodes=16), OPTIONS)
+    gc.collect()
+    (context,) = target._idle
+    context.clear()
+    cache, _ = target.open([PROMPTS[0]], 1, 20)
+    assert cache.context is context and len(cache._free) == SEQUENCES - 1
+    for _ in stream(target, PROMPTS[:2], BlendedDrafter(target, nodes=8), Options(max_tokens=5)):
+        assert cache.context is context  # another call has another one
+    del cache
+    gc.collect()
+    assert len(target._idle) == 1
+
+
+def test_hidden_states_are_those_of_the_output(file):
+    """Logits are products of the hidden states and the output table, also in trees and for prompts."""
+    import gguf
+
+    target = LlamaTarget(file, threads=1, hidden=True)
+    table = next(one for one in gguf.GGUFReader(file).tensors if one.name == "output.weight").data
+    seen = []
+
+    class Watching(Memoryless):
+        slots, vocabulary = 2, None
+
+        def of_hidden(self, hidden, certain):
+            seen.append(hidden)
+            return torch.zeros(len(hidden), 2, V)
+
+    heads = HeadsOfStates(Watching())
+    session = heads.open(1)
+    cache, _ = target.open([PROMPTS[1]], 1, 30)
+    prompt = Block.of_texts([PROMPTS[1]], [0], target.device)
+    chain = Block.chain(torch.tensor([[7, 8, 9]]), torch.tensor([10]), 13)
+    for block, last in ((prompt, 1), (chain, 3)):
+        found = target.read(block, cache)[:, -last:]
+        logits = target.logits(found)
+        session.of_hidden(found[0], torch.zeros(found.shape[1]))
+        torch.testing.assert_close(seen.pop() @ torch.from_numpy(table.copy()).T, logits[0], rtol=0, atol=1e-4)
+
+
+def test_what_is_refused(file, tmp_path, target):
+    with pytest.raises(FileNotFoundError, match="expected a GGUF file, got nothing of that name"):
+        LlamaTarget(tmp_path / "none.gguf")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ValueError, match=r"bad\.gguf: llama\.cpp cannot read it"):
+        LlamaTarget(tmp_path / "bad.gguf")
+    with pytest.raises(ValueError, match="copies: llama.cpp reads trees in one row, got 2 rows"):
+        target.open(PROMPTS, 2, 50)
+    with pytest.raises(ValueError, match=f"expected at most {SEQUENCES} requests"):
+        target.open([np.array([1])] * (SEQUENCES + 1), 1, 4)
+    with pytest.raises(ValueError, match=f"expected at most {CONTEXT} together"):
+        generate(target, PROMPTS, None, Options(max_tokens=CONTEXT))
+    cache, _ = target.open([PROMPTS[1]], 1, 30)
+    states = target.read(Block.of_texts([PROMPTS[1]], [0], target.device), cache)
+    with pytest.raises(ValueError, match="computes logits of a prompt's last token alone"):
+        target.logits(states)
+    with pytest.raises(ValueError, match="heads: expected those that read one hidden state, got NoneType"):
+        HeadsOfStates(None)
+
+
+def written(llama, prompt, most=40):
+    tokens = []
+    for token in llama.generate(prompt.tolist(), temp=0.0, repeat_penalty=1.0):
+        tokens.append(token)
+        if len(tokens) == most:
+            return tokens
+
+
+@pytest.mark.parametrize("kind", ["Llama", "DraftedLlama"])
+def test_chains_in_its_own_decoding(file, plain, kind):
+    options = {
+        "model_path": str(file),
+        "n_ctx": CONTEXT,
+        "n_batch": 64,
+        "n_threads": 1,
+        "n_threads_batch": 1,
+        "verbose": False,
+    }
+    draft = Draft(cost=0.05)
+    made = {
+        "Llama": lambda: llama_cpp.Llama(**options, draft_model=draft, logits_all=True),
+        "DraftedLlama": lambda: DraftedLlama(**options, draft_model=draft),
+    }
+    llama = made[kind]()
+    passes, read = [], llama.eval
+    llama.eval = lambda tokens: (passes.append(len(tokens)), read(tokens))
+    for prompt, text in [*zip(PROMPTS, plain), (PROMPTS[1], plain[1])]:  # longer than a batch, and one again
+        assert written(llama, prompt) == text
+    assert max(passes[1:]) > 1 and len(passes) < 5 * 40  # drafts came and were accepted
+    assert draft.drafter.texts <= 5
+
+
+def test_logits_that_were_asked_for_are_there(file):
+    options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+    llama = DraftedLlama(**options, draft_model=Draft(cost=0.05), logits_all=True)
+    assert written(llama, PROMPTS[1], 8)
+    assert np.isfinite(llama.scores[: llama.n_tokens]).all() and llama.scores[: llama.n_tokens].std() > 0
+
+
+def test_drafts_of_a_model_of_another_vocabulary(file):
+    from rescore.lm.ngram import NGram
+
+    draft = Draft(NGram.uniform(50))
+    with pytest.raises(ValueError, match=r"expected ids in 0\.\.49, got 60\.\.60; the n-gram model"):
+        draft(np.array([60], np.intc))
+    with pytest.raises(ValueError, match="most: expected at least 1 token, got 0"):
+        Draft(most=0)

@@ -1,0 +1,184 @@
+"""The proposer inside vLLM: texts are those of plain decoding, whatever becomes of requests, and nothing is left of
+them. Where vLLM is installed (`make check-engines`).
+"""
+
+import os
+from collections import Counter
+
+import numpy as np
+import pytest
+
+# Before vLLM is imported: little memory, one process, no log.
+os.environ.update(
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_LOGGING_LEVEL="ERROR",
+)
+vllm = pytest.importorskip("vllm")
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+from support.g_test import g_test
+
+from rescore.decode.engines.vllm import Proposer
+from rescore.lm.build import build
+
+V, LONGEST, OURS = 128, 256, "rescore.decode.engines.vllm.Proposer"
+proposers: list[Proposer] = []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random model, whose greedy texts soon repeat themselves."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=V,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=LONGEST,
+        eos_token_id=3,
+        torch_dtype="float32",
+    )
+    path = tmp_path_factory.mktemp("model")
+    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lm") / "lm.ngram"
+    build([np.random.default_rng(0).integers(0, V, 5000)], order=3, vocab_size=V, eot=3).save(path)
+    return path
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """The proposers that vLLM makes."""
+    proposers.clear()
+    made = Proposer.__init__
+
+    def watch(self, vllm_config):
+        made(self, vllm_config)
+        proposers.append(self)
+
+    monkeypatch.setattr(Proposer, "__init__", watch)
+
+
+def engine(folder, lm=None, **options):
+    drafts = {}
+    if lm:
+        drafts["speculative_config"] = {"method": "custom_class", "model": OURS, "num_speculative_tokens": 5}
+        drafts["additional_config"] = {"rescore": {"lm": str(lm), "cost": 0.02}}
+    return vllm.LLM(
+        str(folder),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=LONGEST,
+        disable_log_stats=False,
+        **drafts,
+        **{"max_num_seqs": 16, **options},
+    )
+
+
+def prompts(n, seed=0, shared=0):
+    draw = np.random.default_rng(seed)
+    start = draw.integers(4, V, shared).tolist()
+    return [{"prompt_token_ids": start + draw.integers(4, V, draw.integers(2, 60)).tolist()} for _ in range(n)]
+
+
+def texts(llm, requests, **sampling):
+    options = vllm.SamplingParams(**{"temperature": 0, "max_tokens": 48, "detokenize": False, **sampling})
+    return [list(one.outputs[0].token_ids) for one in llm.generate(requests, options, use_tqdm=False)]
+
+
+def counted(llm):
+    return {one.name: one.value for one in llm.get_metrics() if hasattr(one, "value") and "spec_decode" in one.name}
+
+
+def test_greedy_texts_are_the_plain_ones(folder, lm, watched):
+    """16 at once, prefixes shared and cached, and more requests than rows."""
+    requests = [*prompts(12), *prompts(12, seed=1, shared=40), *prompts(4)]
+    wanted = texts(engine(folder, enable_prefix_caching=True), requests)
+    llm = engine(folder, lm, enable_prefix_caching=True)
+    assert texts(llm, requests) == wanted
+    assert texts(llm, requests[:3]) == wanted[:3]
+    found = counted(llm)
+    assert 100 < found["vllm:spec_decode_num_accepted_tokens"] <= found["vllm:spec_decode_num_draft_tokens"]
+    (proposer,) = proposers
+    assert proposer.drafter.drafter.texts <= 32
+
+
+def test_preempted_requests_lose_nothing(folder, lm, watched):
+    """Room for the keys and values of some requests: others are put off and begin again."""
+    requests = prompts(10, seed=2)
+    wanted = texts(engine(folder), requests, max_tokens=120, ignore_eos=True)
+    llm = engine(folder, lm, num_gpu_blocks_override=10, enable_prefix_caching=False)
+    assert texts(llm, requests, max_tokens=120, ignore_eos=True) == wanted
+    preempted = next(one.value for one in llm.get_metrics() if one.name == "vllm:num_preemptions")
+    assert preempted > 0
+
+
+def test_a_cancelled_request_leaves_the_others_alone(folder, lm, watched):
+    requests = prompts(6, seed=3)
+    options = vllm.SamplingParams(temperature=0, max_tokens=48, detokenize=False, ignore_eos=True)
+    wanted = texts(engine(folder), requests, ignore_eos=True)
+    core = engine(folder, lm).llm_engine
+    for number, request in enumerate(requests):
+        core.add_request(str(number), request, options)
+    found, steps = {}, 0
+    while core.has_unfinished_requests():
+        for one in core.step():
+            if one.finished:
+                found[one.request_id.split("-")[0]] = list(one.outputs[0].token_ids)
+        steps += 1
+        if steps == 5:
+            core.abort_request(["2"])
+    assert {number: text for number, text in found.items() if number != "2"} == {
+        str(number): text for number, text in enumerate(wanted) if number != 2
+    }
+    assert proposers[0].drafter.drafter.texts <= 6
+
+
+def test_texts_that_end_are_not_kept(folder, lm, watched):
+    """Of 30 requests that end with the end of text, none is known afterwards."""
+    llm = engine(folder, lm)
+    found = texts(llm, prompts(30, seed=4), temperature=1.0, seed=1, max_tokens=180)
+    ended = sum(text[-1] == 3 for text in found)
+    assert ended > 10
+    assert proposers[0].drafter.drafter.texts <= 30 - ended
+
+
+def law(folder, prompt, most):
+    """The probabilities of all texts of `most` tokens at temperature 0.5 of the 4 best tokens, by transformers."""
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(folder), {(): 1.0}
+    for _ in range(most):
+        longer = {}
+        for text, p in found.items():
+            logits = model(torch.tensor([[*prompt, *text]])).logits[0, -1] / 0.5
+            best = logits.topk(4)
+            for token, share in zip(best.indices.tolist(), best.values.softmax(0).tolist()):
+                longer[(*text, token)] = p * share
+        found = longer
+    return found
+
+
+@torch.no_grad()
+def test_drawn_texts_have_the_law_of_the_model(folder, lm):
+    (request,) = prompts(1, seed=5)
+    options = {"temperature": 0.5, "top_k": 4, "max_tokens": 3, "ignore_eos": True}
+    found = texts(engine(folder, lm), [request] * 3000, **options)
+    expected = law(folder, request["prompt_token_ids"], 3)
+    seen = Counter(map(tuple, found))
+    assert set(seen) <= set(expected)
+    observed = np.array([seen[text] for text in expected])
+    assert g_test(observed, 3000 * np.array([*expected.values()])) > 1e-4
+
+
+def test_a_model_of_another_vocabulary_stops_the_engine(folder, tmp_path):
+    build([np.arange(50)], order=2, vocab_size=50, eot=0).save(tmp_path / "other.ngram")
+    with pytest.raises(Exception, match=r"expected an n-gram model of the target's 128 ids, got one of 50"):
+        engine(folder, tmp_path / "other.ngram")
