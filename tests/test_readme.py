@@ -54,6 +54,12 @@ def test_page_on_the_normalised_lattice(demo, monkeypatch):
     np.testing.assert_allclose(names["dense"].sum(axis=-1), 1.0)
 
 
+def test_page_on_engines(demo, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/engines.md").read_text(encoding="utf-8"), re.S)
+    exec(code, {})
+
+
 def test_page_on_analyses(demo, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/analyses.md").read_text(encoding="utf-8"), re.S)

@@ -38,6 +38,8 @@ examples:
       --lm data/demo/demo.ngram --prompts data/demo/greedy --limit 2
   rescore bench decode --model DIR --heads MEDUSA --draft-model SMALL \\
       --prompts prompts.jsonl --device cuda --dtype bfloat16 --json bench.json
+  rescore bench decode --model model.gguf --engine llama.cpp --chat \\
+      --prompts prompts.jsonl --lm LM --batch 1
   rescore bench decode --replay data/demo/sampled --lm data/demo/demo.ngram \\
       --shape 7b --device cuda
 """

@@ -46,6 +46,7 @@ examples:
   rescore generate --model DIR --heads MEDUSA --lm LM --compare "Once upon"
   rescore generate --model DIR --draft-model SMALL --temperature 0.7 --seed 1 -
   rescore generate --model MODEL --settings settings.json "Once upon"
+  rescore generate --model model.gguf --engine llama.cpp --lm LM "Once upon"
   rescore generate --model MODEL --drafter none --json - "One" "Two"
 """
 

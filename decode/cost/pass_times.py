@@ -34,6 +34,11 @@ class PassTimes:
         widths = sorted(self._last.items())  # of a copy: another thread may note a pass meanwhile
         return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < self._stale]
 
+    @property
+    def tried(self) -> bool:
+        """Whether two widths were ever known, of `SURE` passes each."""
+        return sum(len(one) >= SURE for one in [*self._seconds.values()]) >= 2
+
     def costs(self) -> PassCosts | None:
         """None unless two widths are known, of `SURE` passes each."""
         known = self.known()

@@ -23,7 +23,8 @@ from rescore.lattice.trees import Trees
 
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
 FIRST = 15  # nodes that are looked at in a first step
-SURELY = 0.8  # probability of nodes that are drafted before it is known what passes cost
+TRIED = 7  # nodes of the first trees of a process, before it is known what passes cost
+SURELY = 0.8  # probability of nodes that are drafted when it is known no more
 MOST = SIZES[-1]
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again
@@ -98,7 +99,9 @@ class WidthSession:
         p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.union1d(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = self.times.costs()
-        if costs is None:  # what is nearly sure to be accepted pays whatever a pass costs
+        if costs is None and not self.times.tried:  # the first passes of a process: a tree and none in turns
+            return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])
+        if costs is None:  # drafts did not pay for long; what is nearly sure to be accepted pays whatever a pass costs
             sure = int((p >= SURELY).all(axis=0).sum())
             return int(sizes[sizes <= sure][-1])
         tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]

@@ -105,7 +105,7 @@ def test_semantics_are_those_of_the_library():
     from rescore.decode.rescoring import rescorer as draft
     from rescore.lm import formats
 
-    assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.SUFFIXES == formats.SUFFIXES
+    assert arguments.SEMANTICS == draft.SEMANTICS and lm_arguments.WRITTEN == (*formats.SUFFIXES, formats.LOOKUP)
 
 
 def test_debug_shows_the_traceback(capsys, tmp_path):

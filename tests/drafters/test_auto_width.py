@@ -18,6 +18,7 @@ from rescore.decode.cost.pass_times import STALE, SURE, PassTimes
 from rescore.decode.drafters import auto_width
 from rescore.decode.drafters.auto_width import (
     SIZES,
+    TRIED,
     AutoWidth,
     WidthSession,
     best_size,
@@ -188,7 +189,7 @@ def test_what_seemed_dear_is_tried_again():
     assert found.costs().at(16) == 0.03
     for _ in range(STALE):
         found.note(1, 0.01)
-    assert found.known() == [1] and found.costs() is None  # as at first
+    assert found.known() == [1] and found.costs() is None
 
 
 def test_a_width_that_is_being_noted_is_not_looked_at():
@@ -206,27 +207,32 @@ def test_a_width_that_is_being_noted_is_not_looked_at():
     assert [costs.tokens.tolist() for costs in seen] == [[1, 4]] * 3 + [[1, 4, 16]]
 
 
-def test_before_passes_are_timed_only_what_is_nearly_sure_is_drafted():
-    session = trusting(PassTimes(), 2)
+def test_the_first_passes_of_a_process_try_two_widths_twice():
+    """The first pass takes a second, as in a cold process; it is not held against trees."""
+    clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
+    session, sizes, trees = trusting(PassTimes()), [], siblings(np.full((1, 15), -1.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+        for _ in range(6):
+            session.begin()
+            assert not session.rests()
+            sizes.append(size(session, trees))
+            session.end(sizes[-1])
+    assert sizes == [TRIED, 0, TRIED, 0, 15, 15]
+    costs = session.times.costs()
+    assert costs.tokens.tolist() == [1, 1 + TRIED, 16] and costs.seconds == pytest.approx([0.01] * 3)
+
+
+def test_when_times_are_forgotten_only_what_is_nearly_sure_is_drafted():
+    found = times((2, 0.01), (4, 0.012))
+    for _ in range(STALE):
+        found.note(2, 0.01)
+    assert found.costs() is None and found.tried
+    session = trusting(found, 2)
     likely = np.log(np.array([[0.95, 0.9, 0.9, 0.85, 0.3], [0.99, 0.9, 0.9, 0.5, 0.3]], np.float32))
     assert size(session, siblings(likely)) == 3
     assert size(session, siblings(likely[:, 1:])) == 1  # of 0, 1, 3, .. nodes
     assert size(session, siblings(likely[:, 3:])) == 0
-
-
-def test_passes_are_timed_from_step_to_step():
-    """The first pass takes a second, as in a cold process; it is not held against trees."""
-    clock = iter(np.cumsum([0, 1, *[0, 0.01] * 10]))
-    session, sure = trusting(PassTimes()), siblings(np.full((1, 15), -0.01))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto_width, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-        for step in range(6):
-            session.begin()
-            n = size(session, sure) if step % 2 == 0 else 0  # nothing to draft in every other step
-            session.end(n)
-            assert n in (0, 15)
-    costs = session.times.costs()
-    assert costs.tokens.tolist() == [1, 16] and costs.seconds == pytest.approx([0.01, 0.01])
 
 
 def test_trees_grow_from_step_to_step():

@@ -42,7 +42,7 @@ WORDS = 4
 class Markov:
     """A target of four words whose next word depends on the last alone."""
 
-    vocab_size, context, trees = WORDS, None, True
+    vocab_size, context, trees, reads_back = WORDS, None, True, True
     device = torch.device("cpu")
 
     def __init__(self, seed: int = 3):

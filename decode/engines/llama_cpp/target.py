@@ -53,7 +53,7 @@ class LlamaTarget:
         self.context: int | None = self._weights.context
         self.hidden, self._flash_attention = hidden, flash_attention
         self._idle: list[LlamaContext] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # caches are given back whenever Python collects them, also meanwhile
         self._last = threading.local()  # outputs of the pass of this thread
 
     @property
