@@ -10,17 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
+from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.lattice.tree import TokenTree
 
 SURE = 0.8  # q of tokens that are drafted before it is known what passes cost: they pay nearly whatever that is
 REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
 MARGIN = 1.02  # how many times as many tokens a second a draft must promise
+DEAR = 0.25  # cost of a drafted token, beside a token's, from which on calls rest when they find nothing
+LONGEST_REST = 4  # calls
 LEAST = 0.01  # expected tokens below which a drafted token is never worth verifying
 
 
 class ChainLengths(Protocol):
     """Chooses the lengths of chains, call by call."""
+
+    def rests(self) -> bool:
+        """Whether this call drafts nothing and learns nothing; asked first."""
 
     def begin(self, one_pass: bool) -> None:
         """A call begins. one_pass: whether all that came since the last one was a pass over its drafts."""
@@ -34,8 +40,8 @@ class ChainLengths(Protocol):
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         """How much of each chain is worth verifying. drafting: the seconds that this call has taken so far."""
 
-    def end(self, tokens: int) -> None:
-        """A call returns; the pass that follows reads so many tokens."""
+    def end(self, tokens: int, rows: int) -> None:
+        """A call returns; the pass that follows reads so many tokens in so many rows."""
 
 
 class FixedCost:
@@ -43,6 +49,9 @@ class FixedCost:
 
     def __init__(self, cost: float):
         self._cost = max(cost, LEAST)
+
+    def rests(self) -> bool:
+        return False
 
     def begin(self, one_pass: bool) -> None:
         pass
@@ -56,7 +65,7 @@ class FixedCost:
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         return [one.size for one in chains]
 
-    def end(self, tokens: int) -> None:
+    def end(self, tokens: int, rows: int) -> None:
         pass
 
 
@@ -67,29 +76,44 @@ class ChainPace:
         self.times = PassTimes(stale=REMEMBERED)
         self.rates = AcceptanceRates()
         self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
+        self._costs: PassCosts | None = None  # as known when the call began
+        self._least = 0.0
+        self._rest, self._longest_rest = 0, 1  # calls that draft nothing; how many after the next one in vain
+
+    def rests(self) -> bool:
+        """Where a drafted token is dear, most calls would find nothing: they are saved what looking takes."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._pass = None
+        return True
 
     def begin(self, one_pass: bool) -> None:
         if self._pass is not None and one_pass:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
+            self._costs = self.times.costs()
         self._pass = None
         self.rates.fade()
 
     def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
         self.rates.note(chain, accepted)
 
-    def end(self, tokens: int) -> None:
+    def end(self, tokens: int, rows: int) -> None:
         self._pass = _rounded(tokens), time.perf_counter()
+        in_vain = tokens == rows and self._costs is not None and self._least > DEAR
+        self._rest = self._longest_rest if in_vain else 0
+        self._longest_rest = min(2 * self._longest_rest, LONGEST_REST) if in_vain else 1
 
     def least(self, rows: int, most: int) -> float:
-        costs = self.times.costs()
-        if costs is None:
+        if self._costs is None:
             return SURE
-        seconds = costs.at(np.arange(rows, rows * (1 + most) + 2))
-        return float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
+        seconds = self._costs.at(np.arange(rows, rows * (1 + most) + 2))
+        self._least = float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
+        return self._least
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
-        rows, costs = len(chains), self.times.costs()
+        rows, costs = len(chains), self._costs
         accepted = [self.rates.corrected(one.logq, one.parents, one.depths) for one in chains]
         if costs is None:
             return [int((one >= SURE).sum()) for one in accepted]

@@ -158,6 +158,9 @@ class TextDrafter:
         if len(room) != len(rows):
             raise ValueError(f"most: expected one number, or one for each of {len(rows)} requests, got {len(room)}")
         began = time.perf_counter()
+        with self._lock:
+            if self._lengths.rests():  # what is not read now is read later
+                return [NOTHING.tokens for _ in rows]
         texts = self._read(rows)
         try:
             with self._lock:
@@ -166,7 +169,7 @@ class TextDrafter:
             for text, draft in zip(texts, drafts):
                 text.drafted = draft
             with self._lock:
-                self._lengths.end(sum(1 + draft.size for draft in drafts))
+                self._lengths.end(sum(1 + draft.size for draft in drafts), len(rows))
             return [draft.tokens for draft in drafts]
         finally:
             self._put(texts)
@@ -177,6 +180,8 @@ class TextDrafter:
             return [NOTHING for _ in texts]
         least = self._lengths.least(len(texts), most)
         trees = self._search(texts, NODES, most, least)
+        if not trees.count.any():
+            return [NOTHING for _ in texts]  # as nearly always where a drafted token costs as much as another
         chains = [_chain(trees[row], best_chain(trees[row], least, most=most)) for row, most in enumerate(room)]
         with self._lock:
             lengths = self._lengths.lengths(chains, time.perf_counter() - began)

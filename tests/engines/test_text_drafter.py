@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rescore.decode.cost.acceptance_rates import AcceptanceRates
+from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.engines import chain_pace, text_drafter
 from rescore.decode.engines.chain_pace import MARGIN, SURE
 from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
@@ -188,7 +189,7 @@ def test_a_worked_example_of_lengths(monkeypatch):
     assert pace.least(1, 8) == SURE
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
-            pace.end(tokens)
+            pace.end(tokens, 1)
             clock.now += seconds
             pace.begin(one_pass=True)
     assert pace.times.known() == [1, 2, 3, 8]
@@ -202,11 +203,27 @@ def test_a_worked_example_of_lengths(monkeypatch):
     assert pace.lengths([chain_of(0.96), chain_of(0.98)], 0.0) == [0, 1]
 
 
+def test_calls_rest_where_drafted_tokens_are_dear():
+    """A drafted token costs 0.7 of a token: after calls in vain 1, 2, 4, 4, .. rest, after drafts none does."""
+    pace, drafted = chain_pace.ChainPace(), []
+    pace._costs = PassCosts.of_times([1, 2, 9], [0.010, 0.017, 0.066])
+    assert pace.least(1, 8) == pytest.approx(0.7)
+    for call in range(30):
+        if not pace.rests():
+            pace.end(1 if call < 25 else 5, 1)
+            drafted.append(call)
+    assert drafted == [0, 2, 5, 10, 15, 20, 25, 26, 27, 28, 29]
+    pace._costs = PassCosts.of_times([1, 9], [0.010, 0.018])
+    assert pace.least(1, 8) == pytest.approx(0.1)
+    pace.end(1, 1)
+    assert not pace.rests()
+
+
 def test_what_lies_between_requests_is_no_pass(monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(chain_pace, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     pace = chain_pace.ChainPace()
-    pace.end(1)
+    pace.end(1, 1)
     clock.now += 60
     pace.begin(one_pass=False)
     assert pace.times.known() == []
