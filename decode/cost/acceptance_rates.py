@@ -24,6 +24,7 @@ PERCENT = (
     (0, 3, 5, 13, 11, 36, 38, 49, 61, 80, 86, 88, 86, 90, 84, 93, 90, 97, 99, 99),
 )
 PLACES = np.array([0, 0, 1, 2, 2, 3])  # rows of the table, by depth
+SURELY = 0.8  # probability of tokens that are worth drafting while it is not known what passes cost
 PRIOR = 24.0  # tokens that each of these numbers counts as
 FADING = 0.5 ** (1 / 512)  # of what was learned, for each step: another text may be another matter
 

@@ -34,7 +34,7 @@ class PassCosts:
     @classmethod
     def of_times(cls, tokens: Sequence[int], seconds: Sequence[float]) -> PassCosts:
         """Of measured times; what fell is noise, and takes the least time of the wider passes."""
-        times = np.minimum.accumulate(np.array(seconds, np.float64)[::-1])[::-1]
+        times = np.minimum.accumulate(np.asarray(seconds, np.float64)[::-1])[::-1]
         return cls(tokens=np.asarray(tokens, np.int64), seconds=times)
 
     def at(self, tokens: ArrayLike) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.acceptance_rates import AcceptanceRates
+from rescore.decode.cost.acceptance_rates import SURELY, AcceptanceRates
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
@@ -24,7 +24,6 @@ from rescore.lattice.trees import Trees
 SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
 FIRST = 15  # nodes that are looked at in a first step
 TRIED = 7  # nodes of the first trees of a process, before it is known what passes cost
-SURELY = 0.8  # probability of nodes that are drafted when it is known no more
 MOST = SIZES[-1]
 FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
 LONGEST_REST = 16  # steps without drafts until they are tried again

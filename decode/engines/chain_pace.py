@@ -9,12 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.decode.cost.acceptance_rates import AcceptanceRates
+from rescore.decode.cost.acceptance_rates import SURELY, AcceptanceRates
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.cost.pass_times import PassTimes
 from rescore.lattice.tree import TokenTree
 
-SURE = 0.8  # q of tokens that are drafted before it is known what passes cost: they pay nearly whatever that is
 REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
 MARGIN = 1.02  # how many times as many tokens a second a draft must promise
 DEAR = 0.25  # cost of a drafted token, beside a token's, from which on calls rest when they find nothing
@@ -107,7 +106,7 @@ class ChainPace:
 
     def least(self, rows: int, most: int) -> float:
         if self._costs is None:
-            return SURE
+            return SURELY
         seconds = self._costs.at(np.arange(rows, rows * (1 + most) + 2))
         self._least = float(np.clip(np.diff(seconds).min() / seconds[0] * rows, LEAST, 1.0))
         return self._least
@@ -116,7 +115,7 @@ class ChainPace:
         rows, costs = len(chains), self._costs
         accepted = [self.rates.corrected(one.logq, one.parents, one.depths) for one in chains]
         if costs is None:
-            return [int((one >= SURE).sum()) for one in accepted]
+            return [int((one >= SURELY).sum()) for one in accepted]
         p = np.sort(np.concatenate(accepted))[::-1]
         tokens = rows + np.append(0.0, np.cumsum(p))
         rate = tokens / (drafting + costs.at(rows + np.arange(len(tokens))))

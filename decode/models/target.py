@@ -35,7 +35,8 @@ class Target(Protocol):
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[Any, list[NDArray[np.int64]]]:
         """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read
-        first. The cache is a `SlotCache`, or another with its `held`, `keep`, `select` and `copy`.
+        first. The cache is a `SlotCache`, or another with its `held`, `keep` and `select`, and `copy` if
+        there may be several copies.
 
         length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
         reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it

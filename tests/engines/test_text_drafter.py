@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rescore.decode.cost.acceptance_rates import AcceptanceRates
+from rescore.decode.cost.acceptance_rates import SURELY, AcceptanceRates
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.engines import chain_pace, text_drafter
-from rescore.decode.engines.chain_pace import MARGIN, SURE
+from rescore.decode.engines.chain_pace import MARGIN
 from rescore.decode.engines.text_drafter import NODES, DraftRow, TextDrafter
 from rescore.decode.rescoring.best_chain import best_chain
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
@@ -186,7 +186,7 @@ def test_a_worked_example_of_lengths(monkeypatch):
     pace = chain_pace.ChainPace()
     pace.rates = Trusting()
     assert pace.lengths([chain_of(0.95, 0.9, 0.9), chain_of(0.6)], 0.0) == [2, 0]  # 0.95, 0.855, 0.77: the sure ones
-    assert pace.least(1, 8) == SURE
+    assert pace.least(1, 8) == SURELY
     for tokens, seconds in ((1, 0.010), (2, 0.012), (3, 0.014), (8, 0.039)):
         for _ in range(2):
             pace.end(tokens, 1)

@@ -80,6 +80,3 @@ class SequenceCache:
         self._own, self._end = [self._own[row] for row in rows], [self._end[row] for row in rows]
         self._drafts = [self._drafts[row] for row in rows]
         self.rows = len(rows)
-
-    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
-        raise NotImplementedError("llama.cpp verifies trees; a row for each draft is not needed")
