@@ -19,6 +19,7 @@ MAX_TEXT_ORDER: int  # N of the running text
 MAX_MODELS: int  # J
 MAX_PATHS: int  # p
 MAX_NODES: int  # n of a tree
+MAX_TOP: int  # k of `top`
 FIXED_ONE: float  # a nat, in units of weights
 IMPOSSIBLE: int  # the weight of what cannot be, in those units
 MAX_WEIGHT: float  # nats; any other weight is less
@@ -141,6 +142,15 @@ def encode(
 def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
     """All that costs [n] are, ascending, if they are so few that their numbers take at most three quarters of the
     space; else nothing.
+    """
+
+def top(
+    logits: NDArray[np.float32], k: int, *, threads: int = 1
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """The k greatest logits of each row [m, V]: ids [m, k], equal logits by id, their log softmax over all V [m, k],
+    and the row's entropy in nats [m].
+
+    Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or without a finite logit, is NaN.
     """
 
 def best_paths(

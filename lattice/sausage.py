@@ -152,10 +152,10 @@ class Sausage:
 
     def extended(self, slots: int) -> Sausage:
         """With more slots, which have no candidates, up to `slots` in all."""
-        more = [(0, 0)] * (self.ids.ndim - 2) + [(0, slots - self.slots), (0, 0)]
-        return trusted(
-            np.pad(self.ids, more, constant_values=-1), np.pad(self.cost, more, constant_values=np.float32(np.inf))
-        )
+        shape = *self.ids.shape[:-2], slots, self.ids.shape[-1]
+        ids, cost = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
+        ids[..., : self.slots, :], cost[..., : self.slots, :] = self.ids, self.cost
+        return trusted(ids, cost)
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray) -> Sausage:
         """One sausage of a batch (an integer), or a smaller batch (a slice, integers or a mask)."""

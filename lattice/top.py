@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
+
 BLOCK_BYTES = 16 << 20  # float32 logits in work at a time; temporaries are a few times this
 FLOOR = -1e4  # exp() of it is 0 in any float format; keeps 0 * -inf out of the entropy
 
@@ -34,30 +36,29 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
     entropy = np.empty(rows, np.float32)
     for start, block in _blocks(logits.reshape(rows, vocab_size), name):
         part = slice(start, start + len(block))
-        found = _top_of_tensor(block, k) if hasattr(block, "topk") else None
+        found = _top_of_floats(block, k)
         if found is None:
-            array = np.asarray(block)
-            _check(array, k, name, shape[:-1], start, first)
-            found = _top(array, k)
+            _check(block, k, name, shape[:-1], start, first)
+            found = _top(block, k)
         ids[part], logp[part], entropy[part] = found
     return ids.reshape(*shape[:-1], k), logp.reshape(*shape[:-1], k), entropy.reshape(shape[:-1])
 
 
-def _blocks(logits: Any, name: str) -> Iterator[tuple[int, Any]]:
-    """The first row and the float32 (or float64) rows of each block, an array or a tensor on the CPU."""
+def _blocks(logits: Any, name: str) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """The first row and the float32 (or float64) rows of each block, contiguous."""
     rows, vocab_size = logits.shape
     size = max(1, BLOCK_BYTES // (4 * vocab_size))
     for start in range(0, rows, size):
         yield start, _as_float(logits[start : start + size], name)
 
 
-def _as_float(part: Any, name: str) -> Any:
+def _as_float(part: Any, name: str) -> NDArray[np.floating]:
     kind = str(part.dtype).removeprefix("torch.")
     if kind not in ("float16", "bfloat16", "float32", "float64"):
         raise TypeError(f"{name}: expected float16, bfloat16, float32 or float64, got {kind}")
     if hasattr(part, "cpu"):  # a torch tensor; numpy has no bfloat16, so widen before the conversion
-        return (part if kind == "float64" else part.float()).cpu()
-    return np.asarray(part).astype(np.float64 if kind == "float64" else np.float32, copy=False)
+        part = (part if kind == "float64" else part.float()).cpu()
+    return np.ascontiguousarray(part, np.float64 if kind == "float64" else np.float32)
 
 
 def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int, first: int) -> None:
@@ -84,18 +85,12 @@ def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int
     )
 
 
-def _top_of_tensor(block: Any, k: int) -> tuple[NDArray, NDArray, NDArray] | None:
-    """As `_top`, several times as fast; None where values are not finite, or equal in a way that ids decide."""
-    values, ids = block.topk(k, dim=1)
-    tied = (values[:, 1:] == values[:, :-1]).any() or (block == values[:, -1:]).sum() > len(block)
-    if tied or not (block.isfinite().all()):
+def _top_of_floats(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray] | None:
+    """As `_top`, by the core; None where it does not do it, or values are not finite."""
+    if block.dtype != np.float32 or k > _core.MAX_TOP:
         return None
-    shifted = (block - values[:, :1]).clamp_(min=FLOOR)
-    weight = shifted.exp()
-    total = weight.sum(dim=1, dtype=values.double().dtype).numpy()
-    entropy = np.log(total) - weight.mul_(shifted).sum(dim=1).double().numpy() / total
-    logits = (values - values[:, :1]).double().numpy()
-    return ids.int().numpy(), logits - np.log(total)[:, None], np.maximum(entropy, 0.0)
+    ids, logp, entropy = _core.top(block, k)
+    return None if np.isnan(entropy).any() or ids.min() < 0 else (ids, logp, entropy)
 
 
 def _top(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:

@@ -113,12 +113,12 @@ class TokenTree:
         """The first n nodes (all of them if there are no more)."""
         if n < 0:
             raise ValueError(f"head: expected n >= 0, got {n}")
-        return TokenTree(tokens=self.tokens[:n], parents=self.parents[:n], depths=self.depths[:n], logq=self.logq[:n])
+        return TokenTree.trusted(self.tokens[:n], self.parents[:n], self.depths[:n], self.logq[:n])
 
     @property
     def is_chain(self) -> bool:
         """Whether every node follows the one before it."""
-        return bool((self.parents == np.arange(-1, self.size - 1)).all())
+        return not self.size or bool((self.parents == np.arange(-1, self.size - 1)).all())
 
     def leaves(self) -> list[int]:
         """The nodes that have no children, in order."""

@@ -11,9 +11,8 @@ from rescore.lattice.tree import ROOT, TokenTree
 
 # Bins of conditional q, a token's probability given the tokens before it in the draft: finer towards 1, where q is
 # surest of itself.
-EDGES = (
-    *(0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
-    *(0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995),
+EDGES = np.array(
+    [0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8] + [0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995]
 )
 # Percent of each bin that was accepted: first, second, third and fourth, and later tokens of a draft. Greedy text of
 # six tasks, SmolLM2-135M-Instruct, default calibration without heads (docs/engines.md).
@@ -44,21 +43,21 @@ class AcceptanceRates:
 
         Columns as of `TokenTree`, one tree or several.
         """
-        rates = self._rates[self._bins(logq, parents, depths)]
-        p = np.concatenate([rates, np.ones((*rates.shape[:-1], 1))], axis=-1)  # index -1 is the root token
-        for depth in range(1, int(depths.max(initial=0)) + 1):
-            p[..., :-1] = np.where(depths == depth, rates * np.take_along_axis(p, parents, axis=-1), p[..., :-1])
+        p, above = _with_root(self._rates[self._bins(logq, parents, depths)], 1.0), _with_root(parents, ROOT)
+        for _ in range(int(depths.max(initial=0)).bit_length()):  # the product over twice as many nodes each time
+            p, above = p * _of(p, above), _of(above, above)
         return np.where(np.isneginf(logq), 0.0, p[..., :-1])
 
     def note(self, tree: TokenTree, accepted: Sequence[int]) -> None:
         """A tree was verified, and these nodes of it accepted, from the root on: their siblings were not, and of nodes
         behind those nothing is known.
         """
-        tested = np.isin(tree.parents, [ROOT, *accepted]).nonzero()[0]
-        rows, columns = self._bins(tree.logq, tree.parents, tree.depths)
-        cells = np.ravel_multi_index((rows[tested], columns[tested]), self._rates.shape)
-        for counted, which in ((self._counts[0], cells[np.isin(tested, accepted)]), (self._counts[1], cells)):
-            counted += np.bincount(which, minlength=counted.size).reshape(counted.shape)
+        stays = np.zeros(tree.size + 1, bool)
+        stays[[*accepted, ROOT]] = True
+        tested = stays[tree.parents]
+        bins = self._bins(tree.logq, tree.parents, tree.depths)
+        for counted, which in zip(self._counts, (tested & stays[:-1], tested)):
+            np.add.at(counted, (bins[0][which], bins[1][which]), 1)
         self._rates = self._counts[0] / self._counts[1]
 
     def fade(self) -> None:
@@ -71,7 +70,18 @@ class AcceptanceRates:
         logq: NDArray[np.floating], parents: NDArray[np.integer], depths: NDArray[np.integer]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Row and column in the table of each node."""
-        padded = np.concatenate([logq, np.zeros((*logq.shape[:-1], 1), logq.dtype)], axis=-1)
         with np.errstate(invalid="ignore"):  # padding behind padding
-            conditional = np.exp(logq - np.take_along_axis(padded, parents, axis=-1))
+            conditional = np.exp(logq - _of(_with_root(logq, 0.0), parents))
         return PLACES[np.minimum(depths, len(PLACES) - 1)], np.searchsorted(EDGES, conditional, side="right")
+
+
+def _with_root(values: NDArray, root: float) -> NDArray:
+    """Of the nodes [.., n], and behind them of the root token, whose index is -1: [.., n + 1]."""
+    padded = np.full((*values.shape[:-1], values.shape[-1] + 1), root, values.dtype)
+    padded[..., :-1] = values
+    return padded
+
+
+def _of(values: NDArray, nodes: NDArray[np.integer]) -> NDArray:
+    """values [.., n + 1] of nodes [.., m], each row's own."""
+    return values[nodes] if values.ndim == 1 else np.stack([row[at] for row, at in zip(values, nodes)])

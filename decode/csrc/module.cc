@@ -3,11 +3,13 @@
 #include "best_paths.h"
 #include "bind_decode.h"
 #include "bind_lm.h"
+#include "bind_top.h"
 #include "context_model.h"
 #include "models.h"
 #include "open_tree.h"
 #include "order.h"
 #include "sausage.h"
+#include "top.h"
 #include "weight.h"
 
 using namespace rescore;
@@ -19,6 +21,7 @@ static void bind_constants(nanobind::module_& m) {
   m.attr("MAX_ORDER") = kMaxOrder;
   m.attr("MAX_TEXT_ORDER") = ContextModel::kMaxOrder;
   m.attr("MAX_MODELS") = kMaxModels;
+  m.attr("MAX_TOP") = kMaxTop;
   m.attr("MAX_PATHS") = kMaxPaths;
   m.attr("MAX_NODES") = kMaxNodes;
   m.attr("FIXED_ONE") = kFixedOne;
@@ -37,6 +40,7 @@ NB_MODULE(_core, m) {
   bind_context_model(m);
   bind_counting(m);
   bind_levels(m);
+  bind_top(m);
   bind_searches(m);
   bind_normalised(m);
 }

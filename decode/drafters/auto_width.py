@@ -96,7 +96,7 @@ class WidthSession:
         """
         p = self.rates.corrected(trees.logq, trees.parents, trees.depths)
         p[trees.depths > np.array(room)[:, None]] = 0
-        sizes = np.union1d(self.sizes[self.sizes < p.shape[1]], p.shape[1])
+        sizes = np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         costs = self.times.costs()
         if costs is None and not self.times.tried:  # the first passes of a process: a tree and none in turns
             return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])

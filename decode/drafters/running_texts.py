@@ -25,9 +25,12 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, TOP] and probabilities float32 [m, TOP], most probable first."""
 
 
-def top_predictions(logits: Tensor, temperature: float = 1.0) -> Predicted:
+def top_predictions(logits: Tensor) -> Predicted:
     """The most probable tokens of logits [m, V]."""
-    scores = logits.float() / temperature
+    scores = logits.float()
+    if scores.device.type == "cpu":
+        found, logp, _ = _core.top(scores.contiguous().numpy(), min(TOP, scores.shape[-1]))
+        return found, np.exp(logp)
     top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
     p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
     both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # one copy from a device

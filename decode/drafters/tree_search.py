@@ -84,9 +84,10 @@ class CalibratedSearch:
         self._texts.read(step, predictions=drafts)
 
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
-        sausages = blank(len(step.histories), 1)
         if lattice is not None and logits is not None:
             sausages = lattice.sausages(logits)
+        else:
+            sausages = blank(len(step.histories), self._depth or 1)
         histories = padded(step.histories, max(1, self._rescorer.context))
         return self._rescorer.trees(sausages, histories, n, texts=self._texts.texts, depth=self._depth)
 

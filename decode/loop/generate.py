@@ -214,7 +214,10 @@ class _Call:
         logits = self.target.logits(states)
         verdicts = self._verdicts(active, drafts, logits)
         layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
-        fresh = [states[row, [0, *(1 + node for node in verdict.accepted)]] for row, verdict in enumerate(verdicts)]
+        fresh = [
+            states[row, [0, *(1 + node for node in verdict.accepted)]] if verdict.accepted else states[row, :1]
+            for row, verdict in enumerate(verdicts)
+        ]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
@@ -228,7 +231,7 @@ class _Call:
     def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
         looked_up = logits if self.options.shaping.sampling is None else logits[:, :0]  # drawing has no use for it
-        best = best_tokens(looked_up).cpu().numpy()
+        best = best_tokens(looked_up)
         return [
             self.verifiers[one.index].verify(
                 ScoredDraft(
@@ -259,11 +262,13 @@ class _Call:
 
     def _drop_finished(self, active: list[Running], read: _Read) -> tuple[list[Running], _Read]:
         going = [row for row, one in enumerate(active) if one.finish is None]
+        if len(going) == len(active):
+            return active, read
         if isinstance(self.session, Remembering):
             for one in active:
                 if one.finish is not None:
                     self.session.ended(one.history, len(one.history) - len(one.tokens))
-        if going and len(going) < len(active):
+        if going:
             copies = self.options.layout.copies
             self.cache.select([row * copies + copy for row in going for copy in range(copies)])
             if self.session is not None:

@@ -18,17 +18,16 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """A block, and where it holds the nodes: row, column int64 [B, 1 + n], column 0 the certain token,
-    padding as that.
+    """A block, and where it holds the nodes: rows and columns int64 [B, 1 + n], column 0 the certain token, padding as
+    that; None where the block's rows and columns are these.
     """
 
     block: Block
-    row: Tensor
-    column: Tensor
+    at: tuple[Tensor, Tensor] | None = None
 
     def nodes(self, values: Tensor) -> Tensor:
         """[B, 1 + n, ..] of values [R, L, ..]."""
-        return values[self.row, self.column]
+        return values if self.at is None else values[self.at]
 
 
 class TreeLayout:
@@ -46,7 +45,7 @@ class TreeLayout:
         for row, tree in enumerate(trees):
             ids[row, 0], ids[row, 1 : 1 + tree.size] = certain[row], tree.tokens
             depths[row, 1 : 1 + tree.size] = tree.depths
-        start, end = torch.tensor(starts, device=device), max(starts) + width
+        start, end = torch.from_numpy(np.array(starts)).to(device), max(starts) + width
         ancestors = (
             None if all(tree.is_chain for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
         )
@@ -58,8 +57,7 @@ class TreeLayout:
             ancestors=ancestors,
             end=end,
         )
-        column = torch.arange(width, device=device).expand(batch, -1)
-        return Laid(block=block, row=torch.arange(batch, device=device)[:, None].expand(-1, width), column=column)
+        return Laid(block=block)
 
     def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
         """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited
@@ -109,7 +107,7 @@ class BatchLayout:
                 row[b, 1 + nodes] = here
                 column[b, 1 + nodes] = tree.depths[nodes]
         block = Block.of_texts(texts, np.repeat(starts, self.copies).tolist(), device)
-        return Laid(block=block, row=torch.from_numpy(row).to(device), column=torch.from_numpy(column).to(device))
+        return Laid(block=block, at=(torch.from_numpy(row).to(device), torch.from_numpy(column).to(device)))
 
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]

@@ -44,6 +44,7 @@ class CalibratedRescorer:
         self.calibration = calibration or DEFAULT
         self.least, self.threads = least, threads
         self._strength = np.array(self.calibration.text or (), np.float64)
+        self._weights: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     @property
     def context(self) -> int:
@@ -85,10 +86,10 @@ class CalibratedRescorer:
                 else "none: the calibration does not use the running text"
             )
             raise ValueError(f"texts: expected {why}, got {len(texts)}")
-        alpha, weights = self.calibration.weights(sausages.slots)
-        if depth is not None and (more := depth - sausages.slots) > 0:
-            sausages = sausages.extended(depth)
-            alpha, weights = (np.pad(array, ((0, 0), (0, more))) for array in (alpha, weights))  # which nothing uses
+        slots = max(depth or 0, sausages.slots)
+        alpha, weights = self._of_slots(sausages.slots, slots)
+        if slots > sausages.slots:
+            sausages = sausages.extended(slots)
         return Trees.of_core(
             _core.open_tree(
                 self.model.core,
@@ -107,6 +108,15 @@ class CalibratedRescorer:
                 threads=self.threads,
             )
         )
+
+    def _of_slots(self, closed: int, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The calibration's weights; those behind the closed slots nothing uses."""
+        key = closed, slots
+        if key not in self._weights:
+            more = (0, 0), (0, slots - closed)
+            alpha, weights = self.calibration.weights(closed)
+            self._weights[key] = np.pad(alpha, more), np.pad(weights, more)
+        return self._weights[key]
 
     @property
     def depth(self) -> int | None:

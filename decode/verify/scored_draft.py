@@ -50,7 +50,7 @@ class ScoredDraft:
 
     def best_token(self, node: int) -> int:
         """The target's most probable token after a node; ValueError where its logits are no numbers."""
-        token = int(best_tokens(self.scores([node]))) if self.shaping.reads_text else int(self.best[1 + node])
+        token = int(best_tokens(self.scores([node]))[0]) if self.shaping.reads_text else int(self.best[1 + node])
         if token < 0:
             position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
             raise ValueError(
@@ -79,7 +79,10 @@ class ScoredDraft:
         return self.draft.distribution
 
 
-def best_tokens(scores: Tensor) -> Tensor:
+def best_tokens(scores: Tensor) -> NDArray[np.int64]:
     """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf is left."""
-    best = scores.argmax(dim=-1)
-    return torch.where(scores.gather(-1, best[..., None])[..., 0].isfinite(), best, -1)
+    if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
+        rows = scores.numpy()  # whose argmax takes a tenth of torch's time
+        return np.where(np.isfinite(rows.max(axis=-1)), rows.argmax(axis=-1), -1)
+    found = scores.argmax(dim=-1)
+    return torch.where(scores.gather(-1, found[..., None])[..., 0].isfinite(), found, -1).cpu().numpy()

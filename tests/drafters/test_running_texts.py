@@ -91,14 +91,14 @@ def test_only_the_end_of_a_long_prompt_is_predicted():
     assert whole.texts[0].mixture(np.array([history[3]], np.int32), strength, ids)[1] != pytest.approx(rest, abs=1e-6)
 
 
-def test_predictions_are_the_softmax():
-    logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4
-    for temperature in (1.0, 0.7):
-        ids, p = top_predictions(logits, temperature)
-        wanted = torch.softmax(logits.double() / temperature, dim=-1).numpy()
-        assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
-        assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
-        assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_predictions_are_the_softmax(dtype):
+    logits = (torch.randn(5, 40, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
+    ids, p = top_predictions(logits)
+    wanted = torch.softmax(logits.double(), dim=-1).numpy()
+    assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
+    assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
+    assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
     few, _ = top_predictions(logits[:, :3])
     assert few.shape == (5, 3)
 

@@ -82,7 +82,6 @@ def test_rows_that_are_not_drafted():
     assert drafts[1] == drafts[2] == drafts[3] == []  # a prompt that is half read, and texts without room for more
     assert len(drafts[4]) <= 2
     assert proposer.propose([], batch.sizes, batch.tokens) == []
-    proposer.load_model("whatever", vllm="hands over")
 
 
 def test_nothing_is_left_of_requests_that_ended():

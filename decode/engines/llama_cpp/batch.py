@@ -11,34 +11,46 @@ from numpy.typing import NDArray
 
 
 class Batch:
-    """n tokens with their positions, the sequences that each belongs to, and which of them are predicted from.
+    """Room for the tokens of a call, at most `most`, which every call fills anew.
 
-    tokens, positions int32 [n]; sequences: ids of each token; outputs bool [n]. Within a sequence, positions rise by 1.
+    struct: llama.cpp's, which points to this room; outputs: how many of its tokens are predicted from
     """
 
-    def __init__(
+    def __init__(self, most: int):
+        self._tokens, self._positions, self._counts = (np.zeros(most, np.int32) for _ in range(3))
+        self._sequences = np.zeros(0, np.int32)
+        self._places = np.zeros(most, np.uintp)  # of each token's sequences
+        self._wanted = np.zeros(most, np.int8)
+        self.outputs = 0
+        self.struct = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._tokens, ctypes.c_int32),
+            embd=None,
+            pos=_pointer(self._positions, ctypes.c_int32),
+            n_seq_id=_pointer(self._counts, ctypes.c_int32),
+            seq_id=_pointer(self._places, ctypes.POINTER(ctypes.c_int32)),
+            logits=_pointer(self._wanted, ctypes.c_int8),
+        )
+
+    def fill(
         self,
         tokens: NDArray[np.int32],
         positions: NDArray[np.int32],
         sequences: Sequence[NDArray[np.int32]],
         outputs: NDArray[np.bool_],
-    ):
-        counts = np.array([len(one) for one in sequences], np.int32)
-        ids = np.concatenate([*sequences, np.empty(0, np.int32)]).astype(np.int32)
-        starts = np.cumsum(counts, dtype=np.uintp) - counts.astype(np.uintp)
-        places = (np.uintp(ids.ctypes.data) + starts * np.uintp(ids.itemsize)).astype(np.uintp)
-        wanted = outputs.astype(np.int8)
-        self._arrays = tokens, positions, counts, ids, places, wanted  # which the struct points to
-        self.outputs = int(wanted.sum())
-        self.struct = llama_cpp.llama_batch(
-            n_tokens=len(tokens),
-            token=_pointer(tokens, ctypes.c_int32),
-            embd=None,
-            pos=_pointer(positions, ctypes.c_int32),
-            n_seq_id=_pointer(counts, ctypes.c_int32),
-            seq_id=ctypes.cast(places.ctypes.data, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
-            logits=_pointer(wanted, ctypes.c_int8),
-        )
+    ) -> None:
+        """n tokens with their positions, the sequences that each belongs to, and which of them are predicted from.
+
+        tokens, positions int32 [n]; sequences: ids of each token; outputs bool [n]. Within a sequence, positions rise
+        by 1.
+        """
+        n = len(tokens)
+        self._tokens[:n], self._positions[:n], self._wanted[:n] = tokens, positions, outputs
+        self._counts[:n] = [len(one) for one in sequences]
+        self._sequences = np.concatenate(sequences)
+        ends = np.cumsum(self._counts[:n])
+        self._places[:n] = self._sequences.ctypes.data + self._sequences.itemsize * (ends - self._counts[:n])
+        self.struct.n_tokens, self.outputs = n, int(outputs.sum())
 
 
 def _pointer(array: NDArray, kind: type) -> object:

@@ -55,6 +55,8 @@ class LlamaWeights:
 class LlamaContext:
     """Keys and values of `cells` tokens of all sequences together, and the outputs of the last call.
 
+    batch: filled before each call, with at most BATCH tokens.
+
     hidden: whether hidden states are kept, beside logits; flash_attention: as of llama.cpp.
     """
 
@@ -73,12 +75,15 @@ class LlamaContext:
             raise MemoryError(f"llama.cpp has no memory for the keys and values of {cells:,} tokens")
         finalize(self, llama_cpp.llama_free, self.handle)
         self._memory = llama_cpp.llama_get_memory(self.handle)
+        self.batch = Batch(BATCH)
 
-    def decode(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-        """Logits [outputs, V], and hidden states [outputs, width] where they are kept: views, until the next call.
+    def decode(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """Of the batch, logits [outputs, V], and hidden states [outputs, width] where they are kept: views, until the
+        next call.
 
         Where hidden states are kept, all of a batch's tokens are outputs, or none.
         """
+        batch = self.batch
         if self.hidden:
             llama_cpp.llama_set_embeddings(self.handle, batch.outputs > 0)
         code = llama_cpp.llama_decode(self.handle, batch.struct)
@@ -107,4 +112,5 @@ class LlamaContext:
 
 
 def _array(pointer: Any, rows: int, columns: int) -> NDArray[np.float32]:
-    return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), shape=(rows, columns))
+    floats: Any = (ctypes.c_float * (rows * columns)).from_address(ctypes.addressof(pointer.contents))
+    return np.ndarray((rows, columns), np.float32, floats)

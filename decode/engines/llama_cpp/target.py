@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rescore.decode.engines.llama_cpp.batch import Batch
 from rescore.decode.engines.llama_cpp.context import BATCH, OUTPUTS, LlamaContext, LlamaWeights
 from rescore.decode.engines.llama_cpp.sequences import SequenceCache
 from rescore.decode.models.block import Block
@@ -93,14 +92,12 @@ class LlamaTarget:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Of the last pass of this thread. ValueError for tokens that llama.cpp was not asked to predict from."""
-        numbers = hidden[..., -1].long()
-        first, flat = int(numbers.flatten()[0]) if numbers.numel() else 0, numbers.flatten()
-        if len(flat) and int(flat.min()) < 0:
+        if hidden is self._last.states:  # as they lie, not copied
+            return torch.from_numpy(self._last.logits.reshape(*hidden.shape[:-1], -1))
+        numbers = hidden[..., -1].numpy().astype(np.intp)
+        if numbers.min(initial=0) < 0:
             raise ValueError("llama.cpp computes logits of a prompt's last token alone; draft with prompt=0")
-        outputs: Tensor = self._last.logits
-        if torch.equal(flat, torch.arange(first, first + len(flat))):
-            return outputs[first : first + len(flat)].reshape(*numbers.shape, -1)  # as they lie, not copied
-        return outputs[flat].reshape(*numbers.shape, -1)
+        return torch.from_numpy(self._last.logits[numbers])
 
     def _context(self, cells: int) -> LlamaContext:
         """One that nobody uses, or a new one."""
@@ -130,10 +127,11 @@ class LlamaTarget:
         """One pass, in as many calls as it takes; its logits are kept, what comes back are hidden states."""
         parts, found = _parts(wanted, self.hidden), []
         for part in parts:
-            outputs = context.decode(Batch(tokens[part], positions[part], sequences[part], wanted[part]))
+            context.batch.fill(tokens[part], positions[part], sequences[part], wanted[part])
+            outputs = context.decode()
             found.append([None if one is None else one.copy() if len(parts) > 1 else one for one in outputs])
         logits, hidden = ([one for one in column if one is not None and len(one)] for column in zip(*found))
-        self._last.logits = torch.from_numpy(np.concatenate(logits) if len(logits) > 1 else logits[0])
+        self._last.logits = np.concatenate(logits) if len(logits) > 1 else logits[0]
         return (np.concatenate(hidden) if len(hidden) > 1 else hidden[0]) if hidden else None
 
     def _states(
@@ -146,12 +144,13 @@ class LlamaTarget:
     ) -> Tensor:
         # Padding of trees has any output; of a prompt, all tokens but the last have none.
         width = 1 + (self.width if self.hidden else 0)
-        states = torch.full((block.rows, block.width, width), NO_OUTPUT if prompts else 0.0)
-        at = torch.from_numpy(rows), torch.from_numpy(columns)
-        states[(*at, -1)] = torch.arange(len(rows), dtype=torch.float32)
+        states = np.full((block.rows, block.width, width), NO_OUTPUT if prompts else 0.0, np.float32)
+        states[rows, columns, -1] = np.arange(len(rows))
         if hidden is not None:
-            states[..., :-1][at] = torch.from_numpy(hidden)
-        return states
+            states[rows, columns, :-1] = hidden
+        found = torch.from_numpy(states)
+        self._last.states = found if len(rows) == block.rows * block.width else None
+        return found
 
 
 def _parts(wanted: NDArray[np.bool_], alike: bool) -> list[slice]:

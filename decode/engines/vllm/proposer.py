@@ -12,6 +12,7 @@ from rescore.decode.engines.engine_options import EngineOptions
 from rescore.decode.engines.forgiving import Forgiving
 from rescore.decode.engines.package_versions import check_one_of
 from rescore.decode.engines.text_drafter import DraftRow
+from rescore.decode.engines.vllm.drafted_sampling import mend
 
 TESTED = ("0.32", "0.34")
 
@@ -41,7 +42,8 @@ class Proposer:
         )
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """vLLM hands over its model; drafts need none."""
+        """vLLM hands over its model, which drafts do not need, and is about to decode."""
+        mend()
 
     def propose(
         self,

@@ -1,0 +1,10 @@
+// What Python sees of full-vocabulary logits.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace rescore {
+
+void bind_top(nanobind::module_& m);  // top
+
+}  // namespace rescore

@@ -1,0 +1,16 @@
+// The most probable tokens of full-vocabulary logits.
+#pragma once
+
+#include <cstdint>
+
+namespace rescore {
+
+constexpr int kMaxTop = 1024;
+
+// Ids and log softmax of the k greatest logits of a row [vocab], equal ones by id, and the entropy in nats.
+//
+// Only finite logits are found: where there are fewer than k, the ids behind them are -1. Of a row with NaN or +inf, or
+// without a finite logit, the entropy is NaN.
+void top_of_row(const float* logits, int64_t vocab, int k, int32_t* ids, float* logp, float* entropy);
+
+}  // namespace rescore

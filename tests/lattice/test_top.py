@@ -1,0 +1,75 @@
+"""The core's top K of logits against sorting and softmax in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from rescore import _core
+
+FLOATS = st.floats(-60, 60, width=32) | st.sampled_from([0.0, 1.0, -np.inf])
+
+
+def twin(row: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Ids [k] with -1 behind the finite ones, log softmax [k] and entropy of a row with a finite logit."""
+    order = np.argsort(-row, kind="stable")[:k]
+    p = np.exp(row.astype(np.float64) - row.max())
+    p /= p.sum()
+    with np.errstate(divide="ignore"):
+        logp = np.log(p)
+    return np.where(np.isfinite(row[order]), order, -1), logp[order], -float((p * np.maximum(logp, -1e4)).sum())
+
+
+@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS)), k=st.integers(1, 20))
+def test_of_any_row(row, k):
+    k = min(k, len(row))
+    if not np.isfinite(row).any():
+        row[len(row) // 2] = 3.0
+    ids, logp, entropy = _core.top(row[None], k)
+    wanted, shares, uncertainty = twin(row, k)
+    assert ids[0].tolist() == wanted.tolist()
+    assert logp[0] == pytest.approx(shares, abs=2e-5) and entropy[0] == pytest.approx(uncertainty, abs=2e-6)
+
+
+@pytest.mark.parametrize("order", ["drawn", "rising", "falling", "equal"])
+@pytest.mark.parametrize("vocab_size", [49152, 50257, 151936])
+def test_of_real_vocabularies(vocab_size, order):
+    logits = (np.random.default_rng(vocab_size).standard_normal((3, vocab_size)) * 5).astype(np.float32)
+    if order != "drawn":
+        logits.sort(axis=1)
+    if order == "falling":
+        logits = np.ascontiguousarray(logits[:, ::-1])
+    if order == "equal":
+        logits[:] = -7.5
+    found = _core.top(logits, 16)
+    for threads in (1, 2):
+        for one, other in zip(found, _core.top(logits, 16, threads=threads)):
+            assert one.tobytes() == other.tobytes()
+    for row, ids, logp, entropy in zip(logits, *found):
+        wanted, shares, uncertainty = twin(row, 16)
+        assert ids.tolist() == wanted.tolist()
+        assert logp == pytest.approx(shares, abs=2e-6) and entropy == pytest.approx(uncertainty, abs=5e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 70, 99])
+def test_what_is_no_number_is_seen(value, place):
+    logits = np.zeros((2, 100), np.float32)
+    logits[1, place] = value
+    ids, logp, entropy = _core.top(logits, 4)
+    assert np.isnan(entropy).tolist() == [False, True] and not np.isfinite(logp[1]).any()
+    assert np.isnan(_core.top(np.full((1, 100), -np.inf, np.float32), 2)[2]).all()
+
+
+def test_what_is_refused():
+    logits = np.zeros((2, 10), np.float32)
+    for k in (0, 11):
+        with pytest.raises(ValueError, match=f"k: expected 1 to 10, got {k}"):
+            _core.top(logits, k)
+    for wrong in (logits.astype(np.float64), logits[:, ::2], logits[0]):
+        with pytest.raises(TypeError):
+            _core.top(wrong, 1)
+    assert _core.top(logits[:0], 3)[0].shape == (0, 3)
