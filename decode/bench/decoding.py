@@ -79,6 +79,21 @@ class Measurement:
         """How many times the plain tokens a second, round by round."""
         return [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
 
+    def times_behind_prompts(self, plain: Measurement) -> float | None:
+        """The same without the passes over prompts, of all rounds: what counts where texts differ in length. None where
+        nobody saw how long those took.
+        """
+        mine, theirs = self._pace_behind_prompts(), plain._pace_behind_prompts()
+        return mine / theirs if mine and theirs else None
+
+    def _pace_behind_prompts(self) -> float | None:
+        """Tokens a second."""
+        prompts = [1e-6 * one.prompt_us for one in self.texts]
+        if not all(prompts):
+            return None
+        tokens = self.tokens * len(self.seconds) - len(prompts)  # the prompt's pass gives the first
+        return tokens / (sum(self.seconds) - sum(prompts))
+
     def to_json(self, plain: Measurement) -> dict[str, Any]:
         return {
             "tokens": self.tokens,
@@ -87,6 +102,7 @@ class Measurement:
             "tokens_per_s": spread([self.tokens / seconds for seconds in self.seconds]),
             "drafting_share": 1e-6 * sum(one.drafting_us for one in self.texts) / sum(self.seconds),
             "times_plain": spread(self.times(plain)),
+            "times_plain_behind_prompts": self.times_behind_prompts(plain),
             "different_texts": self.different,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,33 +49,34 @@ class LlamaPeers:
 
 
 def _writer(llama: Any) -> Writer:
-    widths: list[int] = []
+    passes: list[tuple[int, float]] = []
     read = llama.eval
 
     def counted(tokens: Sequence[int]) -> None:
-        widths.append(len(tokens))
+        began = time.perf_counter()
         read(tokens)
+        passes.append((len(tokens), time.perf_counter() - began))
 
     llama.eval = counted
 
     def write(requests: Sequence[Request], options: Options) -> list[Generation]:
-        return [_written(llama, request, options, widths) for request in requests]
+        return [_written(llama, request, options, passes) for request in requests]
 
     return write
 
 
-def _written(llama: Any, request: Request, options: Options, widths: list[int]) -> Generation:
-    """widths: of the passes, as they come."""
+def _written(llama: Any, request: Request, options: Options, passes: list[tuple[int, float]]) -> Generation:
+    """passes: their tokens and seconds, as they come; the prompt's is the first."""
     sampling = options.shaping.sampling
     shape = {"temp": sampling.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0} if sampling else {"temp": 0.0}
     tokens: list[int] = []
     llama.reset()
-    widths.clear()
+    passes.clear()
     for token in llama.generate(np.asarray(request.prompt).tolist(), repeat_penalty=1.0, **shape):
         tokens.append(token)
         if token in options.stopping.tokens or len(tokens) == options.max_tokens:
             break
-    statistics = Statistics()
-    statistics.drafted = [width - 1 for width in widths[1:]]
+    statistics = Statistics(prompt_us=1e6 * passes[0][1])
+    statistics.drafted = [width - 1 for width, _ in passes[1:]]
     statistics.accepted = [0] * len(statistics.drafted)  # of each is not known
     return Generation(tokens=np.array(tokens, np.int32), finish=Finish.LENGTH, statistics=statistics)

@@ -37,7 +37,8 @@ class AutoWidth:
     """Chooses the size of every step's trees for the tokens a second that they bring; `most` nodes at most.
 
     What passes cost is remembered for each target as long as the process runs, by the length of the prompts: behind
-    long texts wide passes cost more beside plain ones.
+    long texts wide passes cost more beside plain ones. Of a length that is new, those of the nearest one count at
+    first.
     """
 
     def __init__(self, target: Target, *, most: int = MOST):
@@ -47,8 +48,11 @@ class AutoWidth:
 
     def open(self, requests: int, length: int = 1) -> WidthSession:
         """length: of the longest prompt."""
-        times = _times.setdefault(self.target, {}).setdefault(length.bit_length(), PassTimes())
-        return WidthSession(times, requests, self.most, _rates.setdefault(self.target, AcceptanceRates()))
+        known, key = _times.setdefault(self.target, {}), length.bit_length()
+        near = min((other for other in [*known] if known[other].tried), key=lambda one: abs(one - key), default=key)
+        times = known.setdefault(key, PassTimes())
+        rates = _rates.setdefault(self.target, AcceptanceRates())
+        return WidthSession(times, requests, self.most, rates, known[near])
 
 
 class WidthSession:
@@ -58,8 +62,16 @@ class WidthSession:
     What q says of a node is corrected by what became of such nodes before (`AcceptanceRates`).
     """
 
-    def __init__(self, times: PassTimes, requests: int, most: int = MOST, rates: AcceptanceRates | None = None):
+    def __init__(
+        self,
+        times: PassTimes,
+        requests: int,
+        most: int = MOST,
+        rates: AcceptanceRates | None = None,
+        near: PassTimes | None = None,
+    ):
         self.times, self.requests = times, requests
+        self._near = near or times
         self.rates = rates or AcceptanceRates()
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
         self._last = FIRST
@@ -97,8 +109,9 @@ class WidthSession:
         p = self.rates.corrected(trees.logq, trees.parents, trees.depths)
         p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
-        costs = self.times.costs()
-        if costs is None and not self.times.tried:  # the first passes of a process: a tree and none in turns
+        times = self.times if self.times.tried else self._near
+        costs = times.costs()
+        if costs is None and not times.tried:  # the first passes of a process: a tree and none in turns
             return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])
         if costs is None:  # drafts did not pay for long; what is nearly sure to be accepted pays whatever a pass costs
             sure = int((p >= SURELY).all(axis=0).sum())

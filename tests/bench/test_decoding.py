@@ -16,6 +16,7 @@ from support.tiny_blockwise import END, V, text, trained, write_prompts, write_s
 
 from rescore.decode.bench import decoding as bench
 from rescore.decode.cost import model_shape
+from rescore.decode.loop.request import Statistics
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
@@ -150,6 +151,19 @@ def test_rounds_are_counted_and_come_in_turns(world):
     assert figures["mean_times_plain"] == {"median": 1.5, "min": 1, "max": 3}  # of 2 and 1, 4 and 2, 1 and 1
 
 
+def test_behind_prompts_by_hand():
+    """Two rounds of two texts: 10 and 6 tokens in 3 s, of which prompts took 1; plain 20 in 6 s, prompts 2."""
+
+    def measured(tokens, seconds, prompts):
+        texts = [Statistics(prompt_us=1e6 * prompts / 4) for _ in range(4)]
+        return bench.Measurement(tokens=tokens, seconds=[seconds / 2] * 2, texts=texts)
+
+    mine, plain = measured(8, 3.0, 1.0), measured(10, 6.0, 2.0)
+    assert mine.times_behind_prompts(plain) == pytest.approx(((16 - 4) / 2) / ((20 - 4) / 4))
+    assert plain.times_behind_prompts(plain) == 1
+    assert mine.times_behind_prompts(bench.Measurement(tokens=3, seconds=[1.0], texts=[Statistics()])) is None
+
+
 def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
     """A drafter cannot change a text, so the first text is falsified."""
     count = bench._count
@@ -212,7 +226,7 @@ def test_table_and_prompts_of_a_dump(world, capsys, tmp_path):
     out = cli.call(capsys, *call, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md").out
     assert "**batch 2**" in (tmp_path / "b.md").read_text()
     assert "needed" in out
-    assert "batch 2" in out and out.count("\nplain ") == 3 and "tree auto" in out
+    assert "batch 2" in out and out.count("\nplain ") == 4 and "tree auto" in out
     assert json.loads((tmp_path / "b.json").read_text())["settings"]["prompts"] == 2
     assert "expected prompts of 24 token ids, got a dump of" in cli.refusal(
         capsys, *words(world), "--prompts", world / "dump"

@@ -235,6 +235,22 @@ def test_when_times_are_forgotten_only_what_is_nearly_sure_is_drafted():
     assert size(session, siblings(likely[:, 3:])) == 0
 
 
+def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
+    """Of cheap passes trees are drafted at once, of dear ones none, and nothing is tried; then its own times count."""
+    for seconds, wanted in ((1.01, 7), (8.0, 0)):
+        target = BlockwiseTarget(trained())
+        short = AutoWidth(target).open(1, 30)
+        for tokens, time in ((1, 1.0), (8, seconds)):
+            for _ in range(SURE):
+                short.times.note(tokens, time)
+        long = AutoWidth(target).open(1, 3000)
+        assert not long.times.tried and size(long, siblings(np.log(np.full((1, 7), 0.12)))) == wanted
+        for tokens, time in ((1, 1.0), (8, 9.0 - seconds)):
+            for _ in range(SURE):
+                long.times.note(tokens, time)
+        assert size(long, siblings(np.log(np.full((1, 7), 0.12)))) == 7 - wanted
+
+
 def test_trees_grow_from_step_to_step():
     session = WidthSession(TIMES, 1, most=100)
     assert session.sizes.tolist() == [*(n for n in SIZES if n < 100), 100]

@@ -289,6 +289,7 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
         if len(tasks) > 1:
             for title, figure in (
                 ("tokens a second over those of plain", "times_plain"),
+                ("the same behind the prompts", "times_plain_behind_prompts"),
                 ("tokens a pass", "tokens_per_pass"),
             ):
                 found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
@@ -307,11 +308,15 @@ def of_tasks(title: str, row: BenchRow, tasks: list[str], figure: str) -> TableP
     """A figure of every task, and its mean over them."""
 
     def value(one: dict[str, Any]) -> float:
-        return one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
+        found = one[figure]["median"] if isinstance(one[figure], dict) else one[figure]
+        return np.nan if found is None else found
+
+    def cell(found: float) -> str:
+        return "-" if np.isnan(found) else f"{found:.2f}"
 
     cells = [[value(one["tasks"][task]) for task in tasks] for one in row.engines.values()]
-    columns = [Column(task, [f"{of[i]:.2f}" for of in cells]) for i, task in enumerate(tasks)]
-    means = Column("mean", [f"{np.mean(of):.2f}" for of in cells])
+    columns = [Column(task, [cell(of[i]) for of in cells]) for i, task in enumerate(tasks)]
+    means = Column("mean", [cell(float(np.mean(of))) for of in cells])
     return TablePart(title=title, header="drafter", labels=list(row.engines), columns=[*columns, means])
 
 

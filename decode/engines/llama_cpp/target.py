@@ -144,12 +144,17 @@ class LlamaTarget:
     ) -> Tensor:
         # Padding of trees has any output; of a prompt, all tokens but the last have none.
         width = 1 + (self.width if self.hidden else 0)
-        states = np.full((block.rows, block.width, width), NO_OUTPUT if prompts else 0.0, np.float32)
-        states[rows, columns, -1] = np.arange(len(rows))
+        all_of_them = len(rows) == block.rows * block.width
+        numbers = np.arange(len(rows), dtype=np.float32)
+        if all_of_them and hidden is None:
+            states = numbers.reshape(block.rows, block.width, 1)
+        else:
+            states = np.full((block.rows, block.width, width), NO_OUTPUT if prompts else 0.0, np.float32)
+            states[rows, columns, -1] = numbers
         if hidden is not None:
             states[rows, columns, :-1] = hidden
         found = torch.from_numpy(states)
-        self._last.states = found if len(rows) == block.rows * block.width else None
+        self._last.states = found if all_of_them else None
         return found
 
 
