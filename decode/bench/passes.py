@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from rescore.decode.cost.pass_costs import PassCosts
+from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
+from rescore.lattice.tree import TokenTree
 
 WIDTHS = (1, 2, 3, 5, 9, 17, 33, 65, 129)
 REPEATS = 3
@@ -19,11 +21,18 @@ REPEATS = 3
 
 @torch.inference_mode()
 def measure_passes(
-    target: Target, *, rows: int = 1, length: int = 64, widths: Sequence[int] = WIDTHS, repeats: int = REPEATS
+    target: Target,
+    *,
+    rows: int = 1,
+    length: int = 64,
+    widths: Sequence[int] = WIDTHS,
+    repeats: int = REPEATS,
+    trees: bool = False,
 ) -> PassCosts:
     """The median of passes of each width behind `length` tokens, as the loop makes them: hidden states, logits, argmax.
 
-    Widths that do not fit into the model's context are left out.
+    trees: over trees in which every node has two children, instead of chains. Widths that do not fit into the model's
+    context are left out.
     """
     if target.context is not None:
         widths = [width for width in widths if width < target.context] or [1]
@@ -34,7 +43,8 @@ def measure_passes(
     target.read(Block.of_texts(firsts, [0] * rows, target.device), cache)
     tokens, seconds = [], []
     for width in widths:
-        block = Block.of_texts([np.zeros(width, np.int64)] * rows, [start] * rows, target.device)
+        tree = _branching(width - 1) if trees else TokenTree.from_drafts(np.zeros(width - 1, np.int32))
+        block = TreeLayout().lay([tree] * rows, [0] * rows, [start] * rows, target.device).block
         times = []
         for _ in range(1 + repeats):
             began = time.perf_counter()
@@ -43,3 +53,7 @@ def measure_passes(
         tokens.append(rows * width)
         seconds.append(statistics.median(times[1:]))
     return PassCosts.of_times(tokens, seconds)
+
+
+def _branching(nodes: int) -> TokenTree:
+    return TokenTree.from_parents([i % 2 for i in range(nodes)], [i // 2 - 1 for i in range(nodes)])

@@ -52,6 +52,7 @@ weights are random.
 
 columns  tokens   that the pass reads, in all texts together
          ms       median of the repeats; a wider pass's where that is less
+         trees    of trees in which every node has two children, else of chains
 """
 
 PASSES_EXAMPLES = """\
@@ -171,6 +172,7 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
         help="a Hugging Face folder, or a blockwise transformer's .safetensors file",
     )
     parser.add_argument("--shape", choices=SHAPES, help="random weights of this shape instead")
+    model_arguments.add_engine(parser)
     parser.add_argument("--device", metavar="NAME", help="where the model runs, such as cuda (default: cpu)")
     parser.add_argument(
         "--dtype", choices=model_arguments.DTYPES, help="of its weights (default: as opened, float32 for random ones)"

