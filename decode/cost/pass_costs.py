@@ -40,9 +40,12 @@ class PassCosts:
     def at(self, tokens: ArrayLike) -> NDArray[np.float64]:
         """Seconds of passes over so many tokens: between those measured by straight lines, beyond them by the last one,
         or by that from first to last where it is steeper (two passes of nearly the same time may be noise).
+
+        Narrower ones take their share of the narrowest: the least that they may take, so that drafts do not look
+        cheap beside plain passes that nobody has seen.
         """
         tokens = np.asarray(tokens)
-        inside = np.interp(tokens, self.tokens, self.seconds)
+        inside = np.interp(tokens, self.tokens, self.seconds) * np.minimum(tokens / self.tokens[0], 1)
         if len(self.tokens) < 2:
             return inside
         slopes = (self.seconds[-1] - self.seconds[[0, -2]]) / (self.tokens[-1] - self.tokens[[0, -2]])

