@@ -207,11 +207,11 @@ def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
     """Of 16 requests one is left: a plain pass comes first, before which nobody knows that it is cheaper."""
     pace = chain_pace.ChainPace()
     pace.rates = Trusting()
-    pace._costs = PassCosts.of_times([16, 20], [0.080, 0.100])
+    pace._costs = PassCosts.of_times([16, 20], [0.080, 0.084])
     chain = chain_of(0.9, 0.9, 0.9)
     assert pace.least(1, 8) == pytest.approx(1) and pace.lengths([chain], 0.0) == [0]
     assert pace.lengths([chain] * 16, 0.0) == [3] * 16
-    pace._costs = PassCosts.of_times([1, 16, 20], [0.020, 0.080, 0.100])
+    pace._costs = PassCosts.of_times([1, 16, 20], [0.020, 0.080, 0.084])
     assert pace.lengths([chain], 0.0) == [3]
 
 
