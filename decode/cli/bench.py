@@ -26,6 +26,8 @@ columns  tokens/s    median of the rounds, and the least and the most
                      drafters that do not bring them: why, and what to try
          differ      texts that are not the plain ones; - for drafts that are
                      drawn, whose texts have the same law only
+Ratios behind the prompts leave out the prompts' passes, which weigh more in
+texts that end earlier; - where another library's passes cannot be seen.
 
 --replay DUMP needs no trained model: passes, heads and searches are timed on
 random weights of --shape, and how many tokens a pass brings is replayed from
