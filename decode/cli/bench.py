@@ -198,7 +198,7 @@ def add_passes(actions: Any, common: argparse.ArgumentParser) -> None:
     )
     arguments.add_threads(parser)
     arguments.add_json(parser)
-    parser.set_defaults(does="bench_passes")
+    parser.set_defaults(does="bench_passes", heads=None)
 
 
 def add_search(actions: Any, common: argparse.ArgumentParser) -> None:

@@ -70,7 +70,6 @@ def target_of(args: argparse.Namespace) -> Target:
     if args.shape:
         return random_target(PRESETS[args.shape], device, getattr(torch, args.dtype or "float32"))
     hide_unseen_bars(args.model)
-    args.heads = None
     return opened(args, model_facts(args.model), device).target
 
 
