@@ -144,9 +144,7 @@ def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
     space; else nothing.
     """
 
-def top(
-    logits: NDArray[np.float32], k: int, *, threads: int = 1
-) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+def top(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
     """The k greatest logits of each row [m, V]: ids [m, k], equal logits by id, their log softmax over all V [m, k],
     and the row's entropy in nats [m].
 

@@ -45,9 +45,6 @@ def test_of_real_vocabularies(vocab_size, order):
     if order == "equal":
         logits[:] = -7.5
     found = _core.top(logits, 16)
-    for threads in (1, 2):
-        for one, other in zip(found, _core.top(logits, 16, threads=threads)):
-            assert one.tobytes() == other.tobytes()
     for row, ids, logp, entropy in zip(logits, *found):
         wanted, shares, uncertainty = twin(row, 16)
         assert ids.tolist() == wanted.tolist()

@@ -141,9 +141,7 @@ def test_print(browser, path):
         assert (
             not visit.page.locator("header").is_visible() and not visit.page.locator(".browser .controls").is_visible()
         )
-        visit.page.wait_for_function(
-            "[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)"
-        )
+        visit.until("[...document.querySelectorAll('.main-svg')].every(one => one.clientWidth === 640)")
 
 
 def colour(visit, name):

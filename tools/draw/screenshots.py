@@ -37,7 +37,7 @@ def shots(browser: Any, path: Path) -> dict[str, bytes]:
                 viewport=size, color_scheme=scheme, device_scale_factor=1 if device == "desktop" else 2
             )
             page.goto(path.resolve().as_uri())
-            page.wait_for_function("document.documentElement.dataset.plots === 'drawn'")
+            page.wait_for_selector("html[data-plots=drawn]", state="attached")
             found[f"report-{device}-{scheme}.png"] = page.screenshot()
             found[f"report-curves-{device}-{scheme}.png"] = page.locator(".plot").first.screenshot()
             show_lattice(page)
