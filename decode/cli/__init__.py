@@ -20,6 +20,7 @@ from rescore.decode.cli.arguments import Misuse, Parser, printable
 VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, bench)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what bad data and a full disk raise
+EXTRAS = {"torch": "transformers", "transformers": "transformers", "tokenizers": "tokenizers", "plotly": "report"}
 
 
 def parser() -> Parser:
@@ -96,6 +97,8 @@ def _drop_output() -> None:
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return f"this needs the package {error.name}: pip install 'rescore[{EXTRAS[error.name]}]'"
     if isinstance(error, OSError) and error.strerror:
         text = (
             f"{os.fsdecode(error.filename)}: {error.strerror}"

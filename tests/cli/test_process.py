@@ -120,6 +120,14 @@ def test_unexpected_errors_are_told_as_such(world, capsys, monkeypatch):
     assert "unexpected KeyError: 'missing'; --debug shows where" in cli.refusal(capsys, "oracle", world / "dump")
 
 
+def test_packages_that_are_not_there_are_named():
+    code = "import sys; sys.modules['torch'] = None; from rescore.decode.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "generate", "--model", "smollm2", "hello"]
+    ran = subprocess.run(words, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "rescore: this needs the package torch: pip install 'rescore[transformers]'\n"
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """A dump that takes a while."""
