@@ -32,9 +32,10 @@ class AcceptanceRates:
     """Acceptance by q and depth, learned as drafts are verified."""
 
     def __init__(self) -> None:
-        self._rates = np.array(PERCENT) / 100
-        self._prior = np.stack([self._rates * PRIOR, np.full(self._rates.shape, PRIOR)])
+        rates = np.array(PERCENT) / 100
+        self._prior = np.stack([rates * PRIOR, np.full(rates.shape, PRIOR)])
         self._counts = self._prior.copy()  # tokens accepted and tested
+        self._steps = 0  # since these were faded
 
     def corrected(
         self, logq: NDArray[np.floating], parents: NDArray[np.integer], depths: NDArray[np.integer]
@@ -43,9 +44,11 @@ class AcceptanceRates:
 
         Columns as of `TokenTree`, one tree or several.
         """
-        p, above = _with_root(self._rates[self._bins(logq, parents, depths)], 1.0), _with_root(parents, ROOT)
+        accepted, tested = self._faded()
+        above = _flat(parents)
+        p = _with_root((accepted / tested)[_bins(logq, above, depths)], 1.0)
         for _ in range(int(depths.max(initial=0)).bit_length()):  # the product over twice as many nodes each time
-            p, above = p * _of(p, above), _of(above, above)
+            p, above = p * p.ravel()[above], above.ravel()[above]
         return np.where(np.isneginf(logq), 0.0, p[..., :-1])
 
     def note(self, tree: TokenTree, accepted: Sequence[int]) -> None:
@@ -55,33 +58,40 @@ class AcceptanceRates:
         stays = np.zeros(tree.size + 1, bool)
         stays[[*accepted, ROOT]] = True
         tested = stays[tree.parents]
-        bins = self._bins(tree.logq, tree.parents, tree.depths)
-        for counted, which in zip(self._counts, (tested & stays[:-1], tested)):
-            np.add.at(counted, (bins[0][which], bins[1][which]), 1)
-        self._rates = self._counts[0] / self._counts[1]
+        rows, columns = _bins(tree.logq, _flat(tree.parents), tree.depths)
+        for counted, which in zip(self._faded(), (tested & stays[:-1], tested)):
+            np.add.at(counted, (rows[which], columns[which]), 1)
 
     def fade(self) -> None:
         """A step begins: what was learned counts a little less."""
-        self._counts = self._prior + (self._counts - self._prior) * FADING
-        self._rates = self._counts[0] / self._counts[1]
+        self._steps += 1
 
-    @staticmethod
-    def _bins(
-        logq: NDArray[np.floating], parents: NDArray[np.integer], depths: NDArray[np.integer]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Row and column in the table of each node."""
-        with np.errstate(invalid="ignore"):  # padding behind padding
-            conditional = np.exp(logq - _of(_with_root(logq, 0.0), parents))
-        return PLACES[np.minimum(depths, len(PLACES) - 1)], np.searchsorted(EDGES, conditional, side="right")
+    def _faded(self) -> NDArray[np.float64]:
+        """The counts as of this step."""
+        if self._steps:
+            self._counts = self._prior + (self._counts - self._prior) * FADING**self._steps
+            self._steps = 0
+        return self._counts
+
+
+def _bins(
+    logq: NDArray[np.floating], above: NDArray[np.int64], depths: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and column in the table of each node. above: as of `_flat`."""
+    with np.errstate(invalid="ignore"):  # padding behind padding
+        conditional = np.exp(logq - _with_root(logq, 0.0).ravel()[above[..., :-1]])
+    return PLACES[np.minimum(depths, len(PLACES) - 1)], np.searchsorted(EDGES, conditional, side="right")
 
 
 def _with_root(values: NDArray, root: float) -> NDArray:
-    """Of the nodes [.., n], and behind them of the root token, whose index is -1: [.., n + 1]."""
+    """Of the nodes [.., n], and behind them of the root token: [.., n + 1]."""
     padded = np.full((*values.shape[:-1], values.shape[-1] + 1), root, values.dtype)
     padded[..., :-1] = values
     return padded
 
 
-def _of(values: NDArray, nodes: NDArray[np.integer]) -> NDArray:
-    """values [.., n + 1] of nodes [.., m], each row's own."""
-    return values[nodes] if values.ndim == 1 else np.stack([row[at] for row, at in zip(values, nodes)])
+def _flat(parents: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Places of the parents in such columns, laid end to end: [.., n + 1]; the root token's is its own."""
+    n = parents.shape[-1]
+    above = _with_root(np.where(parents == ROOT, n, parents).astype(np.int64), n)
+    return above + (n + 1) * np.arange(above.size // (n + 1)).reshape(*parents.shape[:-1], 1)

@@ -35,6 +35,11 @@ class PassTimes:
         return [tokens for place, (tokens, last) in enumerate(widths) if not place or self._passes - last < self._stale]
 
     @property
+    def narrowest(self) -> float:
+        """Seconds of the narrowest passes known."""
+        return min(self._seconds[self.known()[0]])
+
+    @property
     def tried(self) -> bool:
         """Whether two widths were ever known, of `SURE` passes each."""
         return sum(len(one) >= SURE for one in [*self._seconds.values()]) >= 2

@@ -115,6 +115,8 @@ class WidthSession:
             return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])
         if costs is None:  # drafts did not pay for long; what is nearly sure to be accepted pays whatever a pass costs
             sure = int((p >= SURELY).all(axis=0).sum())
+            if not sure:
+                self._plan_rest(-drafting / (drafting + times.narrowest))
             return int(sizes[sizes <= sure][-1])
         tokens = len(p) + np.append(0.0, np.cumsum(p.sum(axis=0)))[sizes]
         seconds = drafting + costs.at(len(p) * (1 + sizes))

@@ -233,6 +233,9 @@ def test_when_times_are_forgotten_only_what_is_nearly_sure_is_drafted():
     assert size(session, siblings(likely)) == 3
     assert size(session, siblings(likely[:, 1:])) == 1  # of 0, 1, 3, .. nodes
     assert size(session, siblings(likely[:, 3:])) == 0
+    assert not session.rests()
+    assert size(session, siblings(likely[:, 3:]), 0.001) == 0  # and looking for it took a tenth of a plain pass
+    assert session.rests()
 
 
 def test_a_new_length_of_prompts_begins_with_the_costs_of_the_nearest():
