@@ -51,7 +51,7 @@ def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -
 
 
 class RunningTexts:
-    """One text for each request, extended by every step.
+    """One text for each request, extended by the steps that are drafted.
 
     rejected: whether predictions behind nodes that were not accepted count too; prompt: of a prompt's last positions,
     how many are predicted (None: as many as the text can earn back). Without the former and with all of the latter, a
@@ -65,11 +65,11 @@ class RunningTexts:
         self._soft = bool(rescorer.calibration.soft)
         self._prompt, self._rejected = prompt, rejected
 
-    def read(self, step: DraftStep, *, predictions: bool = True) -> None:
-        """What was added since the step before; without `predictions`, as if nobody had seen the logits."""
+    def read(self, step: DraftStep) -> None:
+        """What was added since the step that was read before. Of steps between, nobody has seen the logits."""
         for row, text in enumerate(self.texts):
             new = np.ascontiguousarray(step.histories[row][text.size :], np.int32)
-            if not self._soft or not step.last or not predictions:
+            if not self._soft or not step.last:
                 text.extend(new)
             elif not text.size:
                 self._read_prompt(text, new, step, row)
@@ -89,6 +89,9 @@ class RunningTexts:
 
     def _read_pass(self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass) -> None:
         path = [0, *(1 + node for node in last.accepted)]
+        unseen = len(tokens) - len(path)
+        text.extend(tokens[:unseen])
+        tokens = tokens[unseen:]
         if not self._rejected:
             text.extend(tokens, *top_predictions(last.logits[path]))
             return

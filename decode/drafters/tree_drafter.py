@@ -125,11 +125,10 @@ class _AutoSession:
         return drafts
 
     def _drafts(self, step: DraftStep) -> list[Draft]:
-        began = time.perf_counter()
-        rests = self.proposer.may_rest and self.width.rests()
-        self.proposer.search.read(step, drafts=not rests)
-        if rests:
+        if self.proposer.may_rest and self.width.rests():
             return [Draft(tree=EMPTY) for _ in step.histories]
+        began = time.perf_counter()
+        self.proposer.search.read(step)
         trees = self.proposer.trees(step, self.width.wanted)
         n = self.width.size(trees, step.room, time.perf_counter() - began)
         return [Draft(tree=trees[b].head(n).within(most)) for b, most in enumerate(step.room)]

@@ -22,8 +22,8 @@ Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read a
 
 
 class TreeSearch(Protocol):
-    def read(self, step: DraftStep, *, drafts: bool = True) -> None:
-        """Take note of a step; where nothing is drafted, only of its tokens."""
+    def read(self, step: DraftStep) -> None:
+        """Take note of a step that is drafted, and of those before it that were not."""
 
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
         """The trees of n nodes in the lattices of the heads' logits [B, T, V], or of a model without heads."""
@@ -55,7 +55,7 @@ class PlainSearch:
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
 
-    def read(self, step: DraftStep, *, drafts: bool = True) -> None:
+    def read(self, step: DraftStep) -> None:
         pass
 
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
@@ -80,8 +80,8 @@ class CalibratedSearch:
         texts = requests if rescorer.reads_text else 0
         self._texts = RunningTexts(rescorer, texts, prompt=prompt, rejected=rejected)
 
-    def read(self, step: DraftStep, *, drafts: bool = True) -> None:
-        self._texts.read(step, predictions=drafts)
+    def read(self, step: DraftStep) -> None:
+        self._texts.read(step)
 
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
         if lattice is not None and logits is not None:

@@ -61,34 +61,54 @@ def test_counts_are_those_of_the_models_own_predictions(rejected):
         assert mixture[0] + mixture[1] * other == pytest.approx(twin.distribution(draft, other), abs=2e-5)
 
 
-class FirstStep:
-    """Drafts nothing, and keeps the step behind the prompt."""
+class Steps:
+    """Drafts nothing, and keeps the steps."""
 
-    drawn, step = 0, None
+    drawn = 0
 
     def open(self, prompts, shaping):
+        self.steps = []
         return self
 
     def propose(self, step):
-        self.step = self.step or step
+        self.steps.append(step)
         return [Draft(tree=EMPTY)]
 
 
 @torch.inference_mode()
 def test_only_the_end_of_a_long_prompt_is_predicted():
-    prompt, first = text(30, seed=4), FirstStep()
-    generate(BlockwiseTarget(trained()), [prompt], first, Options(max_tokens=9))
+    prompt, seen = text(30, seed=4), Steps()
+    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
+    first = seen.steps[0]
     rescorer = CalibratedRescorer(NGram.uniform(V), HEADLESS)
     short, whole = (RunningTexts(rescorer, 1, prompt=most) for most in (5, 1000))
     for texts in (short, whole):
-        texts.read(first.step)
-    history = first.step.histories[0].tolist()
+        texts.read(first)
+    history = first.histories[0].tolist()
     known = [{}] * (len(history) - 6) + [predicted(history[:at]) for at in range(len(history) - 6, len(history))]
     twin = Text(history, HEADLESS.text, known, [*HEADLESS.soft, 0.0])
     strength, ids, other = np.array(HEADLESS.text), np.arange(V, dtype=np.int32), np.full(V, 1 / V)
     share, rest = short.texts[0].mixture(np.array([history[3]], np.int32), strength, ids)
     assert share + rest * other == pytest.approx(twin.distribution((history[3],), other), abs=2e-5)
     assert whole.texts[0].mixture(np.array([history[3]], np.int32), strength, ids)[1] != pytest.approx(rest, abs=1e-6)
+
+
+@torch.inference_mode()
+def test_of_steps_that_were_not_read_only_the_tokens_count():
+    prompt, seen = text(9, seed=3), Steps()
+    generate(BlockwiseTarget(trained()), [prompt], seen, Options(max_tokens=9))
+    texts = RunningTexts(CalibratedRescorer(NGram.uniform(V), HEADLESS), 1, prompt=0)
+    for step in (seen.steps[0], seen.steps[4]):
+        texts.read(step)
+    history = seen.steps[4].histories[0].tolist()
+    read = len(seen.steps[0].histories[0]) - 1, len(history) - 1
+    known = [predicted(history[:at]) if at in read else {} for at in range(len(history))]
+    twin = Text(history, HEADLESS.text, known, [*HEADLESS.soft, 0.0])
+    strength, ids, other = np.array(HEADLESS.text), np.arange(V, dtype=np.int32), np.full(V, 1 / V)
+    for at in (*read, read[0] + 2):
+        draft = tuple(history[at - 2 : at])
+        share, rest = texts.texts[0].mixture(np.array(draft, np.int32), strength, ids)
+        assert share + rest * other == pytest.approx(twin.distribution(draft, other), abs=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
