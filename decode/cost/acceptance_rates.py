@@ -40,25 +40,28 @@ class AcceptanceRates:
     def corrected(
         self, logq: NDArray[np.floating], parents: NDArray[np.integer], depths: NDArray[np.integer]
     ) -> NDArray[np.float64]:
-        """Probabilities [.., n] that the nodes of trees are accepted; 0 where logq is -inf, which is padding.
+        """Probabilities that the nodes of trees are accepted; 0 where logq is -inf, which is padding.
 
-        Columns as of `TokenTree`, one tree or several.
+        Columns [n] as of `TokenTree`, or [B, n] of several trees.
         """
         accepted, tested = self._faded()
-        above = _flat(parents)
-        p = _with_root((accepted / tested)[_bins(logq, above, depths)], 1.0)
+        above = _above(np.atleast_2d(parents))
+        p = np.append((accepted / tested)[_bins(logq.ravel(), above, depths.ravel())], 1.0)
         for _ in range(int(depths.max(initial=0)).bit_length()):  # the product over twice as many nodes each time
-            p, above = p * p.ravel()[above], above.ravel()[above]
-        return np.where(np.isneginf(logq), 0.0, p[..., :-1])
+            p, above = p * p[above], above[above]
+        return np.where(np.isneginf(logq), 0.0, p[:-1].reshape(logq.shape))
 
-    def note(self, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """A tree was verified, and these nodes of it accepted, from the root on: their siblings were not, and of nodes
-        behind those nothing is known.
+    def note(self, trees: Sequence[TokenTree], accepted: Sequence[Sequence[int]]) -> None:
+        """Trees were verified, and these nodes of each accepted, from the root on: their siblings were not, and of
+        nodes behind those nothing is known.
         """
-        stays = np.zeros(tree.size + 1, bool)
-        stays[[*accepted, ROOT]] = True
-        tested = stays[tree.parents]
-        rows, columns = _bins(tree.logq, _flat(tree.parents), tree.depths)
+        above = _above([tree.parents for tree in trees])
+        starts = np.cumsum([0, *(tree.size for tree in trees)])
+        stays = np.zeros(len(above), bool)
+        stays[[*(start + node for start, path in zip(starts, accepted) for node in path), ROOT]] = True
+        tested = stays[above[:-1]]
+        logq, depths = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("logq", "depths"))
+        rows, columns = _bins(logq, above, depths)
         for counted, which in zip(self._faded(), (tested & stays[:-1], tested)):
             np.add.at(counted, (rows[which], columns[which]), 1)
 
@@ -74,24 +77,17 @@ class AcceptanceRates:
         return self._counts
 
 
+def _above(parents: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
+    """Of trees laid end to end, the place of each node's parent; behind them stands the root token of all, its own."""
+    starts = np.cumsum([0, *map(len, parents)])
+    root = starts[-1]
+    return np.concatenate([*(np.where(one == ROOT, root, one + at) for one, at in zip(parents, starts)), [root]])
+
+
 def _bins(
     logq: NDArray[np.floating], above: NDArray[np.int64], depths: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and column in the table of each node. above: as of `_flat`."""
+    """Row and column in the table of each node of such trees."""
     with np.errstate(invalid="ignore"):  # padding behind padding
-        conditional = np.exp(logq - _with_root(logq, 0.0).ravel()[above[..., :-1]])
+        conditional = np.exp(logq - np.append(logq, 0.0)[above[:-1]])
     return PLACES[np.minimum(depths, len(PLACES) - 1)], np.searchsorted(EDGES, conditional, side="right")
-
-
-def _with_root(values: NDArray, root: float) -> NDArray:
-    """Of the nodes [.., n], and behind them of the root token: [.., n + 1]."""
-    padded = np.full((*values.shape[:-1], values.shape[-1] + 1), root, values.dtype)
-    padded[..., :-1] = values
-    return padded
-
-
-def _flat(parents: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Places of the parents in such columns, laid end to end: [.., n + 1]; the root token's is its own."""
-    n = parents.shape[-1]
-    above = _with_root(np.where(parents == ROOT, n, parents).astype(np.int64), n)
-    return above + (n + 1) * np.arange(above.size // (n + 1)).reshape(*parents.shape[:-1], 1)

@@ -91,9 +91,8 @@ class WidthSession:
             self.times.note(tokens, time.perf_counter() - began)
             self._pass = None
         self.rates.fade()
-        for one in last:
-            if one.tree.size:
-                self.rates.note(one.tree, one.accepted)
+        if drafted := [one for one in last if one.tree.size]:
+            self.rates.note([one.tree for one in drafted], [one.accepted for one in drafted])
 
     def end(self, nodes: int) -> None:
         """The step's drafts are made, of so many nodes at most, and their pass begins."""

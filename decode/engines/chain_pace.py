@@ -30,8 +30,8 @@ class ChainLengths(Protocol):
     def begin(self, one_pass: bool) -> None:
         """A call begins. one_pass: whether all that came since the last one was a pass over its drafts."""
 
-    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
-        """A chain of the last call, and the nodes of it that were accepted."""
+    def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
+        """Chains of the last call, and how many tokens of each were accepted."""
 
     def least(self, rows: int, most: int) -> float:
         """q below which no token of the chains, at most `most` long, can pay; at least `LEAST`."""
@@ -55,7 +55,7 @@ class FixedCost:
     def begin(self, one_pass: bool) -> None:
         pass
 
-    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
+    def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
         pass
 
     def least(self, rows: int, most: int) -> float:
@@ -95,8 +95,8 @@ class ChainPace:
         self._pass = None
         self.rates.fade()
 
-    def note(self, chain: TokenTree, accepted: Sequence[int]) -> None:
-        self.rates.note(chain, accepted)
+    def note(self, chains: Sequence[TokenTree], accepted: Sequence[int]) -> None:
+        self.rates.note(chains, [range(many) for many in accepted])
 
     def end(self, tokens: int, rows: int) -> None:
         self._pass = _rounded(tokens), time.perf_counter()
@@ -113,7 +113,7 @@ class ChainPace:
 
     def lengths(self, chains: Sequence[TokenTree], drafting: float) -> list[int]:
         rows, costs = len(chains), self._costs
-        accepted = [self.rates.corrected(one.logq, one.parents, one.depths) for one in chains]
+        accepted = self._accepted(chains)
         if costs is None:
             return [int((one >= SURELY).sum()) for one in accepted]
         p = np.sort(np.concatenate(accepted))[::-1]
@@ -121,6 +121,15 @@ class ChainPace:
         rate = tokens / (drafting + costs.at(rows + np.arange(len(tokens))))
         best = int(np.argmax(rate))
         return _shared(accepted, p[: best if rate[best] >= MARGIN * rate[0] else 0])
+
+    def _accepted(self, chains: Sequence[TokenTree]) -> list[NDArray[np.float64]]:
+        """The probability of each token of the chains."""
+        logq = np.full((len(chains), max(one.size for one in chains)), -np.inf, np.float32)
+        for row, one in zip(logq, chains):
+            row[: one.size] = one.logq
+        places = np.broadcast_to(np.arange(logq.shape[1]), logq.shape)
+        p = self.rates.corrected(logq, places - 1, places + 1)
+        return [row[: one.size] for row, one in zip(p, chains)]
 
 
 def _shared(chains: Sequence[NDArray[np.float64]], greatest: NDArray[np.float64]) -> list[int]:

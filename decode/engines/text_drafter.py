@@ -194,10 +194,9 @@ class TextDrafter:
             0 < text.size - before[id(text)] <= 1 + text.drafted.size for text in texts
         )
         self._lengths.begin(one_pass)
-        for text in texts:
-            if id(text) in before and text.drafted.size:
-                new = text.tail(text.size - before[id(text)])
-                self._lengths.note(text.drafted, range(text.drafted.accepted(new)))
+        if drafted := [text for text in texts if id(text) in before and text.drafted.size]:
+            accepted = [text.drafted.accepted(text.tail(text.size - before[id(text)])) for text in drafted]
+            self._lengths.note([text.drafted for text in drafted], accepted)
 
     def _read(self, rows: Sequence[DraftRow]) -> list[KnownText]:
         """The texts of all rows, read on; they are out of the store until `_put`."""

@@ -50,7 +50,7 @@ def test_what_was_accepted_is_learned():
     """By hand: 40 trees, of which node 0 is accepted in 30 and its child in 10 of those; node 2 never."""
     rates = AcceptanceRates()
     for number in range(40):
-        rates.note(TREE, [0, 1] if number < 10 else [0] if number < 30 else [])
+        rates.note([TREE], [[0, 1] if number < 10 else [0] if number < 30 else []])
     first, second = np.array(PERCENT[0]) / 100, np.array(PERCENT[1]) / 100
     p = corrected(rates, TREE)
     assert p[0] == pytest.approx((first[7] * PRIOR + 30) / (PRIOR + 40))
@@ -60,11 +60,22 @@ def test_what_was_accepted_is_learned():
     assert p[3] / p[1] == pytest.approx(third[19] * PRIOR / (PRIOR + 10))
 
 
+def test_several_trees_are_noted_as_one_after_the_other():
+    together, alone, empty = AcceptanceRates(), AcceptanceRates(), TokenTree.from_parents([], [])
+    chain = tree_of([-1, 0, 1], [0.9, 0.5, 0.1])
+    trees, accepted = [TREE, empty, chain, TREE], [[0, 1], [], [0, 1, 2], []]
+    together.note(trees, accepted)
+    for tree, path in zip(trees, accepted):
+        alone.note([tree], [path])
+    for tree in (TREE, chain):
+        assert corrected(together, tree).tolist() == corrected(alone, tree).tolist()
+
+
 def test_tokens_behind_rejected_ones_say_nothing():
     rates = AcceptanceRates()
     before = corrected(rates, TREE)
     for _ in range(100):
-        rates.note(TREE, [])
+        rates.note([TREE], [[]])
     after = corrected(rates, TREE)
     assert after[0] < 0.2 * before[0]
     assert after[1] / after[0] == pytest.approx(before[1] / before[0])
@@ -74,7 +85,7 @@ def test_what_was_learned_fades():
     rates = AcceptanceRates()
     before = corrected(rates, TREE)
     for _ in range(100):
-        rates.note(TREE, [])
+        rates.note([TREE], [[]])
     half = round(np.log(0.5) / np.log(FADING))
     for _ in range(half):
         rates.fade()
@@ -88,4 +99,4 @@ def test_what_was_learned_fades():
 def test_an_empty_tree():
     empty = TokenTree.from_parents([], [])
     assert corrected(AcceptanceRates(), empty).shape == (0,)
-    AcceptanceRates().note(empty, [])
+    AcceptanceRates().note([empty], [[]])
