@@ -17,7 +17,7 @@ from rescore.lattice.tree import TokenTree
 REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
 MARGIN = 1.02  # how many times as many tokens a second a draft must promise
 DEAR = 0.25  # cost of a drafted token, beside a token's, from which on calls rest when they find nothing
-LONGEST_REST = 4  # calls
+LONGEST_REST = 16  # calls
 LEAST = 0.01  # expected tokens below which a drafted token is never worth verifying
 
 

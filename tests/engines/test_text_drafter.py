@@ -216,15 +216,15 @@ def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
 
 
 def test_calls_rest_where_drafted_tokens_are_dear():
-    """A drafted token costs 0.7 of a token: after calls in vain 1, 2, 4, 4, .. rest, after drafts none does."""
+    """A drafted token costs 0.7 of a token: after calls in vain 1, 2, 4, 8, 16, 16 rest, after drafts none does."""
     pace, drafted = chain_pace.ChainPace(), []
     pace._costs = PassCosts.of_times([1, 2, 9], [0.010, 0.017, 0.066])
     assert pace.least(1, 8) == pytest.approx(0.7)
-    for call in range(30):
+    for call in range(73):
         if not pace.rests():
-            pace.end(1 if call < 25 else 5, 1)
+            pace.end(1 if call < 70 else 5, 1)
             drafted.append(call)
-    assert drafted == [0, 2, 5, 10, 15, 20, 25, 26, 27, 28, 29]
+    assert drafted == [0, 2, 5, 10, 19, 36, 53, 70, 71, 72]
     pace._costs = PassCosts.of_times([1, 9], [0.010, 0.018])
     assert pace.least(1, 8) == pytest.approx(0.1)
     pace.end(1, 1)
