@@ -45,7 +45,7 @@ class AcceptanceRates:
         Columns [n] as of `TokenTree`, or [B, n] of several trees.
         """
         accepted, tested = self._faded()
-        above = _above(np.atleast_2d(parents))
+        above = _above(list(np.atleast_2d(parents)))
         p = np.append((accepted / tested)[_bins(logq.ravel(), above, depths.ravel())], 1.0)
         for _ in range(int(depths.max(initial=0)).bit_length()):  # the product over twice as many nodes each time
             p, above = p * p[above], above[above]
