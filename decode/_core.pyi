@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-native: bool  # compiled for the processor of this machine alone (CMake's RESCORE_NATIVE)
+processor: str  # what it was compiled for: a level of x86-64, native (this machine alone) or generic
 MAX_SLOTS: int  # T
 MAX_CANDIDATES: int  # K
 MAX_ORDER: int  # N of n-gram models

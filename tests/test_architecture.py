@@ -28,7 +28,7 @@ ROOMS = {
     "report": "bench tuning replay models rescoring cost",
     "cli": "report bench training tuning replay engines loop drafters models verify rescoring cost",
 }
-AT_THE_ROOT = {"__init__.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
+AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 
 
 def dotted(file: Path) -> str:

@@ -102,7 +102,7 @@ def test_constants_are_the_cores():
     assert grams.MAX_ORDER == _core.MAX_ORDER
     tree = ast.parse(CORE_STUB.read_text(encoding="utf-8"))
     named = {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
-    assert named == {name for name in vars(_core) if name.isupper()} | {"native"}
+    assert named == {name for name in vars(_core) if name.isupper()} | {"processor"}
 
 
 @pytest.mark.parametrize("part", ["lattice", "lm", "decode"])

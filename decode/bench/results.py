@@ -62,7 +62,5 @@ class BenchReport:
 
 
 def bench_machine(*packages: str) -> dict[str, Any]:
-    """The machine with the versions of packages, and what the native core was compiled for: this machine (native) or
-    any of its kind (portable).
-    """
-    return {**machine(*packages), "core": "native" if _core.native else "portable"}
+    """The machine with the versions of packages, and what the core was compiled for (`_core.processor`)."""
+    return {**machine(*packages), "core": _core.processor}

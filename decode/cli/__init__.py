@@ -4,6 +4,7 @@ is called.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -23,13 +24,23 @@ EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what b
 EXTRAS = {"torch": "transformers", "transformers": "transformers", "tokenizers": "tokenizers", "plotly": "report"}
 
 
+class _Version(argparse.Action):
+    """Imports the core, which nobody else needs who asks for help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from rescore import _core
+
+        print(f"rescore {__version__}, core {_core.processor}")
+        parser.exit()
+
+
 def parser() -> Parser:
     top = Parser(
         prog="rescore",
         description="Better block drafts for language models, without training: n-gram rescoring of head lattices.",
         epilog="rescore VERB --help shows each verb with examples. Exit status: 1 bad data, 2 misuse, 130 interrupted.",
     )
-    top.add_argument("--version", action="version", version=f"rescore {__version__}")
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and which core runs, and exit")
     common = Parser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -89,8 +89,9 @@ columns  ours         exact: failure arcs, a call from arrays to arrays
          x            how many times the median of ours with the same backoff
 Lattices longer than the dump's are those of rows that follow each other, joined;
 candidates that the dump has not are drawn from the model, and that is said.
-C++ OpenFst is compiled with -O3 -march=native, our wheel for any processor of
-its kind; core native says that ours was built with RESCORE_NATIVE=ON, alike.
+C++ OpenFst is compiled with -O3 -march=native; core says what ours was compiled
+for: the best level of x86-64 that the wheel has for this processor, generic for
+others, or native where it was built with RESCORE_NATIVE=ON.
 """
 
 SEARCH_EXAMPLES = """\

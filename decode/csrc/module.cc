@@ -31,9 +31,9 @@ static void bind_constants(nanobind::module_& m) {
   m.attr("RAREST") = kRarest;
 }
 
-NB_MODULE(_core, m) {
+NB_MODULE(RESCORE_CORE, m) {
   m.doc() = "Native core of rescore; the functions are documented in _core.pyi.";
-  m.attr("native") = RESCORE_NATIVE;
+  m.attr("processor") = RESCORE_PROCESSOR;
   nanobind::set_leak_warnings(false);
   bind_constants(m);
   bind_automaton(m);

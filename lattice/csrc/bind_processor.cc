@@ -1,0 +1,21 @@
+// Which instructions the processor has, so that a core that was compiled for them may be chosen.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+// Levels of x86-64 as its psABI names them, the highest first; on other processors none.
+static std::vector<std::string> levels() {
+  std::vector<std::string> found;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("x86-64-v4")) found.push_back("x86-64-v4");
+  if (__builtin_cpu_supports("x86-64-v3")) found.push_back("x86-64-v3");
+  if (__builtin_cpu_supports("x86-64-v2")) found.push_back("x86-64-v2");
+#endif
+  return found;
+}
+
+NB_MODULE(_processor, m) { m.def("levels", &levels); }

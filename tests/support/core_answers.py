@@ -1,0 +1,70 @@
+"""What the core answers to many questions, a hash for each kind; `test_core.py` runs it with every core there is."""
+
+import hashlib
+import json
+
+import numpy as np
+
+from rescore import CalibratedRescorer, Calibration, NGram, Rescorer, _core
+from rescore.decode.bench.lattices import lattices_of_text
+from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS
+from rescore.lm.build import build
+from rescore.lm.prune import PruneOptions
+
+V = 700
+COLUMNS = ("tokens", "parents", "depths", "logq", "count")
+
+
+def answers() -> dict[str, str]:
+    found = {}
+    draw = np.random.default_rng(7)
+    sequences = [(draw.zipf(1.3, 900) % V).astype(np.int32) for _ in range(40)]
+    # Some text twice: contexts with few followers beside those with hundreds.
+    sequences += [np.concatenate([one[:300], one[:200]]) for one in sequences[:20]]
+    model = build(sequences, order=4, vocab_size=V, eot=0)
+    small = build(sequences, order=4, vocab_size=V, eot=0, shorten=PruneOptions(max_ngrams=5000))
+    for name, one in (("built", model), ("pruned", small), ("quantised", model.quantised())):
+        found[name] = hashed(*one.arrays)
+    texts = np.concatenate(sequences)
+    for name, one in (("model", model), ("quantised", model.quantised()), ("pruned", small)):
+        found[f"{name}: scores"] = hashed(one.score(texts[:5000]))
+        for slots, width in ((1, 1), (3, 7), (8, 16), (4, 64)):
+            lattices = lattices_of_text(texts, one, count=40, slots=slots, width=width, seed=slots)
+            rescorer = Rescorer(one, alpha=0.3)
+            asked = lattices.sausage, lattices.histories
+            kind = f"{name}: {slots} x {width}"
+            drafts = rescorer.paths(*asked, p=16)
+            found[f"{kind}, paths"] = hashed(drafts.tokens, drafts.cost)
+            found[f"{kind}, trees"] = hashed(*(getattr(rescorer.trees(*asked, n=64), column) for column in COLUMNS))
+            for local in (False, True):
+                normalised = rescorer.normalise(*asked, local=local)
+                drawn = normalised.sample(draw_of(len(lattices.histories), 4, slots))
+                found[f"{kind}, drawn{' locally' * local}"] = hashed(drawn.tokens, drawn.logq)
+            found[f"{kind}, open"] = hashed(*open_trees(one, DEFAULT, *asked, texts))
+        blank = lattices.sausage.head(1).top_k(1), lattices.histories
+        found[f"{name}: headless"] = hashed(*open_trees(one, HEADLESS, *blank, texts))
+    logits = (draw.standard_normal((6, 50257)) * 4).astype(np.float32)
+    found["top"] = hashed(*_core.top(logits, 16))
+    return found
+
+
+def open_trees(model: NGram, calibration: Calibration, sausages, histories, text):
+    rescorer = CalibratedRescorer(model, calibration)
+    texts = [rescorer.text(text[at : at + 400]) for at in range(len(histories))] if rescorer.reads_text else []
+    trees = rescorer.trees(sausages, histories, 64, texts=texts, depth=10)
+    return [getattr(trees, column) for column in COLUMNS]
+
+
+def draw_of(*shape: int):
+    return np.random.default_rng(1).random(shape)
+
+
+def hashed(*arrays) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    print(json.dumps({"processor": _core.processor, "answers": answers()}))
