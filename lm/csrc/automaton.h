@@ -196,8 +196,9 @@ class Automaton {
     if (list.dense) return list.dense->match(tokens, wanted, out);
     const uint64_t begin = inner(l, list.begin);
     const uint32_t size = list.end - list.begin;
-    if (token16_) return match_list(token16_ + begin, size, tokens, wanted, out);
-    return match_list(Token24{token24_ + 3 * begin}, size, tokens, wanted, out);
+    const bool spare = begin + size + kMatchSpare <= num_arcs - vocab_size;
+    if (token16_) return match_list(token16_ + begin, size, tokens, wanted, spare, out);
+    return match_list(Token24{token24_ + 3 * begin}, size, tokens, wanted, spare, out);
   }
   void prefetch_arc(uint32_t l, uint32_t arc) const { levels_[l].records.prefetch(arc); }
 

@@ -15,9 +15,34 @@
 #include "bits.h"
 #include "token_set.h"
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+#include <immintrin.h>
+#define RESCORE_EIGHT_ENTRIES
+#endif
+
 namespace rescore {
 
 constexpr int kMatchStep = 16;
+constexpr uint64_t kMatchSpare = 8;  // entries behind a list that may be read with it
+
+#ifdef RESCORE_EIGHT_ENTRIES
+// Of every byte the numbers of its ones, ascending, each in a byte.
+constexpr std::array<uint64_t, 256> ones_of_bytes() {
+  std::array<uint64_t, 256> ones{};
+  for (int byte = 0; byte < 256; ++byte)
+    for (int bit = 0, found = 0; bit < 8; ++bit)
+      if (byte >> bit & 1) ones[byte] |= static_cast<uint64_t>(bit) << 8 * found++;
+  return ones;
+}
+inline constexpr std::array<uint64_t, 256> kOnes = ones_of_bytes();
+
+// Writes the numbers of a byte's ones, `first` added; eight are written. Returns how many there are.
+[[gnu::always_inline]] inline int write_ones(uint32_t byte, uint32_t first, uint32_t* to) {
+  const __m256i ones = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kOnes[byte])));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(ones, _mm256_set1_epi32(first)));
+  return count_ones(byte);
+}
+#endif
 
 // Takes numbers by place, and adds `first` to each. Whole steps of places may be written.
 struct MatchRow {
@@ -25,6 +50,12 @@ struct MatchRow {
   uint32_t first, nothing = 0;
 
   void add(bool here, uint32_t own, int place) { *(here ? number + place : &nothing) = first + own; }
+#ifdef RESCORE_EIGHT_ENTRIES
+  void add(uint32_t entries, uint32_t own, uint32_t places, int place) {
+    for (; places; places &= places - 1, entries &= entries - 1)
+      number[place + __builtin_ctz(places)] = first + own + __builtin_ctz(entries);
+  }
+#endif
 #ifdef __AVX512F__
   void add(__mmask16, __m512i own, int place) {
     _mm512_storeu_si512(number + place, _mm512_add_epi32(own, _mm512_set1_epi32(first)));
@@ -44,6 +75,14 @@ struct PackedMatches {
     number += here;
     place += here;
   }
+#ifdef RESCORE_EIGHT_ENTRIES
+  // As many of eight entries, from `own` on, as of sixteen places, from `at` on, a bit each.
+  void add(uint32_t entries, uint32_t own, uint32_t places, int at) {
+    number += write_ones(entries, first + own, number);
+    place += write_ones(places & 0xFF, first_place + at, place);
+    place += write_ones(places >> 8, first_place + at + 8, place);
+  }
+#endif
 #ifdef __AVX512F__
   void add(__mmask16 here, __m512i own, int at) {
     const __m512i sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -151,8 +190,71 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
 }
 #endif
 
+#ifdef RESCORE_EIGHT_ENTRIES
+constexpr uint32_t kCompared = 64;  // entries of a list, beyond which searches are faster
+
+// Eight entries with sixteen tokens at once. Which of the tokens are among the entries, and which of the entries among
+// the tokens: the entries are turned past the tokens, one place at a time, and what is found is turned back.
+[[gnu::always_inline]] inline void intersect(__m256i tokens, __m128i entries, uint32_t& of_tokens,
+                                             uint32_t& of_entries) {
+  const __m256i turning = _mm256_broadcastsi128_si256(entries);
+  __m256i found = _mm256_cmpeq_epi16(tokens, turning), back = found;
+  const auto turned = [&](auto by) {
+    constexpr int kBytes = 2 * decltype(by)::value;
+    const __m256i equal = _mm256_cmpeq_epi16(tokens, _mm256_alignr_epi8(turning, turning, kBytes));
+    found = _mm256_or_si256(found, equal);
+    back = _mm256_or_si256(back, _mm256_alignr_epi8(equal, equal, 16 - kBytes));
+  };
+  turned(std::integral_constant<int, 1>());
+  turned(std::integral_constant<int, 2>());
+  turned(std::integral_constant<int, 3>());
+  turned(std::integral_constant<int, 4>());
+  turned(std::integral_constant<int, 5>());
+  turned(std::integral_constant<int, 6>());
+  turned(std::integral_constant<int, 7>());
+  const auto low = [](__m256i lanes) { return _mm256_castsi256_si128(lanes); };
+  const auto high = [](__m256i lanes) { return _mm256_extracti128_si256(lanes, 1); };
+  of_tokens = _mm_movemask_epi8(_mm_packs_epi16(low(found), high(found)));
+  of_entries = _mm_movemask_epi8(_mm_packs_epi16(_mm_or_si128(low(back), high(back)), _mm_setzero_si128()));
+}
+
+// Entries behind the list, up to kMatchSpare, are read; they count as the first one of the eight.
+template <typename Out>
+inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
+  alignas(16) static constexpr std::array<int16_t, 16> kBehind{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
+  const Out before = out;
+  uint64_t all = 0;
+  for (int first = 0; first < tokens.size(); first += kMatchStep) {
+    const __m256i set = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tokens.low() + first));
+    for (uint32_t n = 0; n < size; n += 8) {
+      const uint32_t here = std::min<uint32_t>(size - n, 8);
+      const __m128i read = _mm_loadu_si128(reinterpret_cast<const __m128i*>(list + n));
+      const __m128i behind = _mm_loadu_si128(reinterpret_cast<const __m128i*>(&kBehind[8 - here]));
+      uint32_t of_tokens, of_entries;
+      intersect(set, _mm_blendv_epi8(read, _mm_broadcastw_epi16(read), behind), of_tokens, of_entries);
+      of_entries &= (uint32_t{1} << here) - 1;
+      const uint64_t found = static_cast<uint64_t>(of_tokens) << first;
+      // A token that is not wanted, or twice in a damaged list: one by one.
+      if ((found & (all | ~wanted)) | (count_ones(of_tokens) ^ count_ones(of_entries))) {
+        out = before;
+        return scan_list(list, size, tokens, wanted, out);
+      }
+      out.add(of_entries, n, of_tokens, first);
+      all |= found;
+    }
+  }
+  return all;
+}
+#endif
+
+// spare: whether kMatchSpare entries behind the list may be read.
 template <typename List, typename Out>
-inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
+inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted,
+                           [[maybe_unused]] bool spare, Out& out) {
+#ifdef RESCORE_EIGHT_ENTRIES
+  if constexpr (std::is_same_v<List, const uint16_t*>)
+    if (size <= kCompared && spare) return compare_list(list, size, tokens, wanted, out);
+#endif
 #ifdef __AVX512BW__
   if constexpr (std::is_same_v<List, const uint16_t*>)
     if (size <= 512) return compare_list(list, size, tokens, wanted, out);

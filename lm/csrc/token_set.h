@@ -28,6 +28,7 @@ class TokenSet {
     }
     for (int i = 0; i < size; ++i) tokens_[place[i]] = given[i];
     std::fill_n(tokens_.data() + size, kStep - 1 - (size + kStep - 1) % kStep, INT32_MAX);
+    std::copy(tokens_.begin(), tokens_.end(), low_.begin());
     size_ = size;
     filter_.fill(0);
     for (int i = 0; i < size; ++i) filter_[given[i] / 64 % kFilter] |= uint64_t{1} << given[i] % 64;
@@ -37,6 +38,8 @@ class TokenSet {
   int size() const { return size_; }
   const uint32_t* begin() const { return reinterpret_cast<const uint32_t*>(tokens_.data()); }
   const uint32_t* end() const { return begin() + size_; }
+  // Their low 16 bits; steps of sixteen may be read.
+  const uint16_t* low() const { return low_.data(); }
   uint32_t operator[](int i) const { return tokens_[i]; }
   uint64_t all() const { return size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1; }
 
@@ -61,6 +64,7 @@ class TokenSet {
   // A bit for each of them, modulo its size: most others are told from them by one look.
   std::array<uint64_t, kFilter> filter_{};
   std::array<int32_t, kMaxCandidates> tokens_{};  // a step is filled up with the greatest number
+  std::array<uint16_t, kMaxCandidates> low_{};
 };
 
 }  // namespace rescore
