@@ -77,7 +77,7 @@ void LatticeTreeSearch::weigh(uint32_t number) {
   const Opened& own = opened_[number];
   const Row& row = rows_[own.depth];
   CostRow nats;
-  for (int i = 0; i < width_; i += kLanes) {
+  for (int i = 0; i < width_; i += kWide) {
     Doubles cost = load<Doubles>(&row.head[i]);
     for (int j = 0; j < models_.size(); ++j)
       cost += models_.weight(j, own.depth) * load<Doubles>(compositions_[j].costs(own.nodes[j]) + i);
@@ -85,10 +85,11 @@ void LatticeTreeSearch::weigh(uint32_t number) {
     store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
   }
   const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
-  for (int i = 0; i < width_; i += kLanes) {
-    const Doubles cost = load<Doubles>(&nats[i]);
-    const Integers key =
-        __builtin_convertvector((cost - all) * kFixedOne, Integers) << kRankBits | load<Integers>(&row.rank[i]);
+  const bool near = all > 1 - kMaxWeight;  // so that no difference is 2^52 or more, or it is infinite
+  for (int i = 0; i < width_; i += kWide) {
+    const Doubles cost = load<Doubles>(&nats[i]), fixed = (cost - all) * kFixedOne;
+    const Integers weight = near ? whole(fixed) : __builtin_convertvector(fixed, Integers);
+    const Integers key = weight << kRankBits | load<Integers>(&row.rank[i]);
     store(&keys_[number * width_ + i], cost < INFINITY ? key : Integers{} + kTaken);
   }
 }

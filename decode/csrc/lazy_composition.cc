@@ -82,7 +82,7 @@ void LazyComposition::read_costs() {
     const double backoff = level.contexts.backoff(node.index);
     const double* shorter = &cost_[node.backoff * stride_];
     double* cost = &cost_[n * stride_];
-    for (size_t i = 0; i < stride_; i += kLanes) store(cost + i, load<Doubles>(shorter + i) + backoff);
+    for (size_t i = 0; i < stride_; i += kWide) store(cost + i, load<Doubles>(shorter + i) + backoff);
     level.records.costs(&arc_[n * stride_], node.tokens, stride_, cost);
   }
   read_ = nodes_.size();

@@ -34,13 +34,14 @@ using CostRow = std::array<double, kMaxCandidates + kRowStep>;
 // -ln of the sum of e^-cost over a row of costs [row_size(width)], at most as many as of a CostRow: +inf if they all
 // are.
 inline double log_sum(const double* cost, int width) {
-  Doubles part = Doubles{} + INFINITY;
-  for (int i = 0; i < width; i += kLanes) part = lesser(part, load<Doubles>(cost + i));
-  const double least = least_of(part);
+  Doubles lowest = Doubles{} + INFINITY;
+  for (int i = 0, size = row_size(width); i < size; i += kWide) lowest = lesser(lowest, load<Doubles>(cost + i));
+  const double least = least_of(lowest);
   if (std::isinf(least)) return least;
-  part = Doubles{};
-  for (int i = 0; i < width; i += kLanes) part += exp_of_cost(load<Doubles>(cost + i) - least);
-  return least - std::log(sum_of(part));
+  Parts sum{};
+  for (int i = 0; i < width; i += kLanes)
+    for (int part = 0; part < kParts; ++part) sum[part] += exp_of_cost(load<Doubles>(cost + i + part * kWide) - least);
+  return least - std::log(sum_of(sum));
 }
 
 }  // namespace rescore

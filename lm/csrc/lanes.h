@@ -13,8 +13,17 @@
 namespace rescore {
 
 constexpr int kLanes = 8;
-using Doubles = double __attribute__((vector_size(8 * kLanes)));
-using Integers = int64_t __attribute__((vector_size(8 * kLanes)));
+#ifdef __AVX512F__
+constexpr int kWide = 8;  // numbers of a vector
+#elif defined(__AVX__)
+constexpr int kWide = 4;
+#else
+constexpr int kWide = 2;
+#endif
+constexpr int kParts = kLanes / kWide;
+using Doubles = double __attribute__((vector_size(8 * kWide)));
+using Integers = int64_t __attribute__((vector_size(8 * kWide)));
+using Parts = std::array<Doubles, kParts>;  // of eight numbers
 
 template <typename Lanes, typename T>
 [[gnu::always_inline]] inline Lanes load(const T* from) {
@@ -28,11 +37,17 @@ template <typename Lanes, typename T>
   std::memcpy(to, &lanes, sizeof lanes);
 }
 
+// Of whole numbers from 0 to 2^52 - 1, which are the lowest bits of what is 2^52 more.
+[[gnu::always_inline]] inline Integers whole(const Doubles& numbers) {
+  const Doubles more = Doubles{} + 4503599627370496.0;
+  return reinterpret_cast<Integers>(numbers + more) ^ reinterpret_cast<Integers>(more);
+}
+
 [[gnu::always_inline]] inline Doubles lesser(const Doubles& a, const Doubles& b) { return a < b ? a : b; }
 
 #ifdef __AVX512F__
 [[gnu::always_inline]] inline double least_of(const Doubles& lanes) { return _mm512_reduce_min_pd(lanes); }
-[[gnu::always_inline]] inline double sum_of(const Doubles& lanes) { return _mm512_reduce_add_pd(lanes); }
+[[gnu::always_inline]] inline double sum_of(const Parts& parts) { return _mm512_reduce_add_pd(parts[0]); }
 
 // The least of a row of `size`, a multiple of eight.
 inline int64_t least_of(const int64_t* row, int size) {
@@ -49,20 +64,18 @@ inline void store_one(int64_t* row, int i, int64_t value) {
                       _mm512_mask_set1_epi64(_mm512_loadu_si512(eight), static_cast<__mmask8>(1 << i % kLanes), value));
 }
 #else
-// The first half with the second, until one is left.
-template <typename Combine>
-[[gnu::always_inline]] inline double halved(const Doubles& lanes, Combine combine) {
-  std::array<double, kLanes> part;
-  store(part.data(), lanes);
-  for (int half = kLanes / 2; half; half /= 2)
-    for (int i = 0; i < half; ++i) part[i] = combine(part[i], part[i + half]);
-  return part[0];
-}
 [[gnu::always_inline]] inline double least_of(const Doubles& lanes) {
-  return halved(lanes, [](double a, double b) { return std::min(a, b); });
+  std::array<double, kWide> part;
+  store(part.data(), lanes);
+  return *std::min_element(part.begin(), part.end());
 }
-[[gnu::always_inline]] inline double sum_of(const Doubles& lanes) {
-  return halved(lanes, [](double a, double b) { return a + b; });
+// The first half with the second, until one is left.
+[[gnu::always_inline]] inline double sum_of(const Parts& parts) {
+  std::array<double, kLanes> part;
+  for (int i = 0; i < kParts; ++i) store(&part[i * kWide], parts[i]);
+  for (int half = kLanes / 2; half; half /= 2)
+    for (int i = 0; i < half; ++i) part[i] += part[i + half];
+  return part[0];
 }
 inline int64_t least_of(const int64_t* row, int size) { return *std::min_element(row, row + size); }
 inline void store_one(int64_t* row, int i, int64_t value) { row[i] = value; }
