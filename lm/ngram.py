@@ -174,13 +174,16 @@ class NGram:
         )
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], verify: bool | None = None) -> NGram:
+    def open(cls, path: str | os.PathLike[str], verify: bool | None = None, *, resident: bool = False) -> NGram:
         """A model from an `.ngram` file, mapped into memory and shared between processes.
 
-        verify  read the file wholly: checksums, and every array entry. None: only files of at most 4 MiB. Unverified
-                files open in milliseconds at any size; damage in them is found, as an error, when it is met.
+        verify    read the file wholly: checksums, and every array entry. None: only files of at most 4 MiB. Unverified
+                  files open in milliseconds at any size; damage in them is found, as an error, when it is met.
+        resident  copy the file into this process's own memory, in huge pages where the system has them (Linux): for
+                  large models in one process. Behind a forward pass, which leaves nothing in the caches, searches take
+                  a fifth less time.
         """
-        content = ngram_file.read(path, verify)
+        content = ngram_file.read(path, verify, resident)
         whole = os.path.getsize(path) <= ngram_file.VERIFIED_BYTES if verify is None else verify
         try:
             model = cls(

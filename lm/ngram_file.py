@@ -33,6 +33,7 @@ HEADER = struct.Struct("<8sIIQIIQQI8xI")
 SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
 MAX_SECTIONS = 16
 MAX_METADATA_BYTES = 16 << 20
+HUGE_PAGE = 2 << 20
 VERIFIED_BYTES = 4 << 20  # files up to this size are always read wholly when opened, in some 25 ms
 
 
@@ -97,15 +98,16 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
         file.write(bytes(at - file.tell()))
 
 
-def read(path: str | os.PathLike[str], verify: bool | None = None) -> Content:
+def read(path: str | os.PathLike[str], verify: bool | None = None, resident: bool = False) -> Content:
     """Map a model into memory. Anything but a whole file of the format is a ValueError that names the file.
 
-    verify  compare the sections' checksums too; None: only in files of at most 4 MiB. Without it the time does not
-            depend on the size of the file.
+    verify    compare the sections' checksums too; None: only in files of at most 4 MiB. Without it the time does not
+              depend on the size of the file.
+    resident  copy it into memory of this process instead, in huge pages where the system has them
     """
     _refuse_big_endian()
     path = Path(path)
-    data = _map(path)
+    data = _load(path) if resident else _map(path)
     try:
         header, sections = _head(data)
         if verify or (verify is None and header.file_bytes <= VERIFIED_BYTES):
@@ -134,6 +136,34 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def _map(path: Path) -> NDArray[np.uint8]:
+    _size(path)
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _ask_for_huge_pages(mapped)
+    return np.frombuffer(mapped, np.uint8)
+
+
+def _load(path: Path) -> NDArray[np.uint8]:
+    size = _size(path)
+    memory = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE)
+    _ask_for_huge_pages(memory)
+    data = np.frombuffer(memory, np.uint8)[:size]
+    with open(path, "rb") as file:
+        if (got := file.readinto(data)) != size:
+            raise ValueError(f"expected {size} bytes, got {got}; the file is being changed")
+    data.flags.writeable = False
+    return data
+
+
+def _ask_for_huge_pages(memory: mmap.mmap) -> None:
+    """One page for 2 MiB saves most misses of the TLB, where the system has it for such memory."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+
+
+def _size(path: Path) -> int:
+    """Of a file that may hold a model."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path}: expected a regular file")
@@ -141,12 +171,7 @@ def _map(path: Path) -> NDArray[np.uint8]:
         raise ValueError(
             f"{path}: expected an .ngram file, got {found.st_size} bytes; its header alone has {HEADER.size}"
         )
-    with open(path, "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # one page for 2 MiB saves most misses of the TLB, where the file system has it
-        with contextlib.suppress(OSError):
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(mapped, np.uint8)
+    return found.st_size
 
 
 def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, FileSection]]:

@@ -67,15 +67,17 @@ struct Batch {
     return lattice;
   }
 
-  States start(int64_t b) const {
-    States start{};
+  Starts starts(int64_t b) const {
+    Starts starts;
     try {
-      for (int j = 0; j < models.size(); ++j) start[j] = start_of_row(*models.lm[j], histories + b * context, context);
+      for (int j = 0; j < models.size(); ++j)
+        starts[j] = suffixes_of_row(*models.lm[j], histories + b * context, context);
     } catch (const std::out_of_range& error) {
       throw std::out_of_range("lattice " + std::to_string(b) + ", " + error.what());
     }
-    return start;
+    return starts;
   }
+  States states(int64_t b) const { return models.states(starts(b)); }
 };
 
 }  // namespace rescore

@@ -5,7 +5,7 @@
 
 namespace rescore {
 
-int PathSearch::run(const Models& models, const Sausage& sausage, const States& start, Semantics semantics,
+int PathSearch::run(const Models& models, const Sausage& sausage, const Starts& starts, Semantics semantics,
                     PathOutput out) {
   std::fill(out.tokens, out.tokens + static_cast<size_t>(out.paths) * sausage.slots, -1);
   std::fill(out.cost, out.cost + out.paths, std::numeric_limits<float>::infinity());
@@ -13,7 +13,7 @@ int PathSearch::run(const Models& models, const Sausage& sausage, const States& 
   if (length == 0) return 0;
   semantics_ = semantics;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, start, semantics == Semantics::kEpsilon, kMaxTransitions, lattice_);
+  product_.run(models, sausage, slots_, starts, semantics == Semantics::kEpsilon, kMaxTransitions, lattice_);
   completions_.run(lattice_, slots_, length, semantics);
   return search(sausage, out);
 }

@@ -28,7 +28,7 @@ struct PathOutput {
 class PathSearch {
  public:
   // Writes the best strings, sorted by cost, then by ranks, and returns how many there are.
-  int run(const Models& models, const Sausage& sausage, const States& start, Semantics semantics, PathOutput out);
+  int run(const Models& models, const Sausage& sausage, const Starts& starts, Semantics semantics, PathOutput out);
 
  private:
   struct Member {  // a node that a prefix leads to, and the weight of the prefix

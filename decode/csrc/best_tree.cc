@@ -28,7 +28,7 @@ void LatticeTreeSearch::read_rows() {
   }
 }
 
-void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, const States& start, TreeOutput out) {
+void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, const Starts& starts, TreeOutput out) {
   best_.begin(sausage.length(), out, kTogether);
   if (sausage.length() == 0) return;
   models_ = models;
@@ -38,7 +38,7 @@ void LatticeTreeSearch::begin(const Models& models, const Sausage& sausage, cons
   read_rows();
   opened_.resize(1);
   for (int j = 0; j < models.size(); ++j)
-    opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, start[j]);
+    opened_[0].nodes[j] = compositions_[j].start(*models.lm[j], slots_, width_, starts[j]);
 }
 
 bool LatticeTreeSearch::choose() {

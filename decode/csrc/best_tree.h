@@ -11,7 +11,7 @@ namespace rescore {
 // Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
 class LatticeTreeSearch {
  public:
-  void begin(const Models& models, const Sausage& sausage, const States& start, TreeOutput out);
+  void begin(const Models& models, const Sausage& sausage, const Starts& starts, TreeOutput out);
 
   // Steps of several trees that take turns: while memory is fetched for one, others work. Each step for all of them
   // before the next. False: the tree is done.

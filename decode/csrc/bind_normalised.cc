@@ -42,7 +42,7 @@ class Normalised {
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) {
         batch_.sausage(b);  // which checks it
-        starts_.push_back(batch_.start(b));
+        starts_.push_back(batch_.states(b));
       }
     } else {
       push_all(transitions, threads);
@@ -123,7 +123,7 @@ class Normalised {
     std::atomic<size_t> together{0};
     parallel_for(batch_.rows, threads, [&](int64_t b) {
       thread_local Pushing pushing;
-      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.start(b), temperature_, transitions);
+      pushed_[b] = pushing.run(batch_.models, batch_.sausage(b), batch_.starts(b), temperature_, transitions);
       if ((together += pushed_[b].of_arc.size()) > transitions)
         throw std::length_error("the compositions of the batch have more than " + std::to_string(transitions) +
                                 " transitions together; normalise fewer lattices at once, or locally");

@@ -39,7 +39,7 @@ nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t,
     nb::gil_scoped_release release;
     parallel_for(batch.rows, threads, [&](int64_t b) {
       thread_local PathSearch search;
-      counts.data[b] = search.run(batch.models, batch.sausage(b), batch.start(b),
+      counts.data[b] = search.run(batch.models, batch.sausage(b), batch.starts(b),
                                   epsilon ? Semantics::kEpsilon : Semantics::kFailure,
                                   {tokens.data + b * p * batch.slots, costs.data + b * p, paths});
     });
@@ -55,7 +55,7 @@ void best_trees(const Batch& batch, int threads, const Trees& trees) {
     const int64_t first = group * each;
     const int count = std::min(each, rows - first);
     for (int i = 0; i < count; ++i)
-      searches[i].begin(batch.models, batch.sausage(first + i), batch.start(first + i), trees.of(first + i));
+      searches[i].begin(batch.models, batch.sausage(first + i), batch.starts(first + i), trees.of(first + i));
     grow_trees(searches.data(), count);
     for (int i = 0; i < count; ++i) trees.counts[first + i] = searches[i].found();
   });
@@ -130,7 +130,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
       thread_local OpenTreeSearch search;
       std::array<TextSource, TextBlend::kMaxTexts> sources;
       const int count = read.of(b, batch, strength.data(), memory ? memory_strength->data() : nullptr, sources.data());
-      trees.counts[b] = search.run(lm, batch.start(b)[0], batch.sausage(b), of_slots, open, sources.data(), count,
+      trees.counts[b] = search.run(lm, batch.states(b)[0], batch.sausage(b), of_slots, open, sources.data(), count,
                                    least, trees.of(b));
     });
   });

@@ -10,7 +10,7 @@ constexpr uint32_t kTogether = 384;
 
 }  // namespace
 
-void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting,
+void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start, Weighting weighting,
                    bool ends, size_t most, FailureLattice& out) {
   lm_ = &lm;
   slots_ = &slots;
@@ -18,6 +18,7 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
   width_ = sausage.width;
   ends_ = ends;
   most_ = most;
+  start_ = start;
   out_ = &out;
   for (int t = 0; t < layers_; ++t) {
     alpha_[t] = weighting.alpha[t] * kFixedOne;
@@ -30,18 +31,8 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
   for (int t = 0; t <= layers_ + 1; ++t) out.begin[0][t].node = t;
   out.arcs.clear();
   out.lengths = lm.order;
-  find_suffixes(start);
+  out.start = 0;
   for (uint32_t l = 0; l < lm.order; ++l) read_length(l);
-}
-
-// The start and all that it backs off to: the first layer.
-void Composer::find_suffixes(uint32_t state) {
-  suffix_.fill(kNone);
-  out_->start = 0;
-  for (; state != kRoot; state = lm_->backoff(state)) {
-    const uint32_t length = lm_->length(state);
-    suffix_[length] = static_cast<uint32_t>(state - lm_->level(length).first_state);
-  }
 }
 
 // Contexts of one length depend on the slots and on shorter contexts alone. So they are read together, whatever their
@@ -79,8 +70,9 @@ void Composer::begin_length(uint32_t length) {
     for (int i = 0; i < (*slots_)[t].count; ++i)
       ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
   out_->begin[length + 1][0].node = out_->nodes.size();
-  if (suffix_[length + 1] == kNone) return;
-  states_.push_back(suffix_[length + 1]);
+  // The first layer: the start and all that it backs off to.
+  if (length + 1 > start_.length) return;
+  states_.push_back(start_.index[length + 1]);
   out_->nodes.push_back({0, 0, out_->start, kImpossible});
   out_->start = out_->nodes.size() - 1;
 }

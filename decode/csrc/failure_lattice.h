@@ -76,7 +76,7 @@ struct Weighting {
 class Composer {
  public:
   // ends: with the nodes after the last slot; else one node stands for them all. std::length_error beyond `most` arcs.
-  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, uint32_t start, Weighting weighting,
+  void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start, Weighting weighting,
            bool ends, size_t most, FailureLattice& out);
 
  private:
@@ -94,7 +94,6 @@ class Composer {
   uint32_t behind(uint32_t node, int token) const {
     return out_->arcs[out_->arc(out_->nodes[out_->nodes[node].backoff], token)].target;
   }
-  void find_suffixes(uint32_t state);
   void read_length(uint32_t length);
   void begin_length(uint32_t length);
   void end_length(uint32_t length);
@@ -118,7 +117,7 @@ class Composer {
   // in them.
   std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
   std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
-  std::array<uint32_t, kMaxOrder> suffix_;  // of the start: its state of each length, among those of the length
+  Suffixes start_;
   Room<uint32_t> states_;                   // beside all nodes: which of their length's
   int arc_layer_, node_layer_;              // of the newest arc, and of the newest node of the next length
   // Of a part; and room.

@@ -6,7 +6,7 @@
 
 namespace rescore {
 
-uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, int width, uint32_t state) {
+uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, int width, const Suffixes& start) {
   lm_ = &lm;
   slots_ = &slots;
   stride_ = (width + kMatchStep - 1) / kMatchStep * kMatchStep;
@@ -14,20 +14,15 @@ uint32_t LazyComposition::start(const Automaton& lm, const Slots& slots, int wid
   nodes_.resize(kMaxSlots);
   read_ = kMaxSlots;
   expect_room(kMaxSlots);
-  return enter(state);
+  uint32_t node = root(0);
+  for (uint32_t length = 1; length <= start.length; ++length) node = add(length, start.index[length], node, 0);
+  return node;
 }
 
 void LazyComposition::expect_room(size_t nodes) {
   if (cost_.size() >= nodes * stride_) return;
   cost_.resize(2 * nodes * stride_);
   for (auto* row : {&arc_, &target_}) row->resize(cost_.size());
-}
-
-uint32_t LazyComposition::enter(uint32_t state) {
-  if (state == kRoot) return root(0);
-  const uint32_t length = lm_->length(state), index = state - lm_->level(length).first_state;
-  const uint32_t backoff = enter(lm_->backoff(state));
-  return add(length, index, backoff, 0);
 }
 
 // Prefixes become longer one by one, so the roots of all slots before are there.

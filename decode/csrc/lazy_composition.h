@@ -20,9 +20,10 @@ namespace rescore {
 
 class LazyComposition {
  public:
-  // Forgets everything; returns the node of `state` before the first slot, which is new. The slots stay the caller's;
+
+  // Forgets everything; returns the node of the longest suffix before the first slot, which is new. The slots stay the caller's;
   // width: the most candidates of one.
-  uint32_t start(const Automaton& lm, const Slots& slots, int width, uint32_t state);
+  uint32_t start(const Automaton& lm, const Slots& slots, int width, const Suffixes& start);
 
   // Where candidate i of a node's slot leads. Precondition: the node was read, and there is another slot.
   uint32_t next(uint32_t node, int i);
@@ -50,7 +51,6 @@ class LazyComposition {
 
   const Slot& slot(const Node& node) const { return (*slots_)[node.slot]; }
   void expect_room(size_t nodes);
-  uint32_t enter(uint32_t state);
   uint32_t root(int slot);
   uint32_t add(uint32_t length, uint32_t index, uint32_t backoff, int slot);
 

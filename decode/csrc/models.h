@@ -14,6 +14,9 @@ constexpr int kMaxModels = 8;
 // The states of a history in every model.
 using States = std::array<uint32_t, kMaxModels>;
 
+// The suffixes of a history that are states of every model.
+using Starts = std::array<Suffixes, kMaxModels>;
+
 // The arcs that a token takes in every model.
 using TakenArcs = std::array<uint64_t, kMaxModels>;
 
@@ -26,6 +29,11 @@ struct Models {
   int size() const { return count; }
   const double* weights(int j) const { return alpha + static_cast<size_t>(j) * slots; }
   double weight(int j, int t) const { return weights(j)[t]; }
+  States states(const Starts& starts) const {
+    States states{};
+    for (int j = 0; j < size(); ++j) states[j] = lm[j]->state(starts[j]);
+    return states;
+  }
   States next(const States& state, const TakenArcs& arc, uint32_t token) const {
     States states;
     for (int j = 0; j < size(); ++j) states[j] = lm[j]->next(state[j], arc[j], token);

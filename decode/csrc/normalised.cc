@@ -33,13 +33,13 @@ void PushedLattice::row(uint32_t node, int count, const double* shorter, double*
   for (uint64_t tokens = own.tokens; tokens; tokens &= tokens - 1) row[__builtin_ctzll(tokens)] = *arc++;
 }
 
-PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const States& start, double temperature,
+PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
                            size_t most) {
   PushedLattice out;
   const int length = sausage.length();
   if (!length) return out;
   read_slots(sausage, slots_);
-  product_.run(models, sausage, slots_, start, false, most, lattice_);
+  product_.run(models, sausage, slots_, starts, false, most, lattice_);
   out.temperature = temperature;
   out.width = sausage.width;
   out.lattice = lattice_;

@@ -4,21 +4,21 @@
 
 namespace rescore {
 
-void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends,
+void Product::run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, bool ends,
                   size_t most, FailureLattice& out) {
   if (models.size() == 1)
-    composer_.run(*models.lm[0], sausage, slots, start[0], {models.weights(0), true}, ends, most, out);
+    composer_.run(*models.lm[0], sausage, slots, starts[0], {models.weights(0), true}, ends, most, out);
   else
-    multiply(models, sausage, slots, start, most, out);
+    multiply(models, sausage, slots, starts, most, out);
 }
 
-void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start,
+void Product::multiply(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts,
                        size_t most, FailureLattice& out) {
   const int length = sausage.length();
   factors_.resize(models.size());
   States first{};
   for (int j = 0; j < models.size(); ++j) {
-    composer_.run(*models.lm[j], sausage, slots, start[j], {models.weights(j), false}, false, most, factors_[j]);
+    composer_.run(*models.lm[j], sausage, slots, starts[j], {models.weights(j), false}, false, most, factors_[j]);
     first[j] = factors_[j].start;
   }
   out.nodes.clear();

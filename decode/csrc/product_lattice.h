@@ -13,7 +13,7 @@ namespace rescore {
 class Product {
  public:
   // ends, most: as Composer's; `ends` of one automaton.
-  void run(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, bool ends,
+  void run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, bool ends,
            size_t most, FailureLattice& out);
 
  private:
@@ -21,7 +21,7 @@ class Product {
     std::array<Fixed, kMaxCandidates> weight;
     std::array<States, kMaxCandidates> target;
   };
-  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const States& start, size_t most,
+  void multiply(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, size_t most,
                 FailureLattice& out);
   void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
 

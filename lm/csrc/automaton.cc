@@ -64,18 +64,6 @@ Taken Automaton::take(uint32_t state, uint32_t token) const {
   return {kRoot, token, paid + root_cost_[token]};
 }
 
-uint32_t Automaton::start(const int32_t* history, size_t length) const {
-  const size_t context = std::min<size_t>(length, order - 1);
-  uint32_t state = kRoot;
-  for (size_t i = length - context; i < length; ++i) {
-    if (history[i] < 0 || static_cast<uint32_t>(history[i]) >= vocab_size)
-      throw std::out_of_range("history[" + std::to_string(i) + "]: expected a token id below the vocabulary size " +
-                              std::to_string(vocab_size) + ", got " + std::to_string(history[i]));
-    state = step(state, history[i]).next;
-  }
-  return state;
-}
-
 void Automaton::distribution(uint32_t state, float* cost) const {
   std::vector<bool> seen(vocab_size, false);
   double paid = 0;

@@ -70,6 +70,12 @@ struct StateLevel {
   EliasFano shorter;                // [states]
 };
 
+// Of a text those suffixes that are states, one of each length from 1 to `length`: which of the states of that length.
+struct Suffixes {
+  std::array<uint32_t, kMaxOrder> index;
+  uint32_t length = 0;
+};
+
 struct Step {
   uint32_t next;
   double cost;
@@ -166,8 +172,13 @@ class Automaton {
     return {next(taken.state, taken.arc, token), taken.cost};
   }
 
-  // The longest suffix of the history that is a state. Tokens outside the vocabulary are an error.
-  uint32_t start(const int32_t* history, size_t length) const;
+  // The suffixes of a history that are states. Tokens outside the vocabulary are an error.
+  Suffixes suffixes(const int32_t* history, size_t length) const;
+  // The longest of them.
+  uint32_t state(const Suffixes& suffixes) const {
+    return suffixes.length ? levels_[suffixes.length].first_state + suffixes.index[suffixes.length] : kRoot;
+  }
+  uint32_t start(const int32_t* history, size_t length) const { return state(suffixes(history, length)); }
 
   // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before
   // the next: prefetch_state, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of that

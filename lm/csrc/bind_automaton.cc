@@ -71,7 +71,7 @@ nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads
   {
     nb::gil_scoped_release release;
     parallel_for(rows, threads,
-                 [&](int64_t b) { states.data[b] = start_of_row(lm, histories.data() + b * width, width); });
+                 [&](int64_t b) { states.data[b] = lm.state(suffixes_of_row(lm, histories.data() + b * width, width)); });
   }
   return states.array;
 }

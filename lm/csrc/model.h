@@ -30,10 +30,10 @@ inline void expect_state(const Automaton& lm, uint64_t state) {
         ("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
 }
 
-// The state of a history of at most `size` tokens; padding -1 comes first in a shorter one.
-inline uint32_t start_of_row(const Automaton& lm, const int32_t* row, size_t size) {
+// Those of a history of at most `size` tokens; padding -1 comes first in a shorter one.
+inline Suffixes suffixes_of_row(const Automaton& lm, const int32_t* row, size_t size) {
   while (size && *row == -1) ++row, --size;
-  return lm.start(row, size);
+  return lm.suffixes(row, size);
 }
 
 }  // namespace rescore

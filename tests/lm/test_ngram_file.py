@@ -247,6 +247,21 @@ def test_opening_does_not_read_the_whole_file(demo, tmp_path):
     assert opened.order == 4
 
 
+def test_a_resident_model_is_the_same(model, path):
+    resident = NGram.open(path, resident=True)
+    for ours, mapped in zip(resident.compact.sections.values(), NGram.open(path).compact.sections.values()):
+        assert np.array_equal(ours, mapped) and not ours.flags.writeable
+    path.write_bytes(b"")  # the file is read no more
+    assert np.array_equal(resident.score([1, 2, 0]), model.score([1, 2, 0]))
+
+
+def test_a_damaged_file_does_not_become_resident(path):
+    data = bytearray(path.read_bytes())
+    path.write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=f"{path.name}.*expected {len(data)} bytes.*got {len(data) - 1}"):
+        NGram.open(path, resident=True)
+
+
 def test_deep_and_wrong_metadata(model, path):
     whole = path.read_bytes()
     for text in (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b"null", b"\xff"):
