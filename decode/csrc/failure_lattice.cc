@@ -10,8 +10,8 @@ constexpr uint32_t kTogether = 384;
 
 }  // namespace
 
-void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start, Weighting weighting,
-                   bool ends, size_t most, FailureLattice& out) {
+void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start,
+                   Weighting weighting, bool ends, size_t most, FailureLattice& out) {
   lm_ = &lm;
   slots_ = &slots;
   layers_ = sausage.length();

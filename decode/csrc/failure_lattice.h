@@ -118,8 +118,8 @@ class Composer {
   std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
   std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
   Suffixes start_;
-  Room<uint32_t> states_;                   // beside all nodes: which of their length's
-  int arc_layer_, node_layer_;              // of the newest arc, and of the newest node of the next length
+  Room<uint32_t> states_;       // beside all nodes: which of their length's
+  int arc_layer_, node_layer_;  // of the newest arc, and of the newest node of the next length
   // Of a part; and room.
   std::vector<NodeList> lists_;
   // Of each arc: which of the level's, of which candidate, and of which node.

@@ -20,9 +20,8 @@ namespace rescore {
 
 class LazyComposition {
  public:
-
-  // Forgets everything; returns the node of the longest suffix before the first slot, which is new. The slots stay the caller's;
-  // width: the most candidates of one.
+  // Forgets everything; returns the node of the longest suffix before the first slot, which is new. The slots stay the
+  // caller's; width: the most candidates of one.
   uint32_t start(const Automaton& lm, const Slots& slots, int width, const Suffixes& start);
 
   // Where candidate i of a node's slot leads. Precondition: the node was read, and there is another slot.

@@ -36,7 +36,8 @@ struct PushedLattice {
 class Pushing {
  public:
   // std::length_error beyond `most` arcs.
-  PushedLattice run(const Models& models, const Sausage& sausage, const Starts& starts, double temperature, size_t most);
+  PushedLattice run(const Models& models, const Sausage& sausage, const Starts& starts, double temperature,
+                    size_t most);
 
  private:
   void layer(int t, PushedLattice& out);

@@ -70,8 +70,9 @@ nb::object start_batch(const Model& model, In<int32_t, 2> histories, int threads
   const Automaton& lm = model.lm();
   {
     nb::gil_scoped_release release;
-    parallel_for(rows, threads,
-                 [&](int64_t b) { states.data[b] = lm.state(suffixes_of_row(lm, histories.data() + b * width, width)); });
+    parallel_for(rows, threads, [&](int64_t b) {
+      states.data[b] = lm.state(suffixes_of_row(lm, histories.data() + b * width, width));
+    });
   }
   return states.array;
 }
