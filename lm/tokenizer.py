@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lm.word_ids import WordIds, is_word_wise
+
+FEW_PROCESSORS = 5  # with more, the package on all of them is faster than look-ups of words under the GIL
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
@@ -26,6 +32,7 @@ class TextTokenizer:
     vocab_size: int
     eot: int
     sha256: str
+    word_ids: WordIds | None = None  # where text may be encoded word by word, and that pays
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
@@ -52,8 +59,15 @@ class TextTokenizer:
             raise ValueError(
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
             )
-        vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        pays = (os.cpu_count() or 1) <= FEW_PROCESSORS and is_word_wise(json.loads(raw))
+        return cls(
+            tokenizer=tokenizer,
+            vocab_size=max(vocabulary.values()) + 1,
+            eot=eot,
+            sha256=hashlib.sha256(raw).hexdigest(),
+            word_ids=WordIds(partial(_encode, tokenizer), vocabulary) if pays else None,
+        )
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
         """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to
@@ -68,7 +82,10 @@ class TextTokenizer:
         ValueError if the tokenizer fails at one of them, e.g. for want of an unknown token.
         """
         try:
-            found = self.tokenizer.encode_batch_fast(list(documents), add_special_tokens=False)
+            return self.word_ids.encode(documents) if self.word_ids else _encode(self.tokenizer, documents)
         except Exception as error:  # as above
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
-        return [np.array(one.ids, np.uint32) for one in found]
+
+
+def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+    return [np.array(one.ids, np.uint32) for one in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
