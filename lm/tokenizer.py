@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from rescore.lm.word_ids import WordIds, is_word_wise
 
-FEW_PROCESSORS = 5  # with more, the package on all of them is faster than look-ups of words under the GIL
+FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
+OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
@@ -60,7 +61,7 @@ class TextTokenizer:
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
             )
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        pays = (os.cpu_count() or 1) <= FEW_PROCESSORS and is_word_wise(json.loads(raw))
+        pays = _threads() <= FEW_THREADS and is_word_wise(json.loads(raw))
         return cls(
             tokenizer=tokenizer,
             vocab_size=max(vocabulary.values()) + 1,
@@ -77,7 +78,8 @@ class TextTokenizer:
         return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Ids of each document. Runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL released.
+        """Ids of each document. The package runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL
+        released.
 
         ValueError if the tokenizer fails at one of them, e.g. for want of an unknown token.
         """
@@ -89,3 +91,11 @@ class TextTokenizer:
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
     return [np.array(one.ids, np.uint32) for one in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def _threads() -> int:
+    """That the package runs on."""
+    if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in OFF:
+        return 1
+    asked = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else os.cpu_count() or 1

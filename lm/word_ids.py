@@ -54,8 +54,12 @@ class Ragged(NamedTuple):
     ids: NDArray[np.uint32]
     ends: NDArray[np.int64]
 
-    def and_also(self, ids: NDArray[np.uint32], size: NDArray[np.int64]) -> Ragged:
-        return Ragged(np.concatenate([self.ids, ids]), np.concatenate([self.ends, self.ends[-1] + np.cumsum(size)]))
+    @classmethod
+    def of(cls, ids: NDArray[np.uint32], size: NDArray[np.int64]) -> Ragged:
+        return cls(ids, np.concatenate([[0], np.cumsum(size)]))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The rows one after another, and where each begins."""
@@ -63,6 +67,13 @@ class Ragged(NamedTuple):
         size = self.ends[rows + 1] - begin
         at = np.cumsum(size) - size
         return self.ids[np.repeat(begin - at, size) + np.arange(size.sum())], at
+
+
+def joined(parts: Sequence[Ragged]) -> Ragged:
+    """The rows of all."""
+    return Ragged.of(
+        np.concatenate([part.ids for part in parts]), np.concatenate([np.diff(part.ends) for part in parts])
+    )
 
 
 class WordIds:
@@ -88,50 +99,61 @@ class WordIds:
         for document in documents:
             first.append(len(words))
             words += document.split(" ")
-        rows, begins = self._look_up(words, first)
+        rows = np.fromiter(map(self._rows.get, words, repeat(-1)), np.int64, len(words))
+        kept = self._kept
+        begins, new = _cuts(words, rows, first)
+        number = {word: row for row, word in enumerate(dict.fromkeys(words[at] for at in new), len(kept))}
+        rows[new] = [number[words[at]] for at in new]
+        rows[first] = -1
         begin = np.flatnonzero(begins)
         stop = np.append(begin[1:], len(words))
         pieces = np.where(stop - begin == 1, rows[begin], -1)
         others = np.flatnonzero(pieces < 0)
-        in_front = np.where(np.isin(begin[others], first), "", " ").tolist()
-        spans = zip(in_front, begin[others].tolist(), stop[others].tolist())
-        own = self._encode([space + " ".join(words[a:b]) for space, a, b in spans])
-        size = np.fromiter(map(len, own), np.int64, len(own))
-        ids = self._kept.and_also(np.concatenate([NO_IDS, *own]), size)
-        pieces[others] = len(ids.ends) - 1 - len(others) + np.arange(len(others))
-        found, at = ids.take(pieces)
+        texts = _texts(words, begin[others], stop[others], first)
+        pieces[others] = len(kept) + len(number) + np.arange(len(others))
+        found, at = joined([kept, self._learnt(list(number)), _rows_of(self._encode(texts))]).take(pieces)
         return np.split(found, at[np.searchsorted(begin, first[1:])])
 
-    def _look_up(self, words: list[str], first: list[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The row of each word, -1 where none is kept, and whether text may be cut before it.
-
-        first  the words that begin a document, which have no space in front
-        """
-        rows = np.fromiter(map(self._rows.get, words, repeat(-1)), np.int64, len(words))
-        begins = np.ones(len(words) + 1, bool)
-        new = []
-        for at in np.flatnonzero(rows < 0).tolist():
-            word = words[at]
-            if not word or word[0] in WHITE or word[-1] in WHITE:
-                begins[at : at + 2] = False
-            elif len(word) <= LONGEST:
-                new.append(at)
-        begins[first] = True
-        self._keep(list(dict.fromkeys(words[at] for at in new)))
-        rows[new] = [self._rows.get(words[at], -1) for at in new]
-        rows[first] = -1
-        return rows, begins[:-1]
-
-    def _keep(self, words: list[str]) -> None:
-        words = words[: max(WORDS - len(self._rows), 0)]
+    def _learnt(self, words: list[str]) -> Ragged:
+        """The ids of new words, which are kept as long as there is room."""
         if not words:
-            return
+            return Ragged.of(NO_IDS, np.zeros(0, np.int64))
         each = -(-len(words) // TEXTS)
         texts = [" ".join(["", *words[at : at + each]]) for at in range(0, len(words), each)]
         ids = np.concatenate(self._encode(texts))
         size = np.diff(np.flatnonzero(self._opens[ids]), append=len(ids))
         assert len(size) == len(words), "each word has one space"
+        found = Ragged.of(ids, size)
         with self._adding:
-            row = len(self._kept.ends) - 1
-            self._kept = self._kept.and_also(ids, size)  # before anyone finds the rows
-            self._rows.update(zip(words, range(row, row + len(words))))
+            room = min(max(WORDS - len(self._kept), 0), len(words))
+            row = len(self._kept)
+            self._kept = joined([self._kept, Ragged(ids[: found.ends[room]], found.ends[: room + 1])])  # first, so that
+            self._rows.update(zip(words[:room], range(row, row + room)))  # who finds a row finds its ids
+        return found
+
+
+def _texts(words: list[str], begin: NDArray[np.int64], stop: NDArray[np.int64], first: list[int]) -> list[str]:
+    """The text of the words begin .. stop - 1 of each piece, with the space in front unless a document begins there."""
+    spaces = np.where(np.isin(begin, first), "", " ").tolist()
+    return [space + " ".join(words[a:b]) for space, a, b in zip(spaces, begin.tolist(), stop.tolist())]
+
+
+def _rows_of(texts: list[NDArray[np.uint32]]) -> Ragged:
+    return Ragged.of(np.concatenate([NO_IDS, *texts]), np.fromiter(map(len, texts), np.int64, len(texts)))
+
+
+def _cuts(words: list[str], rows: NDArray[np.int64], first: list[int]) -> tuple[NDArray[np.bool_], list[int]]:
+    """Whether text may be cut before each word, and which of those without a row are worth one.
+
+    first  the words that begin a document
+    """
+    begins = np.ones(len(words) + 1, bool)
+    new = []
+    for at in np.flatnonzero(rows < 0).tolist():
+        word = words[at]
+        if not word or word[0] in WHITE or word[-1] in WHITE:
+            begins[at : at + 2] = False
+        elif len(word) <= LONGEST:
+            new.append(at)
+    begins[first] = True
+    return begins[:-1], new

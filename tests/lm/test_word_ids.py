@@ -132,13 +132,28 @@ def test_tokenizers_that_text_may_be_cut_for():
         assert not is_word_wise(content(**changes)), changes
 
 
-@pytest.mark.parametrize("processors", [2, 64])
-def test_text_tokenizer_cuts_where_it_may(package, processors, monkeypatch):
-    """By the tokenizer and the processors; the ids are the same."""
+@pytest.mark.parametrize(
+    "processors, environment, few",
+    [
+        (2, {}, True),
+        (64, {}, False),
+        (64, {"RAYON_NUM_THREADS": "2"}, True),
+        (2, {"RAYON_NUM_THREADS": "64"}, False),
+        (64, {"RAYON_NUM_THREADS": "many"}, False),
+        (64, {"TOKENIZERS_PARALLELISM": "False"}, True),
+        (64, {"TOKENIZERS_PARALLELISM": "true"}, False),
+    ],
+)
+def test_text_tokenizer_cuts_where_it_may(package, processors, environment, few, monkeypatch):
+    """By the tokenizer and the threads of the package; the ids are the same."""
+    for name in ("RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(tokenizer_module.os, "cpu_count", lambda: processors)
     raw = package.to_str()
     opened = TextTokenizer.from_bytes(raw.encode())
-    assert (opened.word_ids is not None) == (processors == 2)
+    assert (opened.word_ids is not None) == few
     assert_same(opened.encode(TEXT), encoder(package)(TEXT))
     normalised = TextTokenizer.from_bytes(json.dumps({**json.loads(raw), "normalizer": {"type": "NFC"}}).encode())
     assert normalised.word_ids is None
