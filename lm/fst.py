@@ -37,7 +37,7 @@ def to_fst(model: NGram, *, failure_label: int = 0, start: int = 0) -> pywrapfst
 
 
 def save_fst(model: NGram, path: str | os.PathLike[str], *, failure_label: int = 0, start: int = 0) -> None:
-    """Write the same to a file, a VectorFst, whole or not at all. Memory: some 20 bytes for each n-gram."""
+    """Write the same to a file, a VectorFst, whole or not at all. Memory: some 25 bytes for each n-gram."""
     parts = _parts(model, failure_label, start)
     with replacing(path) as file:
         for part in parts:
