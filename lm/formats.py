@@ -6,10 +6,10 @@ import os
 from typing import Literal
 
 from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.fst import load_fst, save_fst
 from rescore.lm.lookup_cache import save_lookup_cache
 from rescore.lm.ngram import NGram
 
-FST_MAGIC = b"\xd6\xfd\xb2\x7e"
 LOOKUP = ".lookup.bin"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
@@ -23,7 +23,7 @@ def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verif
     if suffix == ".ngram":
         return NGram.open(path, verify)
     if suffix == ".fst":
-        return _load_fst(path)
+        return load_fst(path)
     return read_arpa(path, arpa)
 
 
@@ -39,7 +39,7 @@ def save(model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "
     if suffix == ".ngram":
         model.save(path)
     elif suffix == ".fst":
-        _save_fst(model, path)
+        save_fst(model, path)
     else:
         write_arpa(model, path, words=words)
 
@@ -49,27 +49,3 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     if suffix is None:
         raise ValueError(f"{os.fspath(path)}: expected a name that ends in {', '.join(SUFFIXES)}")
     return suffix
-
-
-def _load_fst(path: str | os.PathLike[str]) -> NGram:
-    import pywrapfst
-
-    from rescore.lm.fst import from_fst
-
-    with open(path, "rb") as file:  # OpenFst itself would write to standard error
-        if file.read(4) != FST_MAGIC:
-            raise ValueError(f"{os.fspath(path)}: expected an OpenFst file, which begins with {FST_MAGIC!r}")
-    try:
-        fst = pywrapfst.Fst.read(os.fspath(path))
-        vocab_size = fst.num_arcs(fst.start())
-        return from_fst(fst, vocab_size=vocab_size)
-    except (pywrapfst.FstError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)}: {error}") from error
-
-
-def _save_fst(model: NGram, path: str | os.PathLike[str]) -> None:
-    from rescore.lm.atomic import replacing
-    from rescore.lm.fst import to_fst
-
-    with replacing(path) as file:
-        file.write(to_fst(model).write_to_string())

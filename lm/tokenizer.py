@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lm.word_ids import WordIds, is_word_wise
+
+FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
+OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
@@ -26,6 +33,7 @@ class TextTokenizer:
     vocab_size: int
     eot: int
     sha256: str
+    word_ids: WordIds | None = None  # where text may be encoded word by word, and that pays
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
@@ -52,8 +60,15 @@ class TextTokenizer:
             raise ValueError(
                 f"{name}: expected an end-of-text token named {', '.join(names)}; name yours with --end-of-text"
             )
-        vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        return cls(tokenizer=tokenizer, vocab_size=vocab_size, eot=eot, sha256=hashlib.sha256(raw).hexdigest())
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        pays = _threads() <= FEW_THREADS and is_word_wise(json.loads(raw))
+        return cls(
+            tokenizer=tokenizer,
+            vocab_size=max(vocabulary.values()) + 1,
+            eot=eot,
+            sha256=hashlib.sha256(raw).hexdigest(),
+            word_ids=WordIds(partial(_encode, tokenizer), vocabulary) if pays else None,
+        )
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
         """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to
@@ -63,12 +78,24 @@ class TextTokenizer:
         return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Ids of each document. Runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL released.
+        """Ids of each document. The package runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL
+        released.
 
         ValueError if the tokenizer fails at one of them, e.g. for want of an unknown token.
         """
         try:
-            found = self.tokenizer.encode_batch_fast(list(documents), add_special_tokens=False)
+            return self.word_ids.encode(documents) if self.word_ids else _encode(self.tokenizer, documents)
         except Exception as error:  # as above
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
-        return [np.array(one.ids, np.uint32) for one in found]
+
+
+def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+    return [np.array(one.ids, np.uint32) for one in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def _threads() -> int:
+    """That the package runs on."""
+    if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in OFF:
+        return 1
+    asked = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else os.cpu_count() or 1

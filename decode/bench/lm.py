@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.bench.openfst.const_fst import write_const
-from rescore.decode.bench.openfst.python_search import read_model
 from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import Disagreement
 from rescore.lm.arpa import write_arpa
+from rescore.lm.fst import save_fst
 from rescore.lm.ngram import NGram
 
 OURS = "ours"
@@ -64,7 +64,7 @@ def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: lis
         return
     write_const(folder / "const.fst", model)
     yield Peer(name=CONST, engine="openfst", file=folder / "const.fst")
-    read_model(folder / "const.fst").write(str(folder / "vector.fst"))
+    save_fst(model, folder / "vector.fst")
     yield Peer(name=VECTOR, engine="openfst", file=folder / "vector.fst")
 
 

@@ -73,6 +73,9 @@ CONVERT = """\
 Convert between .ngram, .arpa, .arpa.gz and .fst (OpenFst), as the names of the
 files say. ARPA and OpenFst files hold neither the tokenizer's hash nor how the
 model was made; ARPA files hold its words where they have no white space.
+An .fst file is written as a vector FST and may be a const one to be read: an
+acceptor, labels token id + 1, backoff arcs labelled 0.
+Memory: to .fst some 25 bytes for each n-gram, from .fst some 200.
 To .lookup.bin only: llama.cpp's static n-gram cache, the trigrams of the model.
 """
 
