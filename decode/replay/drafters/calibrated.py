@@ -21,7 +21,8 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all).
+    """budgets: n of each name; one search, of the greatest that is wanted, serves all. top_k: candidates of a slot
+    (None: all).
 
     depth: of the trees, in slots (None: as `CalibratedRescorer.depth`).
     """
@@ -44,40 +45,74 @@ class CalibratedReplay(Budgeted):
         return worth_of_trees(trees, truth, self.budgets, time.perf_counter() - began)
 
     def _along_texts(self, block: DumpBlock, truth: NDArray[np.int32]) -> dict[str, Worth]:
-        """Of the rows that a replay visits, since texts are walked anyway; other rows hold 0."""
-        began, searched = time.perf_counter(), 0
+        """Of the rows that a budget's own replay visits, since texts are walked anyway; others may hold 0."""
         found = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
-        for rows, _, worth in self.visited_trees(block, truth):
-            searched += len(rows)
+        searches: dict[int, list[tuple[int, float]]] = {}  # of each size, the rows and the time of every search
+        began = time.perf_counter()
+        for rows, trees, worth in self.visited_trees(block, truth):
             for name, one in worth.items():
                 found[name][:, rows] = one.accepted, one.verified
-        seconds = (time.perf_counter() - began) * block.rows / searched
+            now = time.perf_counter()
+            searches.setdefault(trees.tokens.shape[1], []).append((len(rows), now - began))
+            began = now
+        each = {n: float(np.sum(some, axis=0)[1] / np.sum(some, axis=0)[0]) for n, some in searches.items()}
         return {
-            name: Worth(accepted=accepted, verified=verified, seconds=seconds)
-            for name, (accepted, verified) in found.items()
+            name: Worth(
+                accepted=found[name][0],
+                verified=found[name][1],
+                seconds=block.rows * each[min(size for size in each if size >= n)] if each else None,
+            )
+            for name, n in self.budgets.items()
         }
 
     def visited_trees(
         self, block: DumpBlock, truth: NDArray[np.int32]
     ) -> Iterator[tuple[NDArray[np.int64], Trees, dict[str, Worth]]]:
-        """Rows that a replay of one of the budgets visits, their trees of the greatest, and what those are worth.
+        """Rows that replays of the budgets visit, their trees of the greatest that is due there, and what those are
+        worth to it and to lesser ones.
 
-        Steps of all sequences in turn. For calibrations that read the text.
+        Of each sequence one row after the other; what waits for trees of one size is searched together. For
+        calibrations that read the text.
         """
-        sequence_of = block.sequence_of
+        texts, ends = BlockTexts(self.rescorer, block), block.offsets[1:] - 1  # the last token leaves nothing to draft
         histories, sausages = inputs_of(self.rescorer, block, self.top_k)
         due = {name: block.offsets[:-1].copy() for name in self.budgets}  # of each sequence the row to visit next
-        for rows, texts in running_texts(self.rescorer, block):
-            wanted = np.any([own[sequence_of[rows]] == rows for own in due.values()], axis=0)
-            rows, texts = rows[wanted], [text for text, one in zip(texts, wanted) if one]
+        while True:
+            first = np.min(list(due.values()), axis=0)
+            going = first < ends
+            if not going.any():
+                return
+            sizes = np.max([np.where(due[name] == first, n, 0) for name, n in self.budgets.items()], axis=0)
+            n = np.bincount(sizes[going]).argmax()  # what most of them wait for
+            sequences = np.flatnonzero(going & (sizes == n))
+            rows = first[sequences]
             trees = self.rescorer.trees(
-                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self._deep
+                sausages[rows], histories[rows], int(n), texts=texts.until(sequences, rows), depth=self._deep
             )
-            worth = worth_of_trees(trees, truth[rows], self.budgets)
+            worth = worth_of_trees(trees, truth[rows], {name: size for name, size in self.budgets.items() if size <= n})
             for name, one in worth.items():
-                visited = due[name][sequence_of[rows]] == rows
-                due[name][sequence_of[rows[visited]]] = rows[visited] + one.accepted[visited] + 1
+                visited = due[name][sequences] == rows
+                due[name][sequences[visited]] = rows[visited] + one.accepted[visited] + 1
             yield rows, trees, worth
+
+
+class BlockTexts:
+    """The running texts of a block's sequences, with what the target predicted along them; they grow as rows are asked
+    for.
+    """
+
+    def __init__(self, rescorer: CalibratedRescorer, block: DumpBlock):
+        self._read = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
+        self._texts = [rescorer.text() for _ in self._read]
+        self._offsets = block.offsets
+
+    def until(self, sequences: NDArray[np.int64], rows: NDArray[np.int64]) -> list[_core.ContextModel]:
+        """The text of each sequence up to one of its rows, certain token included; not before the last asked for."""
+        for s, step in zip(sequences.tolist(), (rows - self._offsets[sequences]).tolist()):
+            one, text = self._read[s], self._texts[s]
+            new = slice(text.size, one.prompt + step + 1)
+            text.extend(one.tokens[new], one.ids[new], one.p[new])
+        return [self._texts[s] for s in sequences.tolist()]
 
 
 def trees_of_block(
@@ -114,13 +149,8 @@ def running_texts(
     """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included,
     and what the target predicted along it.
     """
-    sequences = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
-    texts = [rescorer.text() for _ in sequences]
+    texts = BlockTexts(rescorer, block)
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])
-        for s in going.tolist():
-            one, text = sequences[s], texts[s]
-            new = slice(text.size, one.prompt + step + 1)
-            text.extend(one.tokens[new], one.ids[new], one.p[new])
-        yield rows[going], [texts[s] for s in going.tolist()]
+        yield rows[going], texts.until(going, rows[going])
