@@ -191,14 +191,15 @@ def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArr
     batch, size = tokens.shape
     if ((parents < ROOT) | (parents >= np.arange(size))).any():
         raise ValueError("parents: expected -1 or the index of an earlier node")
-    above, depth = parents == ROOT, np.zeros((batch, size), np.int32)
+    lattice, inner = np.arange(batch)[:, None], parents != ROOT
+    above, depth = ~inner, np.zeros((batch, size), np.int32)
     # Slot by slot, as few of the nodes as are on the true path have children there.
     for slot in range(truth.shape[1]):
         true = above & (tokens == truth[:, slot, None]) & (truth[:, slot, None] >= 0)
         if not true.any():
             break
         depth[true] = slot + 1
-        above = np.take_along_axis(true, np.maximum(parents, 0), axis=1) & (parents != ROOT)
+        above = true[lattice, parents] & inner
     return np.maximum.accumulate(depth, axis=1)
 
 

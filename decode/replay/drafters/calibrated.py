@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
-from rescore.decode.replay.worth import Worth, worth_of_trees
+from rescore.decode.replay.drafters.visits import Search, Visit, visits, worth_of_visits
+from rescore.decode.replay.worth import Worth
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage, blank
@@ -37,63 +37,24 @@ class CalibratedReplay(Budgeted):
         return self.rescorer.depth if self.depth is None else self.depth
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
-        began = time.perf_counter()
-        truth = block.truth(slots=max(self._deep or 0, block.slots))
-        if self.rescorer.reads_text:
-            return self._along_texts(block, truth)
-        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k, self._deep)
-        return worth_of_trees(trees, truth, self.budgets, time.perf_counter() - began)
+        return worth_of_visits(block, self.truth(block), self.budgets, self._search(block))
 
-    def _along_texts(self, block: DumpBlock, truth: NDArray[np.int32]) -> dict[str, Worth]:
-        """Of the rows that a budget's own replay visits, since texts are walked anyway; others may hold 0."""
-        found = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
-        searches: dict[int, list[tuple[int, float]]] = {}  # of each size, the rows and the time of every search
-        began = time.perf_counter()
-        for rows, trees, worth in self.visited_trees(block, truth):
-            for name, one in worth.items():
-                found[name][:, rows] = one.accepted, one.verified
-            now = time.perf_counter()
-            searches.setdefault(trees.tokens.shape[1], []).append((len(rows), now - began))
-            began = now
-        each = {n: float(np.sum(some, axis=0)[1] / np.sum(some, axis=0)[0]) for n, some in searches.items()}
-        return {
-            name: Worth(
-                accepted=found[name][0],
-                verified=found[name][1],
-                seconds=block.rows * each[min(size for size in each if size >= n)] if each else None,
-            )
-            for name, n in self.budgets.items()
-        }
+    def visits(self, block: DumpBlock) -> Iterator[Visit]:
+        return visits(block, self.truth(block), self.budgets, self._search(block))
 
-    def visited_trees(
-        self, block: DumpBlock, truth: NDArray[np.int32]
-    ) -> Iterator[tuple[NDArray[np.int64], Trees, dict[str, Worth]]]:
-        """Rows that replays of the budgets visit, their trees of the greatest that is due there, and what those are
-        worth to it and to lesser ones.
+    def truth(self, block: DumpBlock) -> NDArray[np.int32]:
+        """What follows each row, as deep as the trees."""
+        return block.truth(slots=max(self._deep or 0, block.slots))
 
-        Of each sequence one row after the other; what waits for trees of one size is searched together. For
-        calibrations that read the text.
-        """
-        texts, ends = BlockTexts(self.rescorer, block), block.offsets[1:] - 1  # the last token leaves nothing to draft
+    def _search(self, block: DumpBlock) -> Search:
         histories, sausages = inputs_of(self.rescorer, block, self.top_k)
-        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # of each sequence the row to visit next
-        while True:
-            first = np.min(list(due.values()), axis=0)
-            going = first < ends
-            if not going.any():
-                return
-            sizes = np.max([np.where(due[name] == first, n, 0) for name, n in self.budgets.items()], axis=0)
-            n = np.bincount(sizes[going]).argmax()  # what most of them wait for
-            sequences = np.flatnonzero(going & (sizes == n))
-            rows = first[sequences]
-            trees = self.rescorer.trees(
-                sausages[rows], histories[rows], int(n), texts=texts.until(sequences, rows), depth=self._deep
-            )
-            worth = worth_of_trees(trees, truth[rows], {name: size for name, size in self.budgets.items() if size <= n})
-            for name, one in worth.items():
-                visited = due[name][sequences] == rows
-                due[name][sequences[visited]] = rows[visited] + one.accepted[visited] + 1
-            yield rows, trees, worth
+        texts = BlockTexts(self.rescorer, block) if self.rescorer.reads_text else None
+
+        def search(sequences: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> Trees:
+            read = texts.until(sequences, rows) if texts else []
+            return self.rescorer.trees(sausages[rows], histories[rows], n, texts=read, depth=self._deep)
+
+        return search
 
 
 class BlockTexts:
