@@ -86,8 +86,8 @@ class DumpResult:
         return list(self.tasks[0].tallies)
 
     def ms_per_lattice(self, name: str) -> float:
-        """Wall milliseconds of a drafter's search per lattice."""
-        return 1000 * self.seconds[name] / max(self.lattices, 1)
+        """Wall milliseconds of a drafter's search per lattice; 0 where it searched none."""
+        return 1000 * self.seconds.get(name, 0.0) / max(self.lattices, 1)
 
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
