@@ -191,17 +191,16 @@ def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArr
     batch, size = tokens.shape
     if ((parents < ROOT) | (parents >= np.arange(size))).any():
         raise ValueError("parents: expected -1 or the index of an earlier node")
-    lattice = np.arange(batch)
-    ended = np.full((batch, 1), -2, truth.dtype if truth.dtype.kind == "i" else np.int64)
-    truth = np.concatenate([np.where(truth < 0, -2, truth), ended], axis=1)  # -2 equals no token, no padding
-    # Depth of a node on the true path, else -1; the last row, index -1, is the certain token.
-    depth = np.full((size + 1, batch), -1, np.int32)
-    depth[ROOT] = 0
-    for node in range(size):
-        above = depth[parents[:, node], lattice]
-        true = truth[lattice, np.minimum(above, truth.shape[1] - 1)]
-        depth[node] = np.where((above >= 0) & (tokens[:, node] == true), above + 1, -1)
-    return np.maximum(np.maximum.accumulate(depth[:size], axis=0), 0).T.copy()
+    lattice, inner = np.arange(batch)[:, None], parents != ROOT
+    above, depth = ~inner, np.zeros((batch, size), np.int32)
+    # Slot by slot, as few of the nodes as are on the true path have children there.
+    for slot in range(truth.shape[1]):
+        true = above & (tokens == truth[:, slot, None]) & (truth[:, slot, None] >= 0)
+        if not true.any():
+            break
+        depth[true] = slot + 1
+        above = true[lattice, parents] & inner
+    return np.maximum.accumulate(depth, axis=1)
 
 
 def _unpadded(draft: list[int], row: int) -> list[int]:

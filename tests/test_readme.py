@@ -11,8 +11,8 @@ from support.paths import ROOT
 from rescore.decode.cli import parser
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
-from rescore.decode.tuning.tune_paths import PathWeights
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
+from rescore.decode.replay.side_by_side import side_by_side
 from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
 from rescore.lattice.dump import Dump
@@ -85,8 +86,8 @@ class DumpResult:
         return list(self.tasks[0].tallies)
 
     def ms_per_lattice(self, name: str) -> float:
-        """Wall milliseconds of a drafter's search per lattice."""
-        return 1000 * self.seconds[name] / max(self.lattices, 1)
+        """Wall milliseconds of a drafter's search per lattice; 0 where it searched none."""
+        return 1000 * self.seconds.get(name, 0.0) / max(self.lattices, 1)
 
 
 def headroom_of(efficiency: Mapping[str, float]) -> dict[str, float | None]:
@@ -115,16 +116,38 @@ def replay_dump(
     split: the part of each task that is replayed (None: all); tasks of which it has no sequence are left out.
     advance: called with the number of rows done, for a progress bar. ValueError if two drafters have one name.
     """
+    blocks = chosen_blocks(dump, tasks, split, advance)
+    result = replay_blocks(blocks, drafters, kind=dump.header.kind, listeners=listeners)
+    if not result.tasks:
+        raise ValueError(
+            f"{dump.path}: no sequence to replay: "
+            f"{'no task was chosen' if split is None else f'the part {split.name!r} is empty'}"
+        )
+    return result
+
+
+def replay_blocks(
+    blocks: Iterable[DumpBlock],
+    drafters: Sequence[ReplayDrafter],
+    *,
+    kind: str,
+    workers: int = 1,
+    listeners: Iterable[Listener] = (),
+) -> DumpResult:
+    """Replay blocks of a dump of this kind, task by task. workers: how many blocks are searched side by side; with more
+    than one all blocks are held, and the times of searches are theirs beside others.
+    """
     names = [name for drafter in drafters for name in drafter.names]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"drafters: expected each name once, got {twice!r} twice")
+
+    def worths(block: DumpBlock) -> tuple[DumpBlock, dict[str, Worth]]:
+        return block, {name: one for drafter in drafters for name, one in drafter.worth(block).items()}
+
     builders: dict[str, _Builder] = {}
     seconds = dict.fromkeys(names, 0.0)
     lattices = 0
-    for block in chosen_blocks(dump, tasks, split, advance):
-        worth: dict[str, Worth] = {}
-        for drafter in drafters:
-            worth.update(drafter.worth(block))
+    for block, worth in side_by_side(worths, blocks, workers):
         visited = {name: visited_rows(worth[name].accepted, block.offsets) for name in names}
         builders.setdefault(block.task, _Builder(block.task)).add(block, {name: worth[name] for name in names}, visited)
         lattices += block.rows
@@ -132,14 +155,9 @@ def replay_dump(
             seconds[name] += worth[name].seconds or 0.0
         for listener in listeners:
             listener(block, worth, visited)
-    if not builders:
-        raise ValueError(
-            f"{dump.path}: no sequence to replay: "
-            f"{'no task was chosen' if split is None else f'the part {split.name!r} is empty'}"
-        )
     timed = {name: value for name, value in seconds.items() if value}
     results = [builder.result() for builder in builders.values()]
-    return DumpResult(kind=dump.header.kind, tasks=results, lattices=lattices, seconds=timed)
+    return DumpResult(kind=kind, tasks=results, lattices=lattices, seconds=timed)
 
 
 @dataclass(slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rescore.decode.replay.analyses.acceptance import Acceptance, acceptance_by_position
+from rescore.decode.replay.analyses.acceptance import Acceptance, AcceptanceCounts
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.analyses.entropies import Entropies, entropies
-from rescore.decode.replay.analyses.lost_tokens import LostTokens, lost_tokens
+from rescore.decode.replay.analyses.lost_tokens import LostCounts, LostTokens
 from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
-from rescore.decode.replay.drafters.standard import ReplayOptions, standard_drafters
-from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.drafters.standard import ReplayOptions
+from rescore.decode.replay.run import ORACLE, DumpResult, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -79,7 +79,9 @@ def measure(
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k, others = options.top_k, neural.drafters if neural else ()
     drafters = report_drafters(dump, rescorer, options, split, trees, others)
-    result = replay_dump(dump, drafters, **common)
+    acceptance, stem = AcceptanceCounts(names=POSITIONS), "tree" if rescorer.models else "tree_base"
+    lost = LostCounts(draft=f"{stem}_{BUDGET}", larger=f"{stem}_{LARGER}", heads=f"tree_base_{BUDGET}", oracle=ORACLE)
+    result = replay_dump(dump, drafters, listeners=[acceptance.add, lost.add], **common)
     return Measured(
         result=result,
         figures=Figures.of(result, seed=seed),
@@ -87,12 +89,8 @@ def measure(
         entropies=entropies(dump, **common),
         oracle=oracle_efficiency(dump, **common),
         recall=recall(dump, rescorer, top_k=k, **common),
-        acceptance=[
-            one
-            for one in acceptance_by_position(dump, standard_drafters(dump, rescorer, options), **common)
-            if one.drafter in POSITIONS
-        ],
-        lost=lost_tokens(dump, rescorer, top_k=k, budget=BUDGET, larger=LARGER, **common),
+        acceptance=acceptance.result(),
+        lost=lost.result(),
         **(
             _of_models(
                 dump, rescorer, options, split, tasks=tasks, seed=seed, names=names, others=others, common=common
@@ -136,5 +134,5 @@ def rows_to_come(dump: Dump, rescorer: Rescorer, part: SplitPart, tasks: Sequenc
         if task.name in tasks:
             rows += task.rows * len(part.sequences(dump, task.name)) / task.sequences
             whole += task.rows
-    stages = 6 + bool(rescorer.models) + (len(rescorer.models) > 1) + slow
+    stages = 4 + bool(rescorer.models) + (len(rescorer.models) > 1) + slow
     return round(rows * stages + (whole if rescorer.models else 0))

@@ -8,6 +8,7 @@ from typing import Any
 
 from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.report import families
 from rescore.lattice.dump import Dump
 
 ROWS = 1024  # lattices searched together
@@ -16,9 +17,10 @@ ROWS = 1024  # lattices searched together
 def drafting_seconds(
     dump: Dump, drafters: Sequence[ReplayDrafter], part: SplitPart, tasks: Sequence[str]
 ) -> dict[str, float]:
-    """Wall time for each lattice of every drafter that tells its search's, on the first lattices of the part.
+    """Wall time for each lattice of every drafter that is costed and tells its search's, on the first lattices of the
+    part.
 
-    Each budget is searched twice, the second time counts. Drafters without `budgets` are left out.
+    Each budget is searched on the first sequence before, which does not count. Drafters without `budgets` are left out.
     """
     block = next(block for task in tasks for block in part.blocks(dump, task))
     sequences = max(1, int((block.offsets <= ROWS).sum()) - 1)
@@ -27,8 +29,16 @@ def drafting_seconds(
     for drafter in drafters:
         budgets: Mapping[str, Any] = getattr(drafter, "budgets", {})
         for name, budget in budgets.items():
+            if not is_costed(name):
+                continue
             alone: Any = replace(drafter, budgets={name: budget})  # type: ignore[type-var]
-            alone.worth(block)
+            alone.worth(block.part(0, 1))
             if (seconds := alone.worth(block)[name].seconds) is not None:
                 found[name] = seconds / block.rows
     return found
+
+
+def is_costed(name: str) -> bool:
+    """Whether the cost of a drafter is told: of p paths for one p alone."""
+    stem, budget = families.split(name)
+    return budget is None or not stem.startswith("parallel")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.replay.side_by_side import side_by_side
 from rescore.decode.rescoring.calibration import MOST, Calibration
 from rescore.decode.tuning.choices import Thinned, calibration_choices, path_choices
 from rescore.decode.tuning.logit import Choices, fit_logit
@@ -31,44 +32,54 @@ def fit_calibration(
     soft: tuple[float, ...] = (),
     top_k: int | None = None,
     open: bool = True,
+    workers: int = 1,
 ) -> Calibration:
     """The calibration of greatest likelihood of the blocks' tokens; of more than 30,000 rows of a slot every second,
     fourth, ..
 
     text, soft: strengths and shares of the running text, which are not fitted (None: it is not used). open: what is set
-    in the result; q sums over the whole vocabulary either way, so the weights are the same. ValueError if there is no
-    block.
+    in the result; q sums over the whole vocabulary either way, so the weights are the same. workers: how many blocks,
+    and then slots, are worked on side by side. ValueError if there is no block.
     """
-    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k, soft))
-    weights = np.array([fit_logit(choices, START, least=LEAST) if len(choices) else START for choices in slots]).clip(
-        -MOST, MOST
-    )
+    slots = gathered(blocks, lambda block: calibration_choices(block, model, text, top_k, soft), workers)
+    weights = fitted(slots, START, LEAST, workers).clip(-MOST, MOST)
     head, alpha, prior, floor = (tuple(column.tolist()) for column in weights.T)
     return Calibration(head=head, alpha=alpha, prior=prior, floor=floor, open=open, text=text, soft=soft)
 
 
 def fit_weights(
-    blocks: Iterable[DumpBlock], models: Sequence[NGram], *, top_k: int | None = None
+    blocks: Iterable[DumpBlock], models: Sequence[NGram], *, top_k: int | None = None, workers: int = 1
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """head [T] and alpha [J, T] of a `Rescorer` under which the truth is most likely among the K candidates, where it
     is one of them.
 
-    Rows as in `fit_calibration`. ValueError if there is no block.
+    Rows and workers as in `fit_calibration`. ValueError if there is no block.
     """
     start = np.array([PATHS_HEAD, *[PATHS_ALPHA / max(len(models), 1)] * len(models)])
-    slots = gathered(blocks, lambda block: path_choices(block, models, top_k))
-    weights = np.array(
-        [fit_logit(choices, start, least=np.zeros(len(start))) if len(choices) else start for choices in slots]
-    )
+    slots = gathered(blocks, lambda block: path_choices(block, models, top_k), workers)
+    weights = fitted(slots, start, np.zeros(len(start)), workers)
     return weights[:, 0].copy(), weights[:, 1:].T.copy()
 
 
-def gathered(blocks: Iterable[DumpBlock], choices_of: Callable[[DumpBlock], list[Choices]]) -> list[Choices]:
+def fitted(
+    slots: Sequence[Choices], start: NDArray[np.float64], least: NDArray[np.float64], workers: int
+) -> NDArray[np.float64]:
+    """The weights [T, F] of every slot; those of one without choices are `start`."""
+
+    def fit(choices: Choices) -> NDArray[np.float64]:
+        return fit_logit(choices, start, least=least) if len(choices) else start
+
+    return np.array(list(side_by_side(fit, slots, workers)))
+
+
+def gathered(
+    blocks: Iterable[DumpBlock], choices_of: Callable[[DumpBlock], list[Choices]], workers: int
+) -> list[Choices]:
     """The thinned choices of every slot, in one pass over the blocks."""
     slots: list[Thinned] = []
-    for block in blocks:
-        slots = slots or [Thinned() for _ in range(block.slots)]
-        for thinned, choices in zip(slots, choices_of(block)):
+    for of_block in side_by_side(choices_of, blocks, workers):
+        slots = slots or [Thinned() for _ in of_block]
+        for thinned, choices in zip(slots, of_block):
             thinned.add(choices)
     if not slots:
         raise ValueError(

@@ -15,10 +15,10 @@ from rescore.decode.rescoring.calibration import MOST, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings_parts import read_blend, read_model, read_paths, read_trees, read_values
 from rescore.decode.tuning.tune import OBJECTIVE, Tuned
 from rescore.decode.tuning.tune_blend import BLEND, OBJECTIVE_OF_BLEND, TunedBlend
-from rescore.decode.tuning.tune_paths import PathWeights
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 from rescore.lattice.dump import Dump
 from rescore.lm.atomic import replacing

@@ -10,8 +10,8 @@ from typing import Any
 from rescore.decode.rescoring.calibration import HEADLESS, MOST, Calibration
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.path_weights import FITTED, SCALAR, PathWeights
 from rescore.decode.tuning.tune_blend import BLEND
-from rescore.decode.tuning.tune_paths import FITTED, SCALAR, PathWeights
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_paths import PathTuning, tune_paths
 from rescore.decode.tuning.tune_trees import TreeTuning, tune_trees
 from rescore.lattice.dump import Dump
@@ -18,11 +19,15 @@ OBJECTIVE = "ln of block efficiency, mean over tasks; paths: of the p best strin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """trees: None of several models, since a calibration weighs one: `rescore lm merge` makes one of several."""
+    """trees: None of several models, since a calibration weighs one: `rescore lm merge` makes one of several.
+
+    replays: of all that was tried.
+    """
 
     paths: PathTuning
     trees: TreeTuning | None
     split: Split
+    replays: TrialReplays = field(compare=False, repr=False)
 
 
 def tune(
@@ -50,11 +55,10 @@ def tune(
         raise ValueError(f"tune: expected a dump of a model with heads, got {dump.path} without: use tune_blend")
     check_models(dump, Rescorer(models))
     part = tuning_part(dump, split)
-    of_paths = tune_paths(dump, models, part, paths=paths, top_k=top_k, threads=threads, advance=advance)
-    of_trees = None
-    if len(models) == 1:
-        of_trees = tune_trees(dump, models[0], part, top_k=top_k, per_task=per_task, threads=threads, advance=advance)
-    return Tuned(paths=of_paths, trees=of_trees, split=part.split)
+    replays = TrialReplays(dump, models, part, paths=paths, top_k=top_k, threads=threads)
+    of_paths = tune_paths(replays, advance=advance)
+    of_trees = tune_trees(replays, per_task=per_task, advance=advance) if len(models) == 1 else None
+    return Tuned(paths=of_paths, trees=of_trees, split=part.split, replays=replays)
 
 
 def tuning_part(dump: Dump, split: Split | None) -> SplitPart:

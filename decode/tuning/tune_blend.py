@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from rescore.decode.replay.drafters.headless import blend
 from rescore.decode.replay.drafters.standard import check_models
-from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import Split, SplitPart
+from rescore.decode.replay.split import Split
+from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.line_search import Trials, climb
+from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency
 from rescore.decode.tuning.tune import tuning_part
-from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -59,7 +59,7 @@ def tune_blend(
         )
     check_models(dump, Rescorer(model or ()))
     part = tuning_part(dump, split)
-    search = _Search(dump, model, part, threads, advance)
+    search = _Search(TrialReplays(dump, [model] if model else [], part, threads=threads), advance)
     for factor, difference in SWEEPS:
         for order in range(len(START.shares)):
             search.strength(order, factor)
@@ -71,8 +71,8 @@ def tune_blend(
 class _Search:
     """best: the calibration that the next weight is changed in."""
 
-    def __init__(self, dump: Dump, model: NGram | None, part: SplitPart, threads: int, advance: Callable[[str], None]):
-        self.dump, self.model, self.part, self.threads, self.advance = dump, model, part, threads, advance
+    def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
+        self.replays, self.advance = replays, advance
         self.tried: dict[Calibration, float] = {}
         self.best = START
 
@@ -103,9 +103,13 @@ class _Search:
     def _value(self, name: str, calibration: Calibration) -> float:
         if calibration not in self.tried:
             self.advance(f"trial {len(self.tried) + 1}: {name}")
-            drafter = blend(self.dump, self.model, calibration, {str(n): n for n in SIZES}, self.threads)
-            self.tried[calibration] = log_efficiency(replay_dump(self.dump, [drafter], split=self.part), drafter.names)
+            result = self.replays.replay(lambda threads: self._drafter(calibration, threads))
+            self.tried[calibration] = log_efficiency(result, result.names)
         return self.tried[calibration]
+
+    def _drafter(self, calibration: Calibration, threads: int) -> ReplayDrafter:
+        model = next(iter(self.replays.models), None)
+        return blend(self.replays.dump, model, calibration, {str(n): n for n in SIZES}, threads)
 
 
 def changed(values: tuple[float, ...], place: int, value: float) -> tuple[float, ...]:

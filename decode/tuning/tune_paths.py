@@ -7,44 +7,18 @@ common factor of all alpha chosen by block efficiency, uphill from 1.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from rescore.decode.replay.analyses.weights import GRID
-from rescore.decode.replay.drafters.paths import PathReplay
-from rescore.decode.replay.drafters.trees import TreeReplay
-from rescore.decode.replay.run import DumpResult, replay_dump
-from rescore.decode.replay.split import SplitPart, chosen_blocks
-from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine
-from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.decode.tuning.path_weights import PathWeights
+from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, log_efficiency, mean_efficiency
 
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)  # of fitted alpha
 STEPS = 4  # of golden-section search
-SIZES = (16, 64)  # nodes that trees are tuned for
-SCALAR, FITTED = "scalar", "fitted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathWeights:
-    """head [1] or [T]; alpha of each of J models, [1] or [T]. `way`: "scalar" or "fitted", how they were found."""
-
-    head: tuple[float, ...]
-    alpha: tuple[tuple[float, ...], ...]
-    way: str = FITTED
-
-    def to_json(self) -> dict[str, Any]:
-        return {"way": self.way, "head": list(self.head), "alpha": list(map(list, self.alpha))}
-
-    def rescorer(self, models: Sequence[NGram], threads: int = 1) -> Rescorer:
-        return Rescorer(models, alpha=np.array(self.alpha, np.float64), head=np.array(self.head), threads=threads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,77 +47,41 @@ class PathTuning:
     fitted: dict[float, float]
 
 
-def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
-    """What tuning maximises: ln of block efficiency, mean over tasks and drafters, so that no easy task outweighs the
-    others.
-    """
-    return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in names]))
-
-
-def tune_paths(
-    dump: Dump,
-    models: Sequence[NGram],
-    part: SplitPart,
-    *,
-    paths: int = 16,
-    top_k: int | None = None,
-    threads: int = 1,
-    advance: Callable[[str], None],
-) -> PathTuning:
+def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> PathTuning:
     """The weights of the models for the p best paths. advance: told of every trial before it is made."""
-
-    def of_paths(rescorer: Rescorer) -> ReplayDrafter:
-        return PathReplay(rescorer=rescorer, budgets={"rescored": 1, "parallel_rescored": paths}, top_k=top_k)
-
-    def of_trees(rescorer: Rescorer) -> ReplayDrafter:
-        return TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in SIZES}, top_k=top_k)
-
-    scalar = tune_scalar(dump, models, part, of_paths, ("parallel_rescored",), threads, advance)
-    scalar_trees = tune_scalar(dump, models, part, of_trees, tuple(f"tree_{n}" for n in SIZES), threads, advance)
+    models = len(replays.models)
+    scalar = tune_scalar(replays.of_paths, models, ("parallel_rescored",), advance)
+    scalar_trees = tune_scalar(replays.of_trees, models, tuple(f"tree_{n}" for n in SIZES), advance)
     advance("fit of the paths' weights")
-    tasks = [task for task in dump.tasks if part.sequences(dump, task)]
-    head, alpha = fit_weights(chosen_blocks(dump, tasks, part), models, top_k=top_k)
+    head, alpha = fit_weights(
+        replays.blocks(replays.tasks), replays.models, top_k=replays.top_k, workers=replays.threads
+    )
 
     def fitted(factor: float) -> PathWeights:
         return PathWeights(head=tuple(head.tolist()), alpha=tuple(map(tuple, (factor * alpha).tolist())))
 
     def value(factor: float) -> float:
         advance(f"fitted alpha times {factor:g}")
-        return log_efficiency(
-            replay_dump(dump, [of_paths(fitted(factor).rescorer(models, threads))], split=part), scalar.judged
-        )
+        return log_efficiency(replays.of_paths(fitted(factor)), scalar.judged)
 
     factors = Trials(value)
     best = climb(factors, FACTORS, FACTORS.index(1.0))
-    weights = fitted(best) if factors(best) > scalar.value else scalar_weights(scalar.best, len(models))
+    weights = fitted(best) if factors(best) > scalar.value else PathWeights.scalar(scalar.best, models)
     return PathTuning(
         weights=weights, scalar=scalar, scalar_trees=scalar_trees, fitted=dict(sorted(factors.values.items()))
     )
 
 
-def scalar_weights(alpha: float, models: int) -> PathWeights:
-    return PathWeights(head=(1.0,), alpha=((alpha / models,),) * models, way=SCALAR)
-
-
 def tune_scalar(
-    dump: Dump,
-    models: Sequence[NGram],
-    part: SplitPart,
-    make: Callable[[Rescorer], ReplayDrafter],
-    judged: tuple[str, ...],
-    threads: int,
-    advance: Callable[[str], None],
+    replay: Callable[[PathWeights], DumpResult], models: int, judged: tuple[str, ...], advance: Callable[[str], None]
 ) -> ScalarTuning:
-    """The paper's grid, then golden-section search, for what `make` drafts."""
+    """The paper's grid, then golden-section search, for what is replayed."""
     efficiency = {}
 
     def value(alpha: float) -> float:
         advance(f"{judged[0]}, alpha {alpha:.3g}")
-        result = replay_dump(dump, [make(scalar_weights(alpha, len(models)).rescorer(models, threads))], split=part)
-        efficiency[alpha] = {
-            name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks]))
-            for name in result.names
-        }
+        result = replay(PathWeights.scalar(alpha, models))
+        efficiency[alpha] = mean_efficiency(result)
         return log_efficiency(result, judged)
 
     trials = Trials(value)

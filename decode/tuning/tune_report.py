@@ -12,14 +12,15 @@ from rescore.decode.replay.drafters.headless import blend
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
-from rescore.decode.replay.run import DumpResult, replay_dump
+from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_dump
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.trial_replays import SIZES, TrialReplays, mean_efficiency
 from rescore.decode.tuning.tune_blend import BLEND
-from rescore.decode.tuning.tune_paths import SIZES
-from rescore.decode.tuning.tuned_drafters import tuned_drafters
+from rescore.decode.tuning.tuned_drafters import ROWS, tuned_drafters
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
@@ -58,11 +59,25 @@ def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: st
     return replay_dump(dump, drafters, split=settings.split.part(part))
 
 
-def tuned_values(result: DumpResult) -> dict[str, float]:
-    """Mean over tasks of every drafter's block efficiency."""
-    return {
-        name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
-    }
+def tuned_values(replays: TrialReplays, settings: Settings, *, alpha: float) -> dict[str, float]:
+    """The mean over tasks of every drafter's block efficiency on the tuning part, as of `evaluate`; what the search for
+    the settings has replayed is not replayed again.
+    """
+    default = PathWeights.scalar(alpha, len(replays.models))
+    values = {BASE: mean_efficiency(replays.bounds)[BASE]}
+    values |= mean_efficiency(replays.of_paths(default)) | mean_efficiency(replays.of_trees(default))
+    assert settings.paths is not None, "settings for a model with heads have weights of paths"
+    values["parallel_tuned"] = mean_efficiency(replays.of_paths(settings.paths))["parallel_rescored"]
+    for kind, row in ROWS.items() if settings.trees else ():
+        overall = replays.of_calibration(kind, settings.calibration(kind), replays.tasks)
+        values |= {f"{row}_{n}": value for n, value in mean_efficiency(overall).items()}
+        if settings.trees and settings.trees[kind].by_task:
+            tasks = [
+                mean_efficiency(replays.of_calibration(kind, settings.calibration(kind, task), [task]))
+                for task in replays.tasks
+            ]
+            values |= {f"{row}_task_{n}": float(np.mean([task[n] for task in tasks])) for n in tasks[0]}
+    return {**values, ORACLE: mean_efficiency(replays.bounds)[ORACLE]}
 
 
 def compared(names: Sequence[str]) -> dict[str, str]:

@@ -6,19 +6,13 @@ likes it more than block efficiency does, so its strengths are chosen by what th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rescore.decode.replay.drafters.calibrated import CalibratedReplay
-from rescore.decode.replay.run import replay_dump
-from rescore.decode.replay.split import SplitPart, chosen_blocks
-from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.line_search import Trials, climb
-from rescore.decode.tuning.tune_paths import SIZES, log_efficiency
-from rescore.lattice.dump import Dump
-from rescore.lm.ngram import NGram
+from rescore.decode.tuning.trial_replays import TrialReplays, log_efficiency
 
 # Of the strengths of models without heads; the less the text counts, the greater.
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -50,21 +44,11 @@ class TreeTuning:
     scales: dict[str, dict[float, float]]
 
 
-def tune_trees(
-    dump: Dump,
-    model: NGram,
-    part: SplitPart,
-    *,
-    top_k: int | None = None,
-    per_task: bool = False,
-    threads: int = 1,
-    advance: Callable[[str], None],
-) -> TreeTuning:
-    """Calibrations of trees with the model. per_task: also one for each task, of its sequences alone, the control's
-    too.
+def tune_trees(replays: TrialReplays, *, per_task: bool = False, advance: Callable[[str], None]) -> TreeTuning:
+    """Calibrations of trees with the one model of the replays. per_task: also one for each task, of its sequences
+    alone, the control's too.
     """
-    tasks = [task for task in dump.tasks if part.sequences(dump, task)]
-    search = _Search(dump, model, part, top_k, threads, advance)
+    tasks, search = replays.tasks, _Search(replays, advance)
     overall = {kind: search.best(kind, tasks) for kind in KINDS}
     by_task = {kind: {task: search.best(kind, [task])[0] for task in tasks} if per_task else {} for kind in KINDS}
     weights = {kind: TreeWeights(overall=overall[kind][0], by_task=by_task[kind]) for kind in KINDS}
@@ -74,15 +58,8 @@ def tune_trees(
 class _Search:
     """Of the scale of the text's strengths; each fit serves closed and open lattices."""
 
-    def __init__(
-        self, dump: Dump, model: NGram, part: SplitPart, top_k: int | None, threads: int, advance: Callable[[str], None]
-    ):
-        self.dump = dump
-        self.model = model
-        self.part = part
-        self.top_k = top_k
-        self.threads = threads
-        self.advance = advance
+    def __init__(self, replays: TrialReplays, advance: Callable[[str], None]):
+        self.replays, self.advance = replays, advance
         self._fits: dict[tuple[tuple[str, ...], float], Calibration] = {}
 
     def best(self, kind: str, tasks: Sequence[str]) -> tuple[Calibration, dict[float, float]]:
@@ -91,23 +68,27 @@ class _Search:
         climb(trials, SCALES, FIRST)
         return self._calibration(kind, tasks, trials.best), trials.values
 
-    def _value(self, kind: str, tasks: Collection[str], scale: float) -> float:
-        of = f" of {', '.join(tasks)}" if len(tasks) < len(self.dump.tasks) else ""
+    def _value(self, kind: str, tasks: Sequence[str], scale: float) -> float:
+        of = f" of {', '.join(tasks)}" if len(tasks) < len(self.replays.dump.tasks) else ""
         self.advance(f"{kind} trees{of}, " + (f"running text x {scale:g}" if scale else "no running text"))
-        rescorer = CalibratedRescorer(self.model, self._calibration(kind, tasks, scale), threads=self.threads)
-        drafter = CalibratedReplay(
-            rescorer=rescorer, budgets={str(n): n for n in SIZES}, top_k=1 if kind == "alone" else self.top_k
-        )
-        return log_efficiency(replay_dump(self.dump, [drafter], tasks=tasks, split=self.part), drafter.names)
+        result = self.replays.of_calibration(kind, self._calibration(kind, tasks, scale), tasks)
+        return log_efficiency(result, result.names)
 
-    def _calibration(self, kind: str, tasks: Collection[str], scale: float) -> Calibration:
+    def _calibration(self, kind: str, tasks: Sequence[str], scale: float) -> Calibration:
         text, soft = read_text(scale)
         if kind == "alone":
             return Calibration(text=text, soft=soft).without_heads()
         key = tuple(tasks), scale
         if key not in self._fits:
-            blocks = chosen_blocks(self.dump, tasks, self.part)
-            self._fits[key] = fit_calibration(blocks, self.model, text=text, soft=soft, top_k=self.top_k)
+            replays = self.replays
+            self._fits[key] = fit_calibration(
+                replays.blocks(tasks),
+                replays.models[0],
+                text=text,
+                soft=soft,
+                top_k=replays.top_k,
+                workers=replays.threads,
+            )
         fitted = self._fits[key]
         weights = {name: getattr(fitted, name) for name in ("head", "alpha", "prior", "floor")}
         return Calibration(**weights, open=kind == "open", text=text, soft=soft)

@@ -18,8 +18,8 @@ from rescore.decode.models.blockwise_target import BlockwiseTarget
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibration import HEADLESS, TOP, Calibration
 from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
-from rescore.decode.tuning.tune_paths import PathWeights
 from rescore.decode.tuning.tune_trees import TreeWeights
 
 WORDS = ("<|endoftext|>", *(f"w{i}" for i in range(1, 24)))

@@ -16,9 +16,11 @@ from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.tuning.fit import fit_calibration
 from rescore.decode.tuning.model_file import ModelFile
+from rescore.decode.tuning.path_weights import PathWeights
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import tune
-from rescore.decode.tuning.tune_paths import GRID, scalar_weights
+from rescore.decode.tuning.tune_paths import GRID
 from rescore.decode.tuning.tune_report import evaluate, heldout_json, tuned_values
 from rescore.decode.tuning.tune_trees import SCALES, read_text
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, tuned_drafters
@@ -92,7 +94,7 @@ def written(world, dump, name: str) -> bytes:
         Dump.open(dump),
         (ModelFile.of(world / "a.ngram"),),
         p=4,
-        values=tuned_values(
+        values=mean_efficiency(
             evaluate(Dump.open(dump), settings_of(world, found), [NGram.open(world / "a.ngram")], "tune", alpha=0.3)
         ),
     )
@@ -139,7 +141,9 @@ def test_the_best_of_what_was_tried(world, tuned):
     for alpha in scalar.efficiency:
         assert (
             chosen
-            >= log_efficiency(PathReplay(rescorer=scalar_weights(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"])
+            >= log_efficiency(
+                PathReplay(rescorer=PathWeights.scalar(alpha, 1).rescorer([model]), budgets={"p": 4}), ["p"]
+            )
             - 1e-12
         )
     assert chosen >= max(tuned.paths.fitted.values()) - 1e-12
@@ -223,6 +227,18 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
         and "difference" not in report["drafters"]["tree_64"]
     )
     assert report["bootstrap"]["seed"] == 3
+
+
+def test_values_are_those_of_a_replay(world, tuned):
+    settings, models = settings_of(world, tuned), [NGram.open(world / "a.ngram")]
+    replayed = mean_efficiency(evaluate(Dump.open(world / "dump"), settings, models, "tune", alpha=0.3))
+    values = tuned_values(tuned.replays, settings, alpha=0.3)
+    assert values == replayed and list(values) == list(replayed)
+
+
+def test_threads_change_nothing(world, tuned):
+    found = tune(Dump.open(world / "dump"), NGram.open(world / "a.ngram"), paths=4, per_task=True, threads=3)
+    assert found == tuned
 
 
 def test_refusals(world, tmp_path):

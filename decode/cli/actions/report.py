@@ -28,6 +28,7 @@ from rescore.decode.report.report import ReportOptions, ReportSources, report
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
 
@@ -89,7 +90,8 @@ def trees_of(
     with output.stages() as stage:
         return TreeCalibrations.of_tuning(
             tune_trees(
-                dump, rescorer.models[0], split.part("tune"), top_k=args.top_k, threads=args.threads, advance=stage
+                TrialReplays(dump, rescorer.models, split.part("tune"), top_k=args.top_k, threads=args.threads),
+                advance=stage,
             )
         )
 

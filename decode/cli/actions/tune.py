@@ -17,6 +17,7 @@ from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.settings import Settings
+from rescore.decode.tuning.trial_replays import mean_efficiency
 from rescore.decode.tuning.tune import Tuned, tune
 from rescore.decode.tuning.tune_blend import tune_blend
 from rescore.decode.tuning.tune_paths import ScalarTuning
@@ -30,11 +31,12 @@ PATHS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Settings without values, all that was tried, and the replay of "tune" or "heldout"."""
+    """Settings without values, all that was tried, the values of the tuning part, and the replay of the rest."""
 
     settings: Settings
     trials: Any
-    evaluate: Callable[[str], DumpResult]
+    values: Callable[[], dict[str, float]]
+    heldout: Callable[[], DumpResult]
 
 
 def call(args: argparse.Namespace) -> None:
@@ -53,11 +55,11 @@ def call(args: argparse.Namespace) -> None:
     with output.stages() as stage:
         found = (of_blend if headless else of_heads)(args, dump, lms, split, stage)
         stage("what it brings on the tuning part")
-        settings = replace(found.settings, values=tuned_values(found.evaluate("tune")))
+        settings = replace(found.settings, values=found.values())
         if args.output:  # before the rest is looked at
             settings.save(args.output)
         stage("what it brings on the held-out part")
-        heldout = heldout_json(found.evaluate("heldout"), args.seed)
+        heldout = heldout_json(found.heldout(), args.seed)
     folder = args.output.resolve().parent if args.output else Path.cwd()
     report = {
         "dump": str(dump.path),
@@ -101,10 +103,12 @@ def of_heads(
     )
     settings = Settings.of(tuned, dump, tuple(lms), values={}, p=paths, top_k=args.top_k, seed=args.seed)
 
-    def of_part(part: str) -> DumpResult:
-        return evaluate(dump, settings, opened, part, alpha=DEFAULT_ALPHA, threads=args.threads)
-
-    return Found(settings=settings, trials=trials(tuned), evaluate=of_part)
+    return Found(
+        settings=settings,
+        trials=trials(tuned),
+        values=lambda: tuned_values(tuned.replays, settings, alpha=DEFAULT_ALPHA),
+        heldout=lambda: evaluate(dump, settings, opened, "heldout", alpha=DEFAULT_ALPHA, threads=args.threads),
+    )
 
 
 def of_blend(
@@ -120,7 +124,12 @@ def of_blend(
     def of_part(part: str) -> DumpResult:
         return evaluate_blend(dump, settings, model, part, threads=args.threads)
 
-    return Found(settings=settings, trials=tried, evaluate=of_part)
+    return Found(
+        settings=settings,
+        trials=tried,
+        values=lambda: mean_efficiency(of_part("tune")),
+        heldout=lambda: of_part("heldout"),
+    )
 
 
 def open_lm(path: Path, dump: Dump) -> NGram:

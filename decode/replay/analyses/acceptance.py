@@ -56,16 +56,21 @@ def acceptance_by_position(
 
 
 class AcceptanceCounts:
-    """Counts along a replay, of which `add` is a listener; slots: of the drafts (None: those of the lattices)."""
+    """Counts along a replay, of which `add` is a listener.
 
-    def __init__(self, slots: int | None = None):
-        self.slots = slots
+    slots: of the drafts (None: those of the lattices); names: of the drafters (None: all).
+    """
+
+    def __init__(self, slots: int | None = None, names: Collection[str] | None = None):
+        self.slots, self.names = slots, names
         self._found: dict[tuple[str, str], NDArray[np.int64]] = {}
 
     def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
         there = block.truth(slots=self.slots) >= 0
         slot = np.arange(1, there.shape[1] + 1)
         for name, rows in visited.items():
+            if self.names is not None and name not in self.names:
+                continue
             accepted = worth[name].accepted[rows, None]
             counts = [there[rows].sum(0), (accepted >= slot).sum(0), (there[rows] & (accepted >= slot - 1)).sum(0)]
             self._found[block.task, name] = self._found.get((block.task, name), 0) + np.array(counts, np.int64)

@@ -15,7 +15,7 @@ lost tokens, T' - a of each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,10 @@ from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.replay.worth import ReplayDrafter, Worth
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
 
 CAUSES = ("absent", "lm", "budget", "heads")
 
@@ -86,25 +87,39 @@ def lost_tokens(
         replay(rescorer=Rescorer(threads=rescorer.threads), budgets={"heads": budget}, top_k=top_k),
         OracleReplay(widths={"oracle": top_k}),
     ]
-    found: dict[str, NDArray[np.int64]] = {}
+    counts = LostCounts(draft="draft", larger="larger", heads="heads", oracle="oracle")
+    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[counts.add])
+    return counts.result()
 
-    def add(block: Any, worth: Any, visited: Any) -> None:
-        rows = visited["draft"]
+
+class LostCounts:
+    """Counts along a replay, of which `add` is a listener, of the drafters of these names; their worth is of all rows.
+
+    heads: those alone, with the budget of the draft.
+    """
+
+    def __init__(self, *, draft: str, larger: str, heads: str, oracle: str):
+        self._names = {"draft": draft, "larger": larger, "heads": heads, "oracle": oracle}
+        self._found: dict[str, NDArray[np.int64]] = {}
+
+    def add(self, block: DumpBlock, worth: Mapping[str, Worth], visited: Mapping[str, NDArray[np.int64]]) -> None:
+        rows = visited[self._names["draft"]]
         possible = (block.truth(rows) >= 0).sum(axis=1)
-        accepted = {name: one.accepted[rows] for name, one in worth.items()}
-        found[block.task] = found.get(block.task, 0) + count_causes(possible, **accepted)
+        accepted = {part: worth[name].accepted[rows] for part, name in self._names.items()}
+        self._found[block.task] = self._found.get(block.task, 0) + count_causes(possible, **accepted)
 
-    replay_dump(dump, drafters, tasks=tasks, split=split, advance=advance, listeners=[add])
-    return [
-        LostTokens(
-            task=task,
-            steps=int(counts[0].sum()),
-            whole=int(counts[0, -1]),
-            by_cause=counts[0, :-1],
-            tokens=counts[1, :-1],
-        )
-        for task, counts in found.items()
-    ]
+    def result(self) -> list[LostTokens]:
+        """For each task."""
+        return [
+            LostTokens(
+                task=task,
+                steps=int(counts[0].sum()),
+                whole=int(counts[0, -1]),
+                by_cause=counts[0, :-1],
+                tokens=counts[1, :-1],
+            )
+            for task, counts in self._found.items()
+        ]
 
 
 def count_causes(

@@ -45,10 +45,10 @@ def reliability(
     bins = len(EDGES) - 1
     found: dict[str, NDArray[np.float64]] = {}
     for block in chosen_blocks(dump, tasks, split, advance):
-        truth = block.truth(slots=max(drafter.depth or 0, block.slots))
+        truth = drafter.truth(block)
         counts = found.setdefault(block.task, np.zeros((4, bins)))
-        for rows, trees, _ in drafter.visited_trees(block, truth):
-            own = truth[rows]
+        for visit in drafter.visits(block):
+            trees, own = visit.trees, truth[visit.rows]
             true = np.diff(accepted_by_size(trees.tokens, trees.parents, own), prepend=0, axis=1) > 0
             there = (trees.depths <= (own >= 0).sum(axis=1)[:, None]) & (trees.tokens >= 0)
             q = np.exp(trees.logq[there].astype(np.float64))

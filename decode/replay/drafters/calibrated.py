@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from numpy.typing import NDArray
 from rescore import _core
 from rescore.decode.replay.drafters.budgeted import Budgeted
 from rescore.decode.replay.drafters.read_sequence import ReadSequence
-from rescore.decode.replay.worth import Worth, worth_of_trees
+from rescore.decode.replay.drafters.visits import Search, Visit, visits, worth_of_visits
+from rescore.decode.replay.worth import Worth
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.sausage import Sausage, blank
@@ -21,7 +21,8 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all. top_k: candidates of a slot (None: all).
+    """budgets: n of each name; one search, of the greatest that is wanted, serves all. top_k: candidates of a slot
+    (None: all).
 
     depth: of the trees, in slots (None: as `CalibratedRescorer.depth`).
     """
@@ -36,48 +37,43 @@ class CalibratedReplay(Budgeted):
         return self.rescorer.depth if self.depth is None else self.depth
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
-        began = time.perf_counter()
-        truth = block.truth(slots=max(self._deep or 0, block.slots))
-        if self.rescorer.reads_text:
-            return self._along_texts(block, truth)
-        trees = trees_of_block(self.rescorer, block, max(self.budgets.values()), self.top_k, self._deep)
-        return worth_of_trees(trees, truth, self.budgets, time.perf_counter() - began)
+        return worth_of_visits(block, self.truth(block), self.budgets, self._search(block))
 
-    def _along_texts(self, block: DumpBlock, truth: NDArray[np.int32]) -> dict[str, Worth]:
-        """Of the rows that a replay visits, since texts are walked anyway; other rows hold 0."""
-        began, searched = time.perf_counter(), 0
-        found = {name: np.zeros((2, block.rows), np.int32) for name in self.budgets}
-        for rows, _, worth in self.visited_trees(block, truth):
-            searched += len(rows)
-            for name, one in worth.items():
-                found[name][:, rows] = one.accepted, one.verified
-        seconds = (time.perf_counter() - began) * block.rows / searched
-        return {
-            name: Worth(accepted=accepted, verified=verified, seconds=seconds)
-            for name, (accepted, verified) in found.items()
-        }
+    def visits(self, block: DumpBlock) -> Iterator[Visit]:
+        return visits(block, self.truth(block), self.budgets, self._search(block))
 
-    def visited_trees(
-        self, block: DumpBlock, truth: NDArray[np.int32]
-    ) -> Iterator[tuple[NDArray[np.int64], Trees, dict[str, Worth]]]:
-        """Rows that a replay of one of the budgets visits, their trees of the greatest, and what those are worth.
+    def truth(self, block: DumpBlock) -> NDArray[np.int32]:
+        """What follows each row, as deep as the trees."""
+        return block.truth(slots=max(self._deep or 0, block.slots))
 
-        Steps of all sequences in turn. For calibrations that read the text.
-        """
-        sequence_of = block.sequence_of
+    def _search(self, block: DumpBlock) -> Search:
         histories, sausages = inputs_of(self.rescorer, block, self.top_k)
-        due = {name: block.offsets[:-1].copy() for name in self.budgets}  # of each sequence the row to visit next
-        for rows, texts in running_texts(self.rescorer, block):
-            wanted = np.any([own[sequence_of[rows]] == rows for own in due.values()], axis=0)
-            rows, texts = rows[wanted], [text for text, one in zip(texts, wanted) if one]
-            trees = self.rescorer.trees(
-                sausages[rows], histories[rows], max(self.budgets.values()), texts=texts, depth=self._deep
-            )
-            worth = worth_of_trees(trees, truth[rows], self.budgets)
-            for name, one in worth.items():
-                visited = due[name][sequence_of[rows]] == rows
-                due[name][sequence_of[rows[visited]]] = rows[visited] + one.accepted[visited] + 1
-            yield rows, trees, worth
+        texts = BlockTexts(self.rescorer, block) if self.rescorer.reads_text else None
+
+        def search(sequences: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> Trees:
+            read = texts.until(sequences, rows) if texts else []
+            return self.rescorer.trees(sausages[rows], histories[rows], n, texts=read, depth=self._deep)
+
+        return search
+
+
+class BlockTexts:
+    """The running texts of a block's sequences, with what the target predicted along them; they grow as rows are asked
+    for.
+    """
+
+    def __init__(self, rescorer: CalibratedRescorer, block: DumpBlock):
+        self._read = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
+        self._texts = [rescorer.text() for _ in self._read]
+        self._offsets = block.offsets
+
+    def until(self, sequences: NDArray[np.int64], rows: NDArray[np.int64]) -> list[_core.ContextModel]:
+        """The text of each sequence up to one of its rows, certain token included; not before the last asked for."""
+        for s, step in zip(sequences.tolist(), (rows - self._offsets[sequences]).tolist()):
+            one, text = self._read[s], self._texts[s]
+            new = slice(text.size, one.prompt + step + 1)
+            text.extend(one.tokens[new], one.ids[new], one.p[new])
+        return [self._texts[s] for s in sequences.tolist()]
 
 
 def trees_of_block(
@@ -114,13 +110,8 @@ def running_texts(
     """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included,
     and what the target predicted along it.
     """
-    sequences = [ReadSequence.of_block(block, s) for s in range(block.sequences)]
-    texts = [rescorer.text() for _ in sequences]
+    texts = BlockTexts(rescorer, block)
     for step in range(int(np.diff(block.offsets).max())):
         rows = block.offsets[:-1] + step
         going = np.flatnonzero(rows < block.offsets[1:])
-        for s in going.tolist():
-            one, text = sequences[s], texts[s]
-            new = slice(text.size, one.prompt + step + 1)
-            text.extend(one.tokens[new], one.ids[new], one.p[new])
-        yield rows[going], [texts[s] for s in going.tolist()]
+        yield rows[going], texts.until(going, rows[going])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rescore.decode.replay.drafters.budgeted import Budgeted
-from rescore.decode.replay.worth import Worth, worth_of_trees
+from rescore.decode.replay.drafters.visits import worth_of_visits
+from rescore.decode.replay.worth import Worth
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReplay(Budgeted):
-    """budgets: n of each name; one search, of the greatest, serves all."""
+    """budgets: n of each name; one search, of the greatest that is wanted, serves all."""
 
     model: NGram
     budgets: Mapping[str, int]
@@ -23,8 +27,8 @@ class ModelReplay(Budgeted):
 
     def worth(self, block: DumpBlock) -> dict[str, Worth]:
         histories = block.histories(slice(None), self.model.order - 1)
-        began = time.perf_counter()
-        trees = propose_trees(
-            self.model, histories, slots=block.slots, n=max(self.budgets.values()), threads=self.threads
-        )
-        return worth_of_trees(trees, block.truth(), self.budgets, time.perf_counter() - began)
+
+        def search(_: NDArray[np.int64], rows: NDArray[np.int64], n: int) -> Trees:
+            return propose_trees(self.model, histories[rows], slots=block.slots, n=n, threads=self.threads)
+
+        return worth_of_visits(block, block.truth(), self.budgets, search)

@@ -23,6 +23,7 @@ from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
 from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.neural import BEAM, GREEDY
+from rescore.decode.report.timing import is_costed
 
 SHOWN = (1, 8, 64)  # batches of the table
 BATCHES = tuple(2**i for i in range(11))  # of the plot
@@ -52,8 +53,8 @@ def ways(
     """
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
-        stem, budget = families.split(name)
-        if name == ORACLE or (budget is not None and stem.startswith("parallel")):
+        stem, _ = families.split(name)
+        if name == ORACLE or not is_costed(name):
             continue
         if name == BEAM or (name == GREEDY and small is None):
             continue

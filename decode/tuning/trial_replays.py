@@ -1,0 +1,123 @@
+"""Replays of the tuning part of a dump with one set of weights after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.oracle_paths import OracleReplay
+from rescore.decode.replay.drafters.paths import PathReplay
+from rescore.decode.replay.drafters.trees import TreeReplay
+from rescore.decode.replay.run import BASE, ORACLE, DumpResult, replay_blocks
+from rescore.decode.replay.split import SplitPart, chosen_blocks
+from rescore.decode.replay.worth import ReplayDrafter
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import Calibration
+from rescore.decode.tuning.path_weights import PathWeights
+from rescore.lattice.dump import Dump
+from rescore.lattice.dump_block import DumpBlock
+from rescore.lm.ngram import NGram
+
+SIZES = (16, 64)  # nodes that trees are tuned for
+
+
+class TrialReplays:
+    """The part is read once and remains mapped; its blocks are replayed side by side. Weights that were replayed before
+    are not replayed again.
+
+    paths p, top_k candidates of a slot (None: all).
+    """
+
+    def __init__(
+        self,
+        dump: Dump,
+        models: Sequence[NGram],
+        part: SplitPart,
+        *,
+        paths: int = 16,
+        top_k: int | None = None,
+        threads: int = 1,
+    ):
+        self.dump, self.models, self.part, self.paths, self.top_k = dump, tuple(models), part, paths, top_k
+        self.threads = threads
+        self._known: dict[Hashable, DumpResult] = {}
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of which the part has a sequence."""
+        return tuple(task for task in self.dump.tasks if self.part.sequences(self.dump, task))
+
+    def blocks(self, tasks: Collection[str]) -> list[DumpBlock]:
+        return [block for block in self._blocks if block.task in tasks]
+
+    @cached_property
+    def _blocks(self) -> list[DumpBlock]:
+        return list(chosen_blocks(self.dump, self.tasks, self.part))
+
+    @property
+    def bounds(self) -> DumpResult:
+        """base and oracle."""
+        return self._once("bounds", self.tasks, lambda threads: OracleReplay(widths={BASE: 1, ORACLE: self.top_k}))
+
+    def of_paths(self, weights: PathWeights) -> DumpResult:
+        """rescored and parallel_rescored."""
+        budgets = {"rescored": 1, "parallel_rescored": self.paths}
+        return self._once(
+            ("paths", weights),
+            self.tasks,
+            lambda threads: PathReplay(
+                rescorer=weights.rescorer(self.models, threads), budgets=budgets, top_k=self.top_k
+            ),
+        )
+
+    def of_trees(self, weights: PathWeights) -> DumpResult:
+        """tree_16 and tree_64, not calibrated."""
+        budgets = {f"tree_{n}": n for n in SIZES}
+        return self._once(
+            ("trees", weights),
+            self.tasks,
+            lambda threads: TreeReplay(
+                rescorer=weights.rescorer(self.models, threads), budgets=budgets, top_k=self.top_k
+            ),
+        )
+
+    def of_calibration(self, kind: str, calibration: Calibration, tasks: Sequence[str]) -> DumpResult:
+        """16 and 64 nodes of calibrated trees with the one model; of the kind "alone" without heads."""
+        return self._once(
+            (kind, calibration, tuple(tasks)),
+            tasks,
+            lambda threads: CalibratedReplay(
+                rescorer=CalibratedRescorer(self.models[0], calibration, threads=threads),
+                budgets={str(n): n for n in SIZES},
+                top_k=1 if kind == "alone" else self.top_k,
+            ),
+        )
+
+    def replay(self, make: Callable[[int], ReplayDrafter], tasks: Collection[str] | None = None) -> DumpResult:
+        """Of the drafter that `make` gives for so many threads."""
+        blocks = self.blocks(self.tasks if tasks is None else tasks)
+        workers = min(self.threads, len(blocks))
+        return replay_blocks(blocks, [make(self.threads // workers)], kind=self.dump.header.kind, workers=workers)
+
+    def _once(self, key: Hashable, tasks: Collection[str], make: Callable[[int], ReplayDrafter]) -> DumpResult:
+        if key not in self._known:
+            self._known[key] = self.replay(make, tasks)
+        return self._known[key]
+
+
+def log_efficiency(result: DumpResult, names: Sequence[str]) -> float:
+    """What tuning maximises: ln of block efficiency, mean over tasks and drafters, so that no easy task outweighs the
+    others.
+    """
+    return float(np.mean([math.log(task.tallies[name].block_efficiency) for task in result.tasks for name in names]))
+
+
+def mean_efficiency(result: DumpResult) -> dict[str, float]:
+    """Every drafter's block efficiency, mean over tasks."""
+    return {
+        name: float(np.mean([task.tallies[name].block_efficiency for task in result.tasks])) for name in result.names
+    }
