@@ -32,7 +32,7 @@ class SlotCache:
         self.values: list[Tensor] = []
         self._end = 0
         self._rows: Tensor | None = None
-        self._at: tuple[Tensor, slice, Tensor] | None = None
+        self._at: slice | tuple[Tensor, slice, Tensor] | None = None
 
     def begin(self, block: Block, rows: Tensor | None = None) -> None:
         """The pass that now starts reads `block`: for all rows of the cache, or for `rows`, int64 [R]."""
@@ -43,6 +43,10 @@ class SlotCache:
             self._grow(max(block.end, 2 * self.slots))
         self._end = block.end
         self._rows = rows
+        start = block.common_start if rows is None else None
+        if start is not None:
+            self._at = slice(start, start + block.width)
+            return
         every = torch.arange(self.rows, device=block.ids.device) if rows is None else rows
         self._at = (every[:, None], slice(None), block.slots)
 
@@ -53,21 +57,27 @@ class SlotCache:
             self.keys.append(self._empty(keys))
             self.values.append(self._empty(values))
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store[self._at] = new.transpose(1, 2)
+            if isinstance(self._at, slice):
+                store[:, :, self._at] = new
+            else:
+                store[self._at] = new.transpose(1, 2)
         keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
         return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
 
-        A chain's columns lie there already; of a tree's, those between them are dropped.
+        A chain's columns lie there already; of a tree's, those behind the first that is left out move up.
         """
-        moved = [row for row, path in enumerate(paths) if any(column != i for i, column in enumerate(path))]
-        for row in moved:
-            source = torch.tensor([starts[row] + column for column in paths[row]], device=self.keys[0].device)
-            target = slice(starts[row], starts[row] + len(paths[row]))
+        for row, (start, path) in enumerate(zip(starts, paths)):
+            first = next((i for i, column in enumerate(path) if column != i), len(path))
+            if first == len(path):
+                continue
+            target = slice(start + first, start + len(path))
+            source = torch.tensor(path[first:], device=self.keys[0].device) + start
             for store in (*self.keys, *self.values):
-                store[row, :, target] = store[row, :, source]
+                slots = store[row]
+                slots[:, target] = slots.index_select(1, source)
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
         """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""

@@ -143,6 +143,14 @@ def test_a_window_hides_what_lies_further_back():
     ]
 
 
+@pytest.mark.parametrize("starts", [[4], [4, 0, 7]])
+def test_what_is_seen_on_a_processor_is_what_a_device_sees(starts):
+    everything = 1000  # a window that nothing leaves, which takes the device's way
+    tree = TokenTree.from_drafts(np.array([[3, 4], [5, -1], [3, 6]]))
+    for block in (chain([[1, 2, 3]] * len(starts), starts), tree_block(tree, 9, starts)):
+        assert torch.equal(block.seen(), block.seen(everything))
+
+
 def test_messages():
     with pytest.raises(ValueError, match="expected at least one row and one slot, got 0 and 3"):
         SlotCache(0, 3)

@@ -3,10 +3,10 @@
     python tools/bench/step.py smollm2 --batch 1 8
     python tools/bench/step.py tiny --batch 1 --length 100 8000
 
-Prompts of `--prompts` go through the model's chat template, are drafted with `--lm` and decoded greedily. A random Llama
-of two small layers, `tiny`, shows what is left where a pass costs nearly nothing; its prompts have random ids, of
-`--length`, 64 of which recur. Microseconds a step: of a part without the parts inside it, means over the steps behind the
-first, of each step and part the round in which it took least.
+Prompts of `--prompts` go through the model's chat template, are drafted with `--lm` and decoded greedily. A random
+Llama of two small layers, `tiny`, shows what is left where a pass costs nearly nothing; its prompts are random ids, of
+`--length`. Microseconds a step, by the main thread's own clock: of a part without the parts inside it, means over the
+steps behind the first, of each step and part the round in which it took least.
 """
 
 from __future__ import annotations
