@@ -102,6 +102,19 @@ def test_rows_are_copied_and_selected(model):
     close(got, model(torch.cat((ids[[1, 2]], following), dim=1))[:, 5:])
 
 
+def test_rows_that_move_up_go_on_at_their_own_lengths(model):
+    ids, lengths = torch.randint(V, (4, 9)), [4, 7, 5, 6]
+    cache, left = SlotCache(4, 8), [0, 1, 2, 3]
+    model.read(chain(ids[:, :7], [0] * 4), cache)
+    for kept in ([1, 2, 3], [0, 2], [1]):
+        cache.select(kept)
+        left = [left[row] for row in kept]
+        starts = [lengths[row] for row in left]
+        got = model.read(chain(ids[left, starts][:, None], starts), cache)[:, 0]
+        for state, row in zip(got, left):
+            close(state, model(ids[row : row + 1, : lengths[row] + 1])[0, -1])
+
+
 def test_rows_that_change_places_are_copied_as_they_were(model):
     ids = torch.randint(V, (3, 6))
     cache = SlotCache(3, 8)
