@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class ScoredDraft:
         if self.shaping.reads_text:
             token = int(best_tokens(self.scores([node]))[0])
         else:
-            token = int(best_tokens(self.logits[1 + node]) if self.best is None else self.best[1 + node])
+            token = _best_token(self.logits[1 + node]) if self.best is None else int(self.best[1 + node])
         if token < 0:
             position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
             raise ValueError(
@@ -91,6 +92,13 @@ def best_tokens(scores: Tensor) -> NDArray[np.int64]:
         return np.where(np.isfinite(chosen).reshape(best.shape), best, -1)
     found = scores.argmax(dim=-1)
     return torch.where(scores.gather(-1, found[..., None])[..., 0].isfinite(), found, -1).cpu().numpy()
+
+
+def _best_token(scores: Tensor) -> int:
+    """As `best_tokens`, of one row [V] on a processor."""
+    row = _on_host(scores)
+    best = int(row.argmax())
+    return best if math.isfinite(row[best]) else -1
 
 
 def _on_host(scores: Tensor) -> NDArray[np.floating]:
