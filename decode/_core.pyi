@@ -144,11 +144,14 @@ def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
     space; else nothing.
     """
 
-def top(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+def top(
+    logits: NDArray[np.float32] | NDArray[np.uint16], k: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
     """The k greatest logits of each row [m, V]: ids [m, k], equal logits by id, their log softmax over all V [m, k],
     and the row's entropy in nats [m].
 
-    Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or without a finite logit, is NaN.
+    uint16 are the bits of bfloat16. Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or
+    without a finite logit, is NaN.
     """
 
 def best_paths(
@@ -231,6 +234,22 @@ class ContextModel:
         """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of
         tokens [n], and rest.
         """
+
+def read_pass(
+    text: ContextModel,
+    tokens: NDArray[np.int32],  # [1 + m]
+    drafted: NDArray[np.int32],  # [n]
+    parents: NDArray[np.int32],  # [n]
+    accepted: NDArray[np.int32],  # [m]
+    ids: NDArray[np.int32],  # [1 + n, k], padding -1
+    p: NDArray[np.float32],  # [1 + n, k]
+) -> None:
+    """The text goes on with the tokens of the accepted nodes of a drafted tree, and the root token behind them.
+
+    ids, p: what the target predicted behind the last root token, row 0, and behind node i, row 1 + i. What it predicted
+    behind the other nodes is foreseen (`ContextModel.foresee`), in their order, then each token is read
+    (`ContextModel.extend`). Nothing is read if something is refused.
+    """
 
 def open_tree(
     model: Automaton,

@@ -7,5 +7,6 @@ namespace rescore {
 
 void bind_searches(nanobind::module_& m);    // best_paths, best_tree, open_tree
 void bind_normalised(nanobind::module_& m);  // Normalised
+void bind_read_pass(nanobind::module_& m);   // read_pass
 
 }  // namespace rescore

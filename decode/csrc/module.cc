@@ -43,4 +43,5 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_top(m);
   bind_searches(m);
   bind_normalised(m);
+  bind_read_pass(m);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,15 +28,22 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 def top_predictions(logits: Tensor) -> Predicted:
     """The most probable tokens of logits [m, V]."""
-    scores = logits.float()
-    if scores.device.type == "cpu":
-        found, logp, _ = _core.top(scores.contiguous().numpy(), min(TOP, scores.shape[-1]))
+    if logits.device.type == "cpu":
+        found, logp, _ = _core.top(_rows(logits), min(TOP, logits.shape[-1]))
         return found, np.exp(logp)
+    scores = logits.float()
     top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
     p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
     both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # one copy from a device
     ids, shares = np.split(both, 2, axis=-1)
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
+
+
+def _rows(logits: Tensor) -> NDArray[Any]:
+    """Logits on a processor as the core takes them."""
+    if logits.dtype == torch.bfloat16:
+        return logits.contiguous().view(torch.int16).numpy().view(np.uint16)
+    return logits.float().contiguous().numpy()
 
 
 def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -> list[Predicted]:
@@ -88,17 +96,12 @@ class RunningTexts:
         text.extend(tokens[-1:], *top_predictions(step.last[row].logits))
 
     def _read_pass(self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass) -> None:
-        path = [0, *(1 + node for node in last.accepted)]
-        unseen = len(tokens) - len(path)
+        unseen = len(tokens) - 1 - len(last.accepted)
         text.extend(tokens[:unseen])
         tokens = tokens[unseen:]
         if not self._rejected:
+            path = [0, *(1 + node for node in last.accepted)]
             text.extend(tokens, *top_predictions(last.logits[path]))
             return
-        ids, p = top_predictions(last.logits)
-        accepted = set(last.accepted)
-        for node in range(last.tree.size):
-            if node not in accepted:
-                draft = last.tree.tokens[last.tree.path_to(node)]
-                text.foresee(draft, ids[1 + node : 2 + node], p[1 + node : 2 + node])
-        text.extend(tokens, ids[path], p[path])
+        accepted, tree = np.array(last.accepted, np.int32), last.tree
+        _core.read_pass(text, tokens, tree.tokens, tree.parents, accepted, *top_predictions(last.logits))

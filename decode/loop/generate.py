@@ -214,10 +214,7 @@ class _Call:
         logits = self.target.logits(states)
         verdicts = self._verdicts(active, drafts, logits)
         layout.commit(self.cache, trees, starts, [verdict.accepted for verdict in verdicts])
-        fresh = [
-            states[row, [0, *(1 + node for node in verdict.accepted)]] if verdict.accepted else states[row, :1]
-            for row, verdict in enumerate(verdicts)
-        ]
+        fresh = [_rows_of(own, verdict.accepted) for own, verdict in zip(states, verdicts)]
         chunks = [self._take(one, draft, verdict) for one, draft, verdict in zip(active, drafts, verdicts)]
         for one, draft, chunk in zip(active, drafts, chunks):
             one.statistics.accepted.append(chunk.accepted)
@@ -230,15 +227,16 @@ class _Call:
 
     def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
-        looked_up = logits if self.options.shaping.sampling is None else logits[:, :0]  # drawing has no use for it
-        best = best_tokens(looked_up)
+        # A device is waited for once. On a processor only the nodes on the way are looked at: of bad drafts, few.
+        at_once = self.options.shaping.sampling is None and logits.device.type != "cpu"
+        best = best_tokens(logits) if at_once else None
         return [
             self.verifiers[one.index].verify(
                 ScoredDraft(
                     draft=draft,
                     history=one.history,
                     logits=logits[row],
-                    best=best[row],
+                    best=None if best is None else best[row],
                     shaping=one.shaping,
                     seeds=one.seeds[len(one.tokens) :],
                     random=one.random,
@@ -280,6 +278,13 @@ class _Call:
             one.statistics.opening_us = one.statistics.opening_us or 1e6 * drafting / len(active)
             one.statistics.drafting_us += 1e6 * drafting / len(active)
             one.statistics.verifying_us += 1e6 * verifying / len(active)
+
+
+def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
+    """Hidden states [1 + m, width] of the root token and the accepted nodes, a view where these are the first ones."""
+    if all(node == i for i, node in enumerate(accepted)):
+        return states[: 1 + len(accepted)]
+    return states[[0, *(1 + node for node in accepted)]]
 
 
 def _running(index: int, request: Request, first: NDArray[np.int64], options: Options, context: int | None) -> Running:

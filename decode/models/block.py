@@ -70,6 +70,14 @@ class Block:
         return self.ids.shape[1]
 
     @property
+    def common_start(self) -> int | None:
+        """How many tokens every row's cache holds, where that is known on a processor, and the same for all."""
+        if self.start.device.type != "cpu":
+            return None
+        starts = self.start.tolist()
+        return starts[0] if starts.count(starts[0]) == len(starts) else None
+
+    @property
     def positions(self) -> Tensor:
         """int64 [R, L]."""
         return self.start[:, None] + self.depths
@@ -83,6 +91,8 @@ class Block:
         """bool [R, 1, L, end]: which slots each token attends to; with a `window`, those less than so many positions
         back.
         """
+        if window is None and self.ids.device.type == "cpu":
+            return torch.from_numpy(self._seen_on_host())
         slot = torch.arange(self.end, device=self.ids.device)
         column = slot - self.start[:, None]  # [R, end]: below 0 the text that was read before
         inside = (column >= 0) & (column < self.width)
@@ -90,6 +100,15 @@ class Block:
         if window is not None:
             seen &= self.positions[:, :, None] - self._positions_of_slots(slot, column, inside)[:, None] < window
         return seen[:, None]
+
+    def _seen_on_host(self) -> NDArray[np.bool_]:
+        """As `seen`: only the columns differ from token to token, and a processor need not look at other slots."""
+        among = np.tri(self.width, dtype=bool)[None] if self.ancestors is None else self.ancestors.numpy()
+        seen = np.zeros((self.rows, 1, self.width, self.end), bool)
+        for row, start in enumerate(self.start.tolist()):
+            seen[row, 0, :, :start] = True
+            seen[row, 0, :, start : start + self.width] = among[row % len(among)]
+        return seen
 
     def _among_columns(self, column: Tensor) -> Tensor:
         """bool [R, L, end]: token i sees the column that slot s holds."""

@@ -32,7 +32,8 @@ class SlotCache:
         self.values: list[Tensor] = []
         self._end = 0
         self._rows: Tensor | None = None
-        self._at: tuple[Tensor, slice, Tensor] | None = None
+        self._at: slice | tuple[Tensor, slice, Tensor] | None = None
+        self._places: dict[int, Tensor] = {}  # of a pass, by attention heads
 
     def begin(self, block: Block, rows: Tensor | None = None) -> None:
         """The pass that now starts reads `block`: for all rows of the cache, or for `rows`, int64 [R]."""
@@ -43,6 +44,11 @@ class SlotCache:
             self._grow(max(block.end, 2 * self.slots))
         self._end = block.end
         self._rows = rows
+        start = block.common_start if rows is None else None
+        if start is not None:
+            self._at = slice(start, start + block.width)
+            return
+        self._places.clear()
         every = torch.arange(self.rows, device=block.ids.device) if rows is None else rows
         self._at = (every[:, None], slice(None), block.slots)
 
@@ -52,22 +58,45 @@ class SlotCache:
         if layer == len(self.keys):
             self.keys.append(self._empty(keys))
             self.values.append(self._empty(values))
-        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            store[self._at] = new.transpose(1, 2)
+        self._store(self.keys[layer], keys)
+        self._store(self.values[layer], values)
         keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
         return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
+
+    def _store(self, store: Tensor, new: Tensor) -> None:
+        assert self._at is not None
+        if isinstance(self._at, slice):
+            store[:, :, self._at] = new
+        elif store.device.type == "cpu":
+            # Of so little, torch shares out an indexed assignment, and waits for its threads where they are not free.
+            store.view(-1, store.shape[3]).index_copy_(0, self._rows_of(store), new.reshape(-1, new.shape[3]))
+        else:
+            store[self._at] = new.transpose(1, 2)
+
+    def _rows_of(self, store: Tensor) -> Tensor:
+        """Where the block's slots lie among all rows, heads and slots, int64 [R H L]."""
+        heads = store.shape[1]
+        if heads not in self._places:
+            assert isinstance(self._at, tuple)
+            rows, _, slots = self._at
+            head = rows[:, :, None] * heads + torch.arange(heads)[:, None]
+            self._places[heads] = (head * self.slots + slots[:, None]).flatten()
+        return self._places[heads]
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
 
-        A chain's columns lie there already; of a tree's, those between them are dropped.
+        A chain's columns lie there already; of a tree's, those behind the first that is left out move up.
         """
-        moved = [row for row, path in enumerate(paths) if any(column != i for i, column in enumerate(path))]
-        for row in moved:
-            source = torch.tensor([starts[row] + column for column in paths[row]], device=self.keys[0].device)
-            target = slice(starts[row], starts[row] + len(paths[row]))
+        for row, (start, path) in enumerate(zip(starts, paths)):
+            first = next((i for i, column in enumerate(path) if column != i), len(path))
+            if first == len(path):
+                continue
+            target = slice(start + first, start + len(path))
+            source = torch.tensor(path[first:], device=self.keys[0].device) + start
             for store in (*self.keys, *self.values):
-                store[row, :, target] = store[row, :, source]
+                slots = store[row]
+                slots[:, target] = slots.index_select(1, source)
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
         """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
@@ -95,9 +124,16 @@ class SlotCache:
                 store[at.to(store.device), :, : other.slots] = new
 
     def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows alone, in this order; a row may occur more than once."""
-        index = torch.tensor(rows, dtype=torch.int64)
+        """Keep these rows alone, in this order; a row may occur more than once.
+
+        Where rows are only left out, those behind the first gap move up in place, and nothing is allocated.
+        """
         self.rows = len(rows)
+        if all(row < after for row, after in zip(rows, rows[1:])):
+            for stores in (self.keys, self.values):
+                stores[:] = [_moved_up(store, rows) for store in stores]
+            return
+        index = torch.tensor(rows, dtype=torch.int64)
         self.keys = [store[index.to(store.device)] for store in self.keys]
         self.values = [store[index.to(store.device)] for store in self.values]
 
@@ -111,3 +147,10 @@ class SlotCache:
                 longer[:, :, : self.slots] = store
                 stores[layer] = longer
         self.slots = slots
+
+
+def _moved_up(store: Tensor, rows: Sequence[int]) -> Tensor:
+    for place, row in enumerate(rows):
+        if place != row:
+            store[place] = store[row]
+    return store[: len(rows)]

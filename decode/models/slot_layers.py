@@ -41,10 +41,13 @@ class SlotLayers(Cache):
 
 
 def attention_mask(seen: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """bool [R, 1, L, end] as the attention takes it: unchanged for sdpa, 0 and the least number of `dtype` for eager.
+    """bool [R, 1, L, end] as the attention takes it: what is added to the scores, 0 and the least number of `dtype` for
+    eager, 0 and -inf for sdpa on a processor, where every layer would make that of a bool mask; elsewhere sdpa's is
+    unchanged.
 
     Masks of four dimensions pass through transformers' own making of masks as they are.
     """
-    if implementation == "sdpa":
+    if implementation == "sdpa" and seen.device.type != "cpu":
         return seen
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
+    unseen = -torch.inf if implementation == "sdpa" else torch.finfo(dtype).min
+    return torch.full(seen.shape, unseen, dtype=dtype, device=seen.device).masked_fill_(seen, 0.0)

@@ -11,7 +11,9 @@ namespace rescore {
 namespace {
 
 // Vectors as long as the processor's; sums are of kLanes parts whatever that is, so that their bits are the same.
-#ifdef __AVX__
+#ifdef __AVX512F__
+constexpr int kWide = 16;
+#elif defined(__AVX__)
 constexpr int kWide = 8;
 #else
 constexpr int kWide = 4;
@@ -19,6 +21,9 @@ constexpr int kWide = 4;
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Bits = int32_t __attribute__((vector_size(4 * kWide)));
 constexpr int kLanes = 8;
+constexpr int kStep = std::max(kLanes, kWide);  // logits that are weighed at once
+constexpr int kSummed = std::min(kLanes, kWide);
+using Sums = float __attribute__((vector_size(4 * kSummed)));
 constexpr int kBlock = 64;   // logits that are compared with the least of the found ones at once
 constexpr int kPart = 2048;  // logits that are summed in single precision
 
@@ -28,13 +33,20 @@ Floats load(const float* from) {
   return lanes;
 }
 
-using Parts = std::array<Floats, kLanes / kWide>;
+using Parts = std::array<Sums, kLanes / kSummed>;
 
 double sum_of(const Parts& parts) {
   double sum = 0;
-  for (const Floats& lanes : parts)
-    for (int i = 0; i < kWide; ++i) sum += lanes[i];
+  for (const Sums& lanes : parts)
+    for (int i = 0; i < kSummed; ++i) sum += lanes[i];
   return sum;
+}
+
+// Adds values [kStep], kLanes of them after the others.
+void add_to(Parts& parts, const std::array<Floats, kStep / kWide>& values) {
+  std::array<Sums, kStep / kSummed> pieces;
+  std::memcpy(&pieces, &values, sizeof pieces);
+  for (size_t i = 0; i < pieces.size(); ++i) parts[i % parts.size()] += pieces[i];
 }
 
 constexpr float kLeast = -87;  // of an exponent: e^-87 is the least power of e that is a normal float
@@ -92,20 +104,22 @@ struct Mass {
 Mass mass_of(const float* logits, int64_t vocab, float greatest) {
   Mass mass;
   for (int64_t start = 0; start < vocab; start += kPart) {
-    const int64_t stop = std::min(start + kPart, vocab), whole = start + (stop - start) / kLanes * kLanes;
+    const int64_t stop = std::min(start + kPart, vocab), whole = start + (stop - start) / kStep * kStep;
     Parts total{}, weighted{};
     const auto add = [&](const float* from) {
-      for (size_t part = 0; part < total.size(); ++part) {
+      std::array<Floats, kStep / kWide> weights, products;
+      for (size_t part = 0; part < weights.size(); ++part) {
         Floats shifted = load(from + part * kWide) - greatest;
         shifted = shifted < kLeast ? Floats{} + kLeast : shifted;
-        const Floats weight = exp_of(shifted);
-        total[part] += weight;
-        weighted[part] += weight * shifted;
+        weights[part] = exp_of(shifted);
+        products[part] = weights[part] * shifted;
       }
+      add_to(total, weights);
+      add_to(weighted, products);
     };
-    for (int64_t i = start; i < whole; i += kLanes) add(logits + i);
+    for (int64_t i = start; i < whole; i += kStep) add(logits + i);
     if (whole < stop) {
-      std::array<float, kLanes> rest;
+      std::array<float, kStep> rest;
       rest.fill(-std::numeric_limits<float>::infinity());
       std::copy(logits + whole, logits + stop, rest.begin());
       add(rest.data());

@@ -51,6 +51,14 @@ def test_of_real_vocabularies(vocab_size, order):
         assert logp == pytest.approx(shares, abs=2e-6) and entropy == pytest.approx(uncertainty, abs=5e-6)
 
 
+@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n)))
+def test_bfloat16_is_widened(row):
+    wide = (row.astype(np.uint32) << 16).view(np.float32)
+    k = min(5, len(row))
+    for got, wanted in zip(_core.top(row[None], k), _core.top(wide[None], k)):
+        assert got.tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("place", [0, 70, 99])
 def test_what_is_no_number_is_seen(value, place):

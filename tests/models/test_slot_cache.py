@@ -102,6 +102,19 @@ def test_rows_are_copied_and_selected(model):
     close(got, model(torch.cat((ids[[1, 2]], following), dim=1))[:, 5:])
 
 
+def test_rows_that_move_up_go_on_at_their_own_lengths(model):
+    ids, lengths = torch.randint(V, (4, 9)), [4, 7, 5, 6]
+    cache, left = SlotCache(4, 8), [0, 1, 2, 3]
+    model.read(chain(ids[:, :7], [0] * 4), cache)
+    for kept in ([1, 2, 3], [0, 2], [1]):
+        cache.select(kept)
+        left = [left[row] for row in kept]
+        starts = [lengths[row] for row in left]
+        got = model.read(chain(ids[left, starts][:, None], starts), cache)[:, 0]
+        for state, row in zip(got, left):
+            close(state, model(ids[row : row + 1, : lengths[row] + 1])[0, -1])
+
+
 def test_rows_that_change_places_are_copied_as_they_were(model):
     ids = torch.randint(V, (3, 6))
     cache = SlotCache(3, 8)
@@ -141,6 +154,14 @@ def test_a_window_hides_what_lies_further_back():
         [0, 0, 0, 0, 0, 1, 1, 0],
         [0, 0, 0, 0, 1, 0, 0, 1],
     ]
+
+
+@pytest.mark.parametrize("starts", [[4], [4, 0, 7]])
+def test_what_is_seen_on_a_processor_is_what_a_device_sees(starts):
+    everything = 1000  # a window that nothing leaves, which takes the device's way
+    tree = TokenTree.from_drafts(np.array([[3, 4], [5, -1], [3, 6]]))
+    for block in (chain([[1, 2, 3]] * len(starts), starts), tree_block(tree, 9, starts)):
+        assert torch.equal(block.seen(), block.seen(everything))
 
 
 def test_messages():

@@ -1,0 +1,91 @@
+// A pass over a drafted tree, read into the running text: one call instead of one for every node.
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "bind_decode.h"
+#include "context_model.h"
+
+namespace rescore {
+
+using namespace nb::literals;
+
+namespace {
+
+// A drafted tree [n] and what was predicted behind its root, row 0, and behind node i, row 1 + i.
+struct ReadTree {
+  In<int32_t, 1> tokens, parents;
+  In<int32_t, 2> ids;
+  In<float, 2> p;
+
+  int64_t size() const { return tokens.shape(0); }
+
+  Prediction behind(int64_t node) const {
+    const size_t k = ids.shape(1), from = (1 + node) * k;
+    Prediction found{ids.data() + from, p.data() + from, 0};
+    while (found.size < static_cast<int>(k) && found.ids[found.size] >= 0) ++found.size;
+    return found;
+  }
+
+  // The tokens from below the root to a node.
+  void draft(int64_t node, std::vector<int32_t>& found) const {
+    found.clear();
+    for (; node >= 0; node = parents.data()[node]) found.push_back(tokens.data()[node]);
+    std::reverse(found.begin(), found.end());
+  }
+
+  void check() const {
+    const size_t n = tokens.shape(0);
+    expect_size("parents", parents.shape(0), n);
+    expect_size("ids, one row of the root and of each node", ids.shape(0), 1 + n);
+    expect_size("p, one row of the root and of each node", p.shape(0), 1 + n);
+    expect_size("p, as many columns as ids", p.shape(1), ids.shape(1));
+    for (size_t i = 0; i < n; ++i) {
+      expect_range("drafted", tokens.data()[i], 0, INT32_MAX);
+      expect_range("parents", parents.data()[i], -1, static_cast<int64_t>(i) - 1);
+    }
+    for (size_t i = 0; i < p.size(); ++i)
+      if (ids.data()[i] >= 0 && !(p.data()[i] >= 0 && p.data()[i] <= 1))
+        throw nb::value_error(("p[" + std::to_string(i / p.shape(1)) + ", " + std::to_string(i % p.shape(1)) +
+                               "]: expected a probability, got " + std::to_string(p.data()[i]))
+                                  .c_str());
+  }
+};
+
+void read_pass(ContextModel& text, In<int32_t, 1> tokens, In<int32_t, 1> drafted, In<int32_t, 1> parents,
+               In<int32_t, 1> accepted, In<int32_t, 2> ids, In<float, 2> p) {
+  const ReadTree tree{drafted, parents, ids, p};
+  tree.check();
+  expect_size("tokens, those of the accepted nodes and the root token", tokens.shape(0), accepted.shape(0) + 1);
+  std::vector<char> stays(tree.size(), 0);
+  for (size_t i = 0; i < accepted.shape(0); ++i) {
+    expect_range("accepted", accepted.data()[i], 0, tree.size() - 1);
+    stays[accepted.data()[i]] = 1;
+  }
+  for (size_t i = 0; i < tokens.shape(0); ++i) expect_range("tokens", tokens.data()[i], 0, INT32_MAX);
+  nb::gil_scoped_release release;
+  const std::lock_guard writing(text.mutex());
+  std::vector<int32_t> draft;
+  for (int64_t node = 0; node < tree.size(); ++node) {
+    if (stays[node]) continue;
+    tree.draft(node, draft);
+    text.foresee(draft.data(), draft.size(), tree.behind(node));
+  }
+  for (size_t i = 0; i < tokens.shape(0); ++i)
+    text.extend(tokens.data()[i], tree.behind(i ? accepted.data()[i - 1] : -1));
+}
+
+}  // namespace
+
+void bind_read_pass(nb::module_& m) {
+  m.def("read_pass", &read_pass, "text"_a, nb::arg("tokens").noconvert(), nb::arg("drafted").noconvert(),
+        nb::arg("parents").noconvert(), nb::arg("accepted").noconvert(), nb::arg("ids").noconvert(),
+        nb::arg("p").noconvert());
+}
+
+}  // namespace rescore

@@ -1,0 +1,185 @@
+"""What a step of the decode loop spends: the target's pass, drafting, and what lies between them.
+
+    python tools/bench/step.py smollm2 --batch 1 8
+    python tools/bench/step.py tiny --batch 1 --length 100 8000
+
+Prompts of `--prompts` go through the model's chat template, are drafted with `--lm` and decoded greedily. A random
+Llama of two small layers, `tiny`, shows what is left where a pass costs nearly nothing; its prompts are random ids, of
+`--length`. Microseconds a step, by the main thread's own clock: of a part without the parts inside it, means over the
+steps behind the first, of each step and part the round in which it took least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from rescore import _core
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.tree_search import CalibratedSearch
+from rescore.decode.loop.generate import Options, _Call, generate
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.chat import ChatTemplate
+from rescore.decode.models.open import open_model
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lm.ngram import NGram
+
+PARTS: tuple[tuple[str, Any, str], ...] = (
+    ("pass: hidden states", CausalLMTarget, "read"),
+    ("pass: logits", CausalLMTarget, "logits"),
+    ("masks, positions", SlotCache, "begin"),
+    ("masks, positions", CausalLMTarget, "_masks"),
+    ("keys and values stored", SlotCache, "update"),
+    ("accepted rows moved", TreeLayout, "commit"),
+    ("layout", TreeLayout, "lay"),
+    ("verification", _Call, "_verdicts"),
+    ("drafting: text read", CalibratedSearch, "read"),
+    ("drafting: search", _core, "open_tree"),
+    ("drafting: the rest", _Call, "_drafts"),
+)
+REST, STEP = "the rest", "step"
+PASS = "pass: hidden states", "pass: logits", "keys and values stored"
+SHAPE = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+VOCABULARY, CONTEXT = 49_152, 16_384  # of `tiny`
+RECURRING = 64  # ids of its prompts
+
+
+class Stopwatch:
+    """Seconds of every part in every step, without those of the parts inside it."""
+
+    def __init__(self) -> None:
+        self.steps: list[defaultdict[str, float]] = []
+        self._inside: list[float] = []
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._began: float | None = None
+
+    def timed(self, name: str, call: Callable[..., Any], begins: bool) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if begins:
+                self.lap()
+            began = time.thread_time()
+            self._inside.append(0.0)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                took = time.thread_time() - began
+                self._spent[name] += took - self._inside.pop()
+                if self._inside:
+                    self._inside[-1] += took
+
+        return wrapped
+
+    def lap(self) -> None:
+        """A step begins, or the last one has ended."""
+        now = time.thread_time()
+        if self._began is not None:
+            self._spent[STEP] = now - self._began
+            self._spent[REST] = self._spent[STEP] - sum(self._spent[name] for name in {part for part, *_ in PARTS})
+            self.steps.append(self._spent)
+        self._spent, self._began = defaultdict(float), now
+
+
+@contextmanager
+def watched() -> Iterator[Stopwatch]:
+    watch = Stopwatch()
+    with ExitStack() as stack:
+        for name, owner, method in PARTS:
+            timed = watch.timed(name, getattr(owner, method), begins=method == "_drafts")
+            stack.enter_context(patch.object(owner, method, timed))
+        yield watch
+
+
+def least(rounds: Sequence[Sequence[dict[str, float]]]) -> dict[str, float]:
+    """Mean microseconds a step, of each part of a step in the round in which it took least: what else the machine does
+    only adds to it. Where rounds have unequal steps, of the fastest round.
+    """
+    if len({len(steps) for steps in rounds}) > 1:
+        rounds = [min(rounds, key=lambda steps: sum(step[STEP] for step in steps))]
+    names = {*(part for part, *_ in PARTS), REST, STEP}
+    return {name: 1e6 * float(np.mean([min(step[name] for step in same) for same in zip(*rounds)])) for name in names}
+
+
+def tiny() -> CausalLMTarget:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, tie_word_embeddings=True, **SHAPE)
+    return CausalLMTarget(LlamaForCausalLM(config).eval())
+
+
+def random_prompts(count: int, length: int) -> list[NDArray[np.int64]]:
+    numbers = np.random.default_rng(0)
+    return [numbers.integers(0, RECURRING, length - 7 * i % 64) for i in range(count)]
+
+
+def text_prompts(args: argparse.Namespace, count: int) -> list[NDArray[np.int64]]:
+    from rescore.decode.loop.prompt_text import PromptText
+    from rescore.decode.models.model_facts import model_facts
+    from rescore.lm.tokenizer import TextTokenizer
+
+    facts = model_facts(args.model, None)
+    text = PromptText(TextTokenizer.open(facts.tokenizer), ChatTemplate(args.model))
+    vocabulary = facts.vocab_size
+    tasks = read_prompts(Path(args.prompts), vocabulary, text).values()
+    return [prompt.tokens.astype(np.int64) for same in zip(*tasks) for prompt in same][:count]
+
+
+def table_of(title: str, found: dict[str, float]) -> Table:
+    table = Table("part", title=title)
+    for column in ("us", "% of the step"):
+        table.add_column(column, justify="right")
+    between = sum(took for name, took in found.items() if name not in (*PASS, STEP))
+    rows = [*dict.fromkeys(name for name, *_ in PARTS), REST]
+    for name, took in (*((row, found.get(row, 0.0)) for row in rows), ("between passes", between), (STEP, found[STEP])):
+        table.add_row(name, f"{took:,.0f}", f"{100 * took / found[STEP]:.2f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a path, a shipped model's name, or tiny")
+    parser.add_argument("--prompts", default="data/demo/prompts.jsonl")
+    parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--length", type=int, nargs="+", default=[100], help="of tiny's prompts")
+    parser.add_argument("--nodes", default="16", help="of the trees, or auto")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    random = args.model == "tiny"
+    target = tiny() if random else open_model(args.model, dtype=getattr(torch, args.dtype)).target
+    lm = NGram.open(args.lm) if args.lm else None
+    drafter = BlendedDrafter(target, lm, nodes=None if args.nodes == "auto" else int(args.nodes))
+    for batch in args.batch:
+        for length in args.length if random else [None]:
+            prompts = text_prompts(args, batch) if length is None else random_prompts(batch, length)
+            rounds = []
+            for _ in range(args.rounds):
+                with watched() as watch:
+                    texts = generate(target, prompts, drafter, Options(max_tokens=args.tokens))
+                rounds.append(watch.steps[1:])
+            tokens = sum(len(text.tokens) for text in texts) / sum(text.statistics.passes for text in texts)
+            what = f"{args.model}, {args.dtype}, batch {batch}, {args.nodes} nodes, {args.threads} threads"
+            behind = "" if length is None else f", behind {length} tokens"
+            Console().print(table_of(f"{what}{behind}: {tokens:.2f} tokens a pass", least(rounds)))
+
+
+if __name__ == "__main__":
+    main()
