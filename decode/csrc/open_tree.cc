@@ -8,8 +8,10 @@
 namespace rescore {
 namespace {
 
-constexpr uint64_t kBlock = 64;  // costs of a list compared at once
-constexpr double kSlack = 1e-5;  // nats, for rounding where a bound only saves work
+constexpr uint64_t kBlock = 64;     // costs of a list compared at once
+constexpr int kFew = 64;            // tokens of a long list
+constexpr double kFlat = 1.0 / 16;  // the model's part where one is flat
+constexpr double kSlack = 1e-5;     // nats, for rounding where a bound only saves work
 
 // The cost of a token outside a slot's candidates if all such shared the mass that they leave.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
@@ -68,6 +70,7 @@ void OpenTreeSearch::open(const Opening& opening) {
   weigh_candidates();
   if (open_) {
     propose_listed();
+    find_sources();
     propose_arcs();
     propose_frequent();
   }
@@ -110,20 +113,52 @@ void OpenTreeSearch::propose_listed() {
   }
 }
 
-// Tokens outside the short lists: what they need comes from the n-gram model and the long lists, so one of these gives
-// its part at least. Here the tokens of which the model gives so much.
+// Tokens outside the short lists: what they need comes from the n-gram model and the long lists. Of a need that is
+// shared out over these, one gives its part at least, however it is shared out. What of a source is still unread gives
+// no more than its most: where that is less than an even part, the others have the rest. Where a list is flat, hundreds
+// of its tokens would be read of which the model gives next to nothing, so the model's part is small.
+OpenTreeSearch::Parts OpenTreeSearch::parts() const {
+  const double p = needed(), even = p / (1 + most_.size());
+  double left = p;
+  int others = 1 + static_cast<int>(most_.size());
+  const auto settle = [&](double part) {
+    left -= part;
+    --others;
+  };
+  for (const double most : most_)
+    if (most < even) settle(most);
+  const bool poor = model_most_ < even;
+  if (poor || flat_) settle(poor ? model_most_ : p * kFlat);
+  const double part = others ? left / others : even;
+  return {poor ? INFINITY : flat_ ? p * kFlat : part, part};
+}
+
+void OpenTreeSearch::find_sources() {
+  most_.clear();
+  for (int list = 0; list < blend_.long_lists(); ++list) most_.push_back(blend_.most(list));
+  model_most_ = blend_.rest();
+  if (state_ == kRoot) model_most_ *= std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
+  proposed_.clear();
+  sorted_ = 0;
+  if (least_.size() < nodes_) propose_first();
+  flat_ = false;
+  const double even = needed() / (1 + most_.size());
+  for (int list = 0; list < blend_.long_lists() && !flat_; ++list) flat_ = blend_.is_flat(list, even, kFew);
+  if (flat_ && proposed_.empty()) propose_first();
+  sort_proposed();
+}
+
+// Tokens of which the model gives its part.
 void OpenTreeSearch::propose_arcs() {
   contexts_.clear();
-  proposed_.clear();
-  const double most = blend_.most();
   double limit = 0;  // of the n-gram model's cost, backing off included
   const auto update = [&] {
-    const double p = needed(), of_model = std::max(p - most, p / (1 + blend_.long_lists()));
-    limit = of_model > 0 ? std::log(blend_.rest() / of_model) + kSlack : INFINITY;
+    const double part = parts().model;
+    limit = part > 0 ? std::log(blend_.rest() / part) + kSlack : INFINITY;
   };
   double paid = 0;
   const auto offer = [&](uint64_t arc, uint32_t token, float arc_cost) {
-    if (is_candidate(token) || blend_.is_listed(token)) return;
+    if (is_candidate(token) || blend_.is_listed(token) || is_proposed(token)) return;
     for (const Automaton::Arcs longer : contexts_)  // one of which hides this one
       if (lm_->has_arc(longer, token)) return;
     const double of_text = blend_.long_lists() ? blend_.share(token) : 0;
@@ -154,22 +189,36 @@ void OpenTreeSearch::propose_arcs() {
   }
 }
 
+// The first tokens of each long list: they say what others need, and how much the list has left to give.
+void OpenTreeSearch::propose_first() {
+  for (int list = 0; list < blend_.long_lists(); ++list) {
+    sort_proposed();
+    most_[list] = blend_.first(list, nodes_, [&](uint32_t token) { propose_frequent(token); });
+  }
+}
+
 // And those of which a long list does.
 void OpenTreeSearch::propose_frequent() {
   for (int list = 0; list < blend_.long_lists(); ++list) {
-    std::sort(proposed_.begin(), proposed_.end());
-    const size_t known = proposed_.size();
-    blend_.frequent(
-        list, [&] { return needed() / (1 + blend_.long_lists()); },
-        [&](uint32_t token) {
-          if (is_candidate(token) || blend_.is_listed(token) ||
-              std::binary_search(proposed_.begin(), proposed_.begin() + known, token))
-            return;
-          proposed_.push_back(token);
-          const Taken taken = lm_->take(state_, token);
-          propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
-        });
+    sort_proposed();
+    blend_.frequent(list, [&] { return parts().list; }, [&](uint32_t token) { propose_frequent(token); });
   }
+}
+
+void OpenTreeSearch::propose_frequent(uint32_t token) {
+  if (is_candidate(token) || blend_.is_listed(token) || is_proposed(token)) return;
+  proposed_.push_back(token);
+  const Taken taken = lm_->take(state_, token);
+  propose(token, taken.arc, scale_ + log_p(blend_.share(token), taken.cost));
+}
+
+void OpenTreeSearch::sort_proposed() {
+  std::sort(proposed_.begin(), proposed_.end());
+  sorted_ = proposed_.size();
+}
+
+bool OpenTreeSearch::is_proposed(uint32_t token) const {
+  return std::binary_search(proposed_.begin(), proposed_.begin() + sorted_, token);
 }
 
 // The least p with which a token outside the candidates may be among the n best.

@@ -47,11 +47,20 @@ class OpenTreeSearch {
   void weigh_candidates();
   void propose_listed();
   void propose_arcs();
+  void propose_first();
   void propose_frequent();
+  void propose_frequent(uint32_t token);
+  void sort_proposed();
+  bool is_proposed(uint32_t token) const;
   void propose(uint32_t token, uint64_t arc, double logq);
   void keep_best();
   double log_p(double seen, double lm_cost) const;
   double needed() const;
+  struct Parts {  // of what a token needs, that a source must give before it is read
+    double model, list;
+  };
+  Parts parts() const;
+  void find_sources();
   bool is_candidate(uint32_t token) const;
 
   const Automaton* lm_;
@@ -68,9 +77,13 @@ class OpenTreeSearch {
   int slot_;
   double scale_;  // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   TextBlend blend_;
+  std::vector<double> most_;  // that each long list gives a token that was not proposed
+  double model_most_;         // and the n-gram model
+  bool flat_;                 // whether a long list has many tokens that are about as frequent
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
-  std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals
+  std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals, the first `sorted_` ascending
+  size_t sorted_;
 
   BestPrefixes best_;
   std::vector<Opened> opened_;

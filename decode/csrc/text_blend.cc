@@ -1,5 +1,7 @@
 #include "text_blend.h"
 
+#include <cmath>
+
 namespace rescore {
 
 static_assert(TextBlend::kMaxTexts * ContextModel::kMaxOrder * CountLists::kShort * 2 <= 2048);
@@ -53,11 +55,15 @@ double TextBlend::share(uint32_t token) const {
   return found ? found->share : of_long(token);
 }
 
-double TextBlend::most() const {
-  double sum = 0;
-  for (const Long& list : long_)
-    sum += list.worth * list.text->lists().entries(list.text->followers(list.state))[0].count;
-  return sum;
+double TextBlend::most(int list) const {
+  const Long& one = long_[list];
+  return one.worth * one.text->lists().entries(one.text->followers(one.state))[0].count;
+}
+
+bool TextBlend::is_flat(int list, double least, int few) const {
+  int seen = 0;
+  frequent(list, [&] { return seen > few ? INFINITY : least; }, [&](uint32_t) { ++seen; });
+  return seen > few;
 }
 
 double TextBlend::of_long(uint32_t token) const {

@@ -38,7 +38,15 @@ class TextBlend {
 
   // Long lists are not read: a token outside `listed` has its share from these alone.
   int long_lists() const { return static_cast<int>(long_.size()); }
-  double most() const;  // that such a token can have
+  double most(int list) const;  // that one of them gives
+  // Whether more than `few` tokens have at least so much from it.
+  bool is_flat(int list, double least, int few) const;
+  // Calls see(token) for the `count` tokens of which it gives most, in order. The most that it gives another.
+  template <typename See>
+  double first(int list, size_t count, See see) const {
+    const Long& one = long_[list];
+    return one.worth * one.text->lists().first(one.text->followers(one.state), count, see);
+  }
   // Calls see(token) once for each token of which that long list gives at least least(), which may rise meanwhile.
   template <typename Least, typename See>
   void frequent(int list, Least least, See see) const {

@@ -4,9 +4,11 @@
 // entry; the entries of long ones are found by a hash table that all lists share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "growing.h"
 
@@ -48,6 +50,28 @@ class CountLists {
       for (const uint32_t child : {2 * at + 2, 2 * at + 1})
         if (child < list.size) open[depth++] = child;
     }
+  }
+
+  // Calls see(token) for the `most` entries of the greatest counts, in order. The greatest count of the others.
+  template <typename See>
+  float first(const CountList& list, size_t most, See see) const {
+    const Entry* heap = entries(list);
+    const auto lesser = [heap](uint32_t a, uint32_t b) { return heap[a].count < heap[b].count; };
+    thread_local std::vector<uint32_t> open;  // a heap of places, whose parents were seen
+    open.clear();
+    if (list.size) open.push_back(0);
+    for (size_t seen = 0; seen < most && !open.empty(); ++seen) {
+      const uint32_t at = open.front();
+      see(heap[at].token);
+      std::pop_heap(open.begin(), open.end(), lesser);
+      open.pop_back();
+      for (const uint32_t child : {2 * at + 1, 2 * at + 2})
+        if (child < list.size) {
+          open.push_back(child);
+          std::push_heap(open.begin(), open.end(), lesser);
+        }
+    }
+    return open.empty() ? 0 : heap[open.front()].count;
   }
 
   size_t bytes() const { return entries_.bytes() + table_.bytes(); }

@@ -1,0 +1,92 @@
+"""The running text of long requests: time of a tree behind it, time to read it, bytes a token.
+
+usage: python tools/bench/long_texts.py LM.ngram TOKENS.npy [--lengths 1000,10000,100000,1000000] [--nodes 16]
+
+TOKENS.npy: one flat array of token ids, as `rescore lm build` reads it. Behind each length, trees are searched after
+each of the next tokens, without heads; microseconds of the thread, median and 99th percentile over these places of the
+least of the rounds. `predicted`: the text with the predictions of a model at every position, here the token that came
+and the ones most frequent behind the one before. `hot`: the text with its most frequent token before
+each, so that one context has all tokens as its followers. `flat`: the same with drawn tokens, each as
+probable as the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore import CalibratedRescorer, NGram, _core
+from rescore.decode.bench.clock import figures, least_times
+from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, TOP
+from rescore.lattice.sausage import blank
+
+PLACES, ROUNDS = 64, 5
+Tokens = NDArray[np.int32]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("tokens", type=Path)
+    parser.add_argument("--lengths", default="1000,10000,100000,1000000")
+    parser.add_argument("--nodes", type=int, default=16)
+    asked = parser.parse_args()
+    rescorer = CalibratedRescorer(NGram.open(asked.model), HEADLESS)
+    tokens = np.load(asked.tokens).astype(np.int32)
+    print(f"{'text':10} {'tokens':>9} {'us a tree':>10} {'p99':>7} {'us to read one':>15} {'bytes a token':>14}")
+    for name, text in texts(tokens):
+        for length in map(int, asked.lengths.split(",")):
+            if length + PLACES <= len(text):
+                print(f"{name:10} {length:9,} " + row(rescorer, text, length, asked.nodes, name == "predicted"))
+
+
+def texts(tokens: Tokens) -> Iterator[tuple[str, Tokens]]:
+    yield "text", tokens
+    yield "predicted", tokens
+    others = np.random.default_rng(0).integers(tokens.max() + 1, size=len(tokens))
+    for name, between in (("hot", tokens), ("flat", others.astype(np.int32))):
+        found = np.full(2 * len(tokens), np.bincount(tokens).argmax(), np.int32)
+        found[1::2] = between
+        yield name, found
+
+
+def row(rescorer: CalibratedRescorer, tokens: Tokens, length: int, nodes: int, predicted: bool) -> str:
+    text = rescorer.text()
+    began = perf_counter()
+    read(text, tokens[:length], predicted)
+    reading = (perf_counter() - began) / length
+    times = []
+    lattice = blank(1, DEPTH)
+    for at in range(length, length + PLACES):
+        histories = tokens[None, at - rescorer.context : at]
+        times.append(least_times([partial(rescorer.trees, lattice, histories, nodes, texts=[text])], ROUNDS)[0])
+        read(text, tokens[at : at + 1], predicted)
+    found = figures(np.array(times))
+    size = text.bytes / text.size
+    return f"{found['median_us']:10.1f} {found['p99_us']:7.1f} {1e6 * reading:15.2f} {size:14.1f}"
+
+
+def read(text: _core.ContextModel, tokens: Tokens, predicted: bool) -> None:
+    if not predicted:
+        text.extend(tokens)
+        return
+    draw = np.random.default_rng(len(tokens))
+    p = np.sort(draw.dirichlet(np.full(TOP, 0.3), len(tokens)).astype(np.float32))[:, ::-1].copy()
+    ids = np.array([predictions(token, draw) for token in tokens.tolist()], np.int32)
+    text.extend(tokens, ids, p)
+
+
+def predictions(token: int, draw: np.random.Generator) -> list[int]:
+    """The token that came, and seven more that are as rare as Zipf's law has it."""
+    others = dict.fromkeys([token, *(draw.zipf(1.2, 4 * TOP) % 20000).tolist()])
+    return (list(others) + list(range(20000, 20000 + TOP)))[:TOP]
+
+
+if __name__ == "__main__":
+    main()
