@@ -201,7 +201,13 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
 #endif
 
 #ifdef RESCORE_EIGHT_ENTRIES
-constexpr uint32_t kCompared = 64;  // entries of a list, beyond which searches are faster
+// Entries of a list: with fewer a scan takes fewer instructions, with more a search.
+#ifdef __aarch64__
+constexpr uint32_t kComparedFrom = 8;
+#else
+constexpr uint32_t kComparedFrom = 0;
+#endif
+constexpr uint32_t kCompared = 64;
 
 // Of eight entries, those behind a list that has only some of them.
 struct Behind {
@@ -321,7 +327,8 @@ inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uin
                            [[maybe_unused]] bool spare, Out& out) {
 #ifdef RESCORE_EIGHT_ENTRIES
   if constexpr (std::is_same_v<List, const uint16_t*>)
-    if (size <= kCompared && spare) return compare_list(list, size, tokens, wanted, out);
+    if (size - kComparedFrom <= kCompared - kComparedFrom && spare)
+      return compare_list(list, size, tokens, wanted, out);
 #endif
 #ifdef __AVX512BW__
   if constexpr (std::is_same_v<List, const uint16_t*>)
