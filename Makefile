@@ -3,6 +3,7 @@
 # make test        install what the tests need, test the built wheel, then an editable install built for this processor
 # make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
 # make check-engines  the plug-ins inside llama-cpp-python, vLLM and SGLang, which are installed for it (15 minutes)
+# make check-aarch64  the wheel for aarch64 and the core's tests in it, emulated: on Debian x86-64, as root
 # make develop     editable install for working on the sources
 # make check       formatters, linter and type checker
 
@@ -22,7 +23,7 @@ EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo demo-llm test check-slow check-engines develop check clean
+.PHONY: demo demo-llm test check-slow check-engines check-aarch64 develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -94,6 +95,9 @@ check-engines: build/dist/built $(ENGINES)/installed
 	$(IN_ENGINES) --force-reinstall --no-deps build/dist/*.whl
 	$(IN_ENGINES) "$$(ls build/dist/*.whl)[tokenizers]"
 	OMP_NUM_THREADS=2 $(ENGINES)/bin/python -m pytest -q tests/engines
+
+check-aarch64: develop
+	tools/check/aarch64.sh
 
 develop: $(VENV)/created
 	$(PIP) install -c constraints.txt -e ".[test,dev]"

@@ -21,7 +21,13 @@ from rescore.decode.cli.arguments import Misuse, Parser, printable
 VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, bench)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what bad data and a full disk raise
-EXTRAS = {"torch": "transformers", "transformers": "transformers", "tokenizers": "tokenizers", "plotly": "report"}
+EXTRAS = {
+    "torch": "transformers",
+    "transformers": "transformers",
+    "tokenizers": "tokenizers",
+    "plotly": "report",
+    "pywrapfst": "openfst",
+}
 
 
 class _Version(argparse.Action):

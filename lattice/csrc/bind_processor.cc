@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-// Levels of x86-64 as its psABI names them, the highest first; on other processors none.
+// Levels of x86-64 as its psABI names them, the highest first; none on other processors, or if the compiler knows none.
 static std::vector<std::string> levels() {
   std::vector<std::string> found;
-#ifdef __x86_64__
+#ifdef RESCORE_HAS_LEVELS
   if (__builtin_cpu_supports("x86-64-v4")) found.push_back("x86-64-v4");
   if (__builtin_cpu_supports("x86-64-v3")) found.push_back("x86-64-v3");
   if (__builtin_cpu_supports("x86-64-v2")) found.push_back("x86-64-v2");

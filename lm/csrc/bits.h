@@ -45,8 +45,8 @@ inline void ask_for(const void* address) {
 }
 
 // The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
-// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, those are
-// used.
+// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, as on every
+// aarch64, those are used.
 inline uint64_t ones_by_byte(uint64_t word) {
   word -= (word >> 1) & 0x5555555555555555ull;
   word = (word & 0x3333333333333333ull) + ((word >> 2) & 0x3333333333333333ull);
@@ -54,7 +54,7 @@ inline uint64_t ones_by_byte(uint64_t word) {
 }
 
 inline uint32_t count_ones(uint64_t word) {
-#ifdef __POPCNT__
+#if defined(__POPCNT__) || defined(__aarch64__)
   return __builtin_popcountll(word);
 #else
   return ones_by_byte(word) >> 56;

@@ -18,6 +18,9 @@
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 #include <immintrin.h>
 #define RESCORE_EIGHT_ENTRIES
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define RESCORE_EIGHT_ENTRIES
 #endif
 
 namespace rescore {
@@ -38,8 +41,15 @@ inline constexpr std::array<uint64_t, 256> kOnes = ones_of_bytes();
 
 // Writes the numbers of a byte's ones, `first` added; eight are written. Returns how many there are.
 [[gnu::always_inline]] inline int write_ones(uint32_t byte, uint32_t first, uint32_t* to) {
+#ifdef __aarch64__
+  const uint16x8_t ones = vmovl_u8(vcreate_u8(kOnes[byte]));
+  const uint32x4_t added = vdupq_n_u32(first);
+  vst1q_u32(to, vaddw_u16(added, vget_low_u16(ones)));
+  vst1q_u32(to + 4, vaddw_u16(added, vget_high_u16(ones)));
+#else
   const __m256i ones = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kOnes[byte])));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(ones, _mm256_set1_epi32(first)));
+#endif
   return count_ones(byte);
 }
 #endif
@@ -191,7 +201,73 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
 #endif
 
 #ifdef RESCORE_EIGHT_ENTRIES
-constexpr uint32_t kCompared = 64;  // entries of a list, beyond which searches are faster
+// Entries of a list: with fewer a scan takes fewer instructions, with more a search.
+#ifdef __aarch64__
+constexpr uint32_t kComparedFrom = 8;
+#else
+constexpr uint32_t kComparedFrom = 0;
+#endif
+constexpr uint32_t kCompared = 64;
+
+// Of eight entries, those behind a list that has only some of them.
+struct Behind {
+  alignas(16) std::array<int16_t, 16> entry{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
+  const int16_t* of(uint32_t here) const { return &entry[8 - here]; }
+};
+inline constexpr Behind kBehind;
+
+#ifdef __aarch64__
+using Sixteen = uint16x8x2_t;
+using Eight = uint16x8_t;
+
+[[gnu::always_inline]] inline Sixteen sixteen_of(const uint16_t* tokens) {
+  return {vld1q_u16(tokens), vld1q_u16(tokens + 8)};
+}
+
+[[gnu::always_inline]] inline Eight eight_of(const uint16_t* list, uint32_t here) {
+  const uint16x8_t read = vld1q_u16(list);
+  return vbslq_u16(vreinterpretq_u16_s16(vld1q_s16(kBehind.of(here))), vdupq_laneq_u16(read, 0), read);
+}
+
+// Eight entries with sixteen tokens at once. Which of the tokens are among the entries, and which of the entries among
+// the tokens: entry by entry; pairwise maxima bring what eight comparisons found into one vector.
+[[gnu::always_inline]] inline void intersect(Sixteen tokens, Eight entries, uint32_t& of_tokens, uint32_t& of_entries) {
+  uint16x8_t low = vdupq_n_u16(0), high = low;
+  std::array<uint16x8_t, 8> any;
+  for (int i = 0; i < 8; ++i) {
+    const uint16x8_t entry = vdupq_n_u16(entries[i]);
+    const uint16x8_t in_low = vceqq_u16(tokens.val[0], entry), in_high = vceqq_u16(tokens.val[1], entry);
+    low = vorrq_u16(low, in_low);
+    high = vorrq_u16(high, in_high);
+    any[i] = vorrq_u16(in_low, in_high);
+  }
+  for (int left = 4; left; left /= 2)
+    for (int i = 0; i < left; ++i) any[i] = vpmaxq_u16(any[2 * i], any[2 * i + 1]);
+  // A byte for each token and entry, a bit of its own in it; their sums are the bits: two bytes of tokens, one of
+  // entries.
+  const auto bytes = [](uint16x8_t a, uint16x8_t b) {
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    return vandq_u8(vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)), bit);
+  };
+  uint8x16_t sums = vpaddq_u8(bytes(low, high), bytes(any[0], any[0]));
+  sums = vpaddq_u8(sums, sums);
+  const uint32_t bits = vgetq_lane_u32(vreinterpretq_u32_u8(vpaddq_u8(sums, sums)), 0);
+  of_tokens = bits & 0xFFFF;
+  of_entries = bits >> 16 & 0xFF;
+}
+#else
+using Sixteen = __m256i;
+using Eight = __m128i;
+
+[[gnu::always_inline]] inline Sixteen sixteen_of(const uint16_t* tokens) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tokens));
+}
+
+[[gnu::always_inline]] inline Eight eight_of(const uint16_t* list, uint32_t here) {
+  const __m128i read = _mm_loadu_si128(reinterpret_cast<const __m128i*>(list));
+  const __m128i behind = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kBehind.of(here)));
+  return _mm_blendv_epi8(read, _mm_broadcastw_epi16(read), behind);
+}
 
 // Eight entries with sixteen tokens at once. Which of the tokens are among the entries, and which of the entries among
 // the tokens: the entries are turned past the tokens, one place at a time, and what is found is turned back.
@@ -217,21 +293,19 @@ constexpr uint32_t kCompared = 64;  // entries of a list, beyond which searches 
   of_tokens = _mm_movemask_epi8(_mm_packs_epi16(low(found), high(found)));
   of_entries = _mm_movemask_epi8(_mm_packs_epi16(_mm_or_si128(low(back), high(back)), _mm_setzero_si128()));
 }
+#endif
 
 // Entries behind the list, up to kMatchSpare, are read; they count as the first one of the eight.
 template <typename Out>
 inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
-  alignas(16) static constexpr std::array<int16_t, 16> kBehind{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
   const Out before = out;
   uint64_t all = 0;
   for (int first = 0; first < tokens.size(); first += kMatchStep) {
-    const __m256i set = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tokens.low() + first));
+    const Sixteen set = sixteen_of(tokens.low() + first);
     for (uint32_t n = 0; n < size; n += 8) {
       const uint32_t here = std::min<uint32_t>(size - n, 8);
-      const __m128i read = _mm_loadu_si128(reinterpret_cast<const __m128i*>(list + n));
-      const __m128i behind = _mm_loadu_si128(reinterpret_cast<const __m128i*>(&kBehind[8 - here]));
       uint32_t of_tokens, of_entries;
-      intersect(set, _mm_blendv_epi8(read, _mm_broadcastw_epi16(read), behind), of_tokens, of_entries);
+      intersect(set, eight_of(list + n, here), of_tokens, of_entries);
       of_entries &= (uint32_t{1} << here) - 1;
       const uint64_t found = static_cast<uint64_t>(of_tokens) << first;
       // A token that is not wanted, or twice in a damaged list: one by one.
@@ -253,7 +327,8 @@ inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uin
                            [[maybe_unused]] bool spare, Out& out) {
 #ifdef RESCORE_EIGHT_ENTRIES
   if constexpr (std::is_same_v<List, const uint16_t*>)
-    if (size <= kCompared && spare) return compare_list(list, size, tokens, wanted, out);
+    if (size - kComparedFrom <= kCompared - kComparedFrom && spare)
+      return compare_list(list, size, tokens, wanted, out);
 #endif
 #ifdef __AVX512BW__
   if constexpr (std::is_same_v<List, const uint16_t*>)

@@ -1,5 +1,7 @@
 """`rescore lm convert` and `info`: every format and back, and KenLM on what we write."""
 
+import sys
+
 import numpy as np
 import pytest
 from support import cli, dumps
@@ -31,6 +33,8 @@ HISTORIES = ([], [0], [3, 1], [0, 2], [40, 41], [1, 1])
 @pytest.mark.parametrize("name", ["spaced", "ids"])
 def test_there_and_back(models, capsys, tmp_path, name, suffix):
     """Ids keep their numbers and costs; words and what the model was made of are lost."""
+    if suffix == "fst":
+        pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
     path, model = models[name]
     there = cli.figures(capsys, "lm", "convert", path, tmp_path / f"m.{suffix}")
     back = cli.figures(capsys, "lm", "convert", tmp_path / f"m.{suffix}", tmp_path / "m.ngram")
@@ -42,6 +46,14 @@ def test_there_and_back(models, capsys, tmp_path, name, suffix):
     if suffix != "fst":
         why = {"spaced": "word ' w1' of id 1: ARPA words", "ids": "the model has no words"}
         assert there["arpa_words"].startswith(f"decimal ids, as {why[name]}")
+
+
+def test_openfst_files_need_its_binding(models, capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pywrapfst", None)
+    message = "this needs the package pywrapfst: pip install 'rescore[openfst]'"
+    assert message in cli.refusal(capsys, "lm", "convert", models["ids"][0], tmp_path / "m.fst")
+    (tmp_path / "m.fst").write_bytes(b"")
+    assert message in cli.refusal(capsys, "lm", "info", tmp_path / "m.fst")
 
 
 @pytest.mark.parametrize("suffix", ["arpa", "arpa.gz"])

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+
 from rescore.lattice.fst import from_fst, to_fst
 from rescore.lattice.sausage import Sausage
 from rescore.lm import example
-
-pywrapfst = pytest.importorskip("pywrapfst")
 
 
 def acceptor(*arcs, start=0, final=(), states=4) -> "pywrapfst.VectorFst":
