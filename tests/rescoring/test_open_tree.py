@@ -173,18 +173,19 @@ def test_trees_are_nested_and_batches_alike(problem, nodes):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans())
-def test_long_lists_of_followers(seed, nodes, tied):
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans(), st.sampled_from((1.02, 1.3)))
+def test_long_lists_of_followers(seed, nodes, tied, exponent):
     """Contexts with more followers than are read one by one, and soft counts: against all prefixes of two tokens.
 
-    tied: all of them as frequent, in several lists, and as costly.
+    tied: all of them as frequent, in several lists, and as costly. exponent: of the law of their frequencies; near 1
+    hundreds of them are about as frequent.
     """
-    draw, vocab = np.random.default_rng(seed), 60
+    draw, vocab, size = np.random.default_rng(seed), 160, 1200
     costs = -np.log(draw.dirichlet(np.ones(vocab)))
-    text = np.where(draw.random(400) < 0.5, 0, draw.zipf(1.3, 400) % vocab).astype(np.int32)
+    text = np.where(draw.random(size) < 0.5, 0, draw.zipf(exponent, size) % vocab).astype(np.int32)
     soft, strength = [0.0, 0.8, 0.5, 0.2], [2.0, 0.5, 1.0, 0.7]
-    ids = np.argsort(draw.random((400, vocab)), axis=1)[:, :4].astype(np.int32)
-    p = draw.dirichlet(np.ones(5), 400)[:, :4].astype(np.float32)
+    ids = np.argsort(draw.random((size, vocab)), axis=1)[:, :4].astype(np.int32)
+    p = draw.dirichlet(np.ones(5), size)[:, :4].astype(np.float32)
     if tied:
         costs = np.full(vocab, np.log(vocab))
         text[:], ids[:], p[:] = 0, np.arange(vocab)[-4:], 0.0
