@@ -14,14 +14,17 @@ LOOKUP = ".lookup.bin"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
-def load(path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None) -> NGram:
-    """The model in a file; `arpa` for the words of ARPA files, `verify` for .ngram files (see `NGram.open`).
+def load(
+    path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None, resident: bool = False
+) -> NGram:
+    """The model in a file; `arpa` for the words of ARPA files, `verify` and `resident` for .ngram files (see
+    `NGram.open`).
 
     An OpenFst file has to hold a model as `save` writes it (label = id + 1, epsilon as failure).
     """
     suffix = _suffix(path)
     if suffix == ".ngram":
-        return NGram.open(path, verify)
+        return NGram.open(path, verify, resident=resident)
     if suffix == ".fst":
         return load_fst(path)
     return read_arpa(path, arpa)

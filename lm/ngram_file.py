@@ -145,7 +145,7 @@ def _map(path: Path) -> NDArray[np.uint8]:
 
 def _load(path: Path) -> NDArray[np.uint8]:
     size = _size(path)
-    memory = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE)
+    memory = _own_memory(-(-size // HUGE_PAGE) * HUGE_PAGE)
     _ask_for_huge_pages(memory)
     data = np.frombuffer(memory, np.uint8)[:size]
     with open(path, "rb") as file:
@@ -153,6 +153,11 @@ def _load(path: Path) -> NDArray[np.uint8]:
             raise ValueError(f"expected {size} bytes, got {got}; the file is being changed")
     data.flags.writeable = False
     return data
+
+
+def _own_memory(size: int) -> mmap.mmap:
+    """Zeros. Shared memory, which Python maps unless told otherwise, has no huge pages as a rule."""
+    return mmap.mmap(-1, size) if os.name == "nt" else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _ask_for_huge_pages(memory: mmap.mmap) -> None:

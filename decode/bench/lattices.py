@@ -4,7 +4,7 @@ made around a text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ class BenchLattices:
     histories: NDArray[np.int32]
     row_slots: int
     drawn: int
+
+    def first(self, count: int) -> BenchLattices:
+        """The first of the lattices."""
+        return replace(self, sausage=self.sausage[:count], histories=self.histories[:count])
 
     def cut(self, slots: int, width: int) -> Sausage:
         """Their first slots and candidates."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.bench.caches import sweep
 from rescore.decode.bench.calls import native_arguments, paths_call, tree_call
 from rescore.decode.bench.clock import figures, least_times
 from rescore.decode.bench.lattices import BenchLattices
@@ -21,8 +22,11 @@ from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.openfst.search import String, disagreement, run_search, strings_of
 from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS, TABLES
 from rescore.decode.bench.results import BenchRow
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
 OURS, NATIVE, ANCHOR = "ours", "ours, native call", "C++ OpenFst, PhiMatcher"
@@ -36,6 +40,8 @@ PROGRAM = {ANCHOR: "phi", REPEATING: "epsilon", DISTINCT: "unique"}  # modes of 
 GLOBAL, LOCAL = "ours, pushed", "ours, local"
 
 HEADLINE, TREES, SAMPLES = "8 x 16, p = 16", "trees of 8 x 16", "drafts drawn from 8 x 16"
+OPEN = "open trees of 8 x 16"
+COLD_HEADLINE, COLD_TREES, COLD_OPEN = (f"cold: {group}" for group in (HEADLINE, TREES, OPEN))
 BY_PATHS = "by p, 8 x 16"
 BY_SLOTS = "by slots, p = 16"
 BY_CANDIDATES = "by candidates, p = 16"
@@ -46,6 +52,8 @@ OF_TABLES = (OURS, ANCHOR, OURS_EPSILON, REPEATING, PYTHON)
 EXACT = (OURS, NATIVE, ANCHOR)
 SLOTS, WIDTH, PATHS = 8, 16, 16
 TREE_SIZES = (16, 64, 128)
+COLD_LATTICES = 40  # as the sweep before each takes a thousand times as long as the search
+COLD_TREE_SIZES = (16, 64)
 SECONDS = 0.2  # for which trees, and drawn drafts, are timed at least
 CELLS = tuple(dict.fromkeys((*TABLE_12_MS, *TABLE_13_MS)))
 
@@ -56,8 +64,8 @@ class Disagreement(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of all lattices: `kind` is paths, tree or samples, `size` so many of them (nodes of a tree), by the
-    engines named.
+    """What is asked of all lattices: `kind` is paths, tree, open or samples, `size` so many of them (nodes of a tree),
+    by the engines named. sweep_mb: of memory that is written before each search, as a forward pass does; 0: warm.
     """
 
     group: str
@@ -66,16 +74,22 @@ class Question:
     candidates: int
     size: int
     engines: tuple[str, ...]
+    sweep_mb: int = 0
 
 
-def questions(*, tables: bool, sweep: bool, most_slots: int, most_candidates: int) -> list[Question]:
-    """8 x 16 with p = 16, trees and samples; the cells of the paper's tables 12 and 13; each size by itself in a sweep,
-    up to a most.
+def questions(*, tables: bool, sizes: bool, most_slots: int, most_candidates: int, sweep_mb: int = 0) -> list[Question]:
+    """8 x 16 with p = 16, trees, open trees and samples, the first three behind a sweep of the caches too; the cells of
+    the paper's tables 12 and 13; each size by itself in a sweep, up to a most.
     """
-    asked = [Question(group=HEADLINE, kind="paths", slots=SLOTS, candidates=WIDTH, size=PATHS, engines=ALL)]
+    asked = list(_cold(sweep_mb)) if sweep_mb else []
+    asked += [Question(group=HEADLINE, kind="paths", slots=SLOTS, candidates=WIDTH, size=PATHS, engines=ALL)]
     asked += [
         Question(group=TREES, kind="tree", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS, NATIVE))
         for n in TREE_SIZES
+    ]
+    asked += [
+        Question(group=OPEN, kind="open", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS,))
+        for n in COLD_TREE_SIZES
     ]
     asked += [
         Question(group=SAMPLES, kind="samples", slots=SLOTS, candidates=WIDTH, size=n, engines=(GLOBAL, LOCAL))
@@ -86,9 +100,18 @@ def questions(*, tables: bool, sweep: bool, most_slots: int, most_candidates: in
             Question(group=TABLES, kind="paths", slots=slots, candidates=width, size=paths, engines=OF_TABLES)
             for slots, width, paths in CELLS
         ]
-    if sweep:
+    if sizes:
         asked += list(_swept(most_slots, most_candidates))
     return asked
+
+
+def _cold(sweep_mb: int) -> Iterator[Question]:
+    size = {"slots": SLOTS, "candidates": WIDTH, "sweep_mb": sweep_mb}
+    yield Question(group=COLD_HEADLINE, kind="paths", size=PATHS, engines=EXACT, **size)
+    for n in COLD_TREE_SIZES:
+        yield Question(group=COLD_TREES, kind="tree", size=n, engines=(OURS, NATIVE), **size)
+    for n in COLD_TREE_SIZES:
+        yield Question(group=COLD_OPEN, kind="open", size=n, engines=(OURS,), **size)
 
 
 def _swept(most_slots: int, most_candidates: int) -> Iterator[Question]:
@@ -110,6 +133,7 @@ class Engines:
     """
 
     rescorer: Rescorer
+    calibrated: CalibratedRescorer
     file: Path
     program: Path | None
     fst: python_search.Model | None
@@ -122,6 +146,7 @@ class Engines:
         write_const(file, model, alpha=alpha)
         return cls(
             rescorer=Rescorer(model, alpha=alpha),
+            calibrated=CalibratedRescorer(model, replace(DEFAULT, text=None, soft=())),
             file=file,
             program=program,
             fst=python_search.read_model(file) if python else None,
@@ -166,7 +191,7 @@ def _case(question: Question, lattices: BenchLattices) -> dict[str, int | float 
     }
 
 
-_SIZES = {"paths": "paths", "tree": "nodes", "samples": "samples"}
+_SIZES = {"paths": "paths", "tree": "nodes", "open": "nodes", "samples": "samples"}
 TURNS = 2  # of all engines, so that what else the machine does meets them alike
 Times = dict[str, NDArray[np.float64]]
 Found = tuple[NDArray[np.float64], list[list[String]]]  # microseconds, and strings for each lattice
@@ -177,9 +202,7 @@ def path_times(
 ) -> Times:
     """Microseconds of every engine for every lattice, float64 [B]; Disagreement unless all answer alike."""
     ways = {
-        name: _way(engines, name, batch, histories, question.size, rounds)
-        for name in question.engines
-        if engines.has(name)
+        name: _way(engines, name, batch, histories, question, rounds) for name in question.engines if engines.has(name)
     }
     times: Times = {}
     answers: dict[str, list[list[String]]] = {}
@@ -196,10 +219,10 @@ def path_times(
 
 
 def _way(
-    engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], paths: int, rounds: int
+    engines: Engines, name: str, batch: Sausage, histories: NDArray[np.int32], question: Question, rounds: int
 ) -> Callable[[], Found]:
     """One turn of an engine: its times, and its strings."""
-    rescorer, every = engines.rescorer, range(batch.batch_size)
+    rescorer, every, paths = engines.rescorer, range(batch.batch_size), question.size
     if name in PROGRAM and engines.program is not None:
         return partial(
             _program_turn,
@@ -208,7 +231,7 @@ def _way(
             batch,
             rescorer.states(histories)[0],
             PROGRAM[name],
-            paths,
+            question,
             rounds,
         )
     if name == PYTHON:
@@ -231,13 +254,23 @@ def _way(
         ]
     drafts = rescorer.paths(batch, histories, paths, semantics=semantics)
     strings = [strings_of(drafts, i) for i in every]
-    return lambda: (least_times(calls, rounds), strings)
+    before = sweep(question.sweep_mb)
+    return lambda: (least_times(calls, rounds, before=before), strings)
 
 
 def _program_turn(
-    program: Path, model: Path, batch: Sausage, states: NDArray[np.uint32], mode: str, paths: int, rounds: int
+    program: Path, model: Path, batch: Sausage, states: NDArray[np.uint32], mode: str, question: Question, rounds: int
 ) -> Found:
-    found = run_search(program, model, batch, states, mode=mode, paths=paths, rounds=1 + rounds)
+    found = run_search(
+        program,
+        model,
+        batch,
+        states,
+        mode=mode,
+        paths=question.size,
+        rounds=1 + rounds,
+        sweep_mb=question.sweep_mb,
+    )
     return found.microseconds, found.strings
 
 
@@ -246,23 +279,32 @@ def tree_times(
 ) -> Times:
     """Of trees. A tree of n nodes is the beginning of one of 2 n, or Disagreement."""
     rescorer, nodes, every = engines.rescorer, question.size, range(batch.batch_size)
-    trees, larger = (rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes))
-    if not (
-        np.array_equal(trees.tokens, larger.tokens[:, :nodes])
-        and np.array_equal(trees.parents, larger.parents[:, :nodes])
-    ):
-        raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {2 * nodes}")
-    return {
-        OURS: least_times([partial(rescorer.tree, batch[i], histories[i], nodes) for i in every], rounds, SECONDS),
-        NATIVE: least_times(
-            [
-                partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1]))
-                for i in every
-            ],
-            rounds,
-            SECONDS,
-        ),
-    }
+    check_nested(*(rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes)))
+    before = sweep(question.sweep_mb)
+    public = [partial(rescorer.tree, batch[i], histories[i], nodes) for i in every]
+    native = [
+        partial(tree_call(nodes).native, *native_arguments(rescorer, batch[i : i + 1], histories[i : i + 1]))
+        for i in every
+    ]
+    return {name: least_times(calls, rounds, SECONDS, before) for name, calls in ((OURS, public), (NATIVE, native))}
+
+
+def open_tree_times(
+    engines: Engines, question: Question, batch: Sausage, histories: NDArray[np.int32], rounds: int
+) -> Times:
+    """Of open trees of the heads and the model, calibrated by default. As of trees."""
+    rescorer, nodes, every = engines.calibrated, question.size, range(batch.batch_size)
+    check_nested(*(rescorer.trees(batch, histories, n) for n in (nodes, 2 * nodes)))
+    calls = [partial(rescorer.trees, batch[i : i + 1], histories[i : i + 1], nodes) for i in every]
+    return {OURS: least_times(calls, rounds, SECONDS, sweep(question.sweep_mb))}
+
+
+def check_nested(trees: Trees, larger: Trees) -> None:
+    """Disagreement unless each tree is the beginning of the larger one."""
+    nodes = trees.tokens.shape[1]
+    for smaller, whole in ((trees.tokens, larger.tokens), (trees.parents, larger.parents)):
+        if not np.array_equal(smaller, whole[:, :nodes]):
+            raise Disagreement(f"trees of {nodes} nodes are not the beginning of those of {larger.tokens.shape[1]}")
 
 
 def sample_times(
@@ -292,6 +334,7 @@ def sample_times(
 KINDS: dict[str, Callable[[Engines, Question, Sausage, NDArray[np.int32], int], Times]] = {
     "paths": path_times,
     "tree": tree_times,
+    "open": open_tree_times,
     "samples": sample_times,
 }
 

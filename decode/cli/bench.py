@@ -86,6 +86,8 @@ columns  ours         exact: failure arcs, a call from arrays to arrays
          of each the median over all lattices, the least of the rounds each, in
                       two turns of all engines
          p99          the 99th percentile of these
+         cold         behind a sweep of the caches before every search, of 40
+                      lattices; the other tables are of lattices in turn
          x            how many times the median of ours with the same backoff
 Lattices longer than the dump's are those of rows that follow each other, joined;
 candidates that the dump has not are drawn from the model, and that is said.
@@ -229,6 +231,14 @@ def add_search(actions: Any, common: argparse.ArgumentParser) -> None:
         help="of the whole; prints the ratios of each (default: 1)",
     )
     parser.add_argument("--headline", action="store_true", help="8 x 16 only: without the paper's tables")
+    parser.add_argument(
+        "--cold",
+        type=arguments.whole(0, 65536),
+        default=128,
+        metavar="MB",
+        help="of memory written before each search of the tables that begin with cold, as a forward pass does: several "
+        "times the last cache; 0: without these tables (default: 128)",
+    )
     parser.add_argument("--sweep", action="store_true", help="also by p, slots, candidates and nodes, each by itself")
     parser.add_argument(
         "--every-lattice",
@@ -259,6 +269,9 @@ def add_lattices(parser: argparse.ArgumentParser) -> None:
         help="token ids (.npy, .bin) around which lattices are made up, for a model that no dump is for",
     )
     parser.add_argument("--lm", type=Path, required=True, metavar="LM", help="an .ngram (or .arpa, .fst) file")
+    parser.add_argument(
+        "--resident", action="store_true", help="hold the model in memory of this process, in huge pages (Linux)"
+    )
     parser.add_argument(
         "--alpha",
         type=arguments.real(0, 1e6),

@@ -7,11 +7,15 @@
 #include <string>
 #include <vector>
 
-// Levels of x86-64 as its psABI names them, the highest first; none on other processors, or if the compiler knows none.
+// Levels of x86-64 as its psABI names them, and one more with two instructions of AVX-512, the highest first; none on
+// other processors, or if the compiler knows none.
 static std::vector<std::string> levels() {
   std::vector<std::string> found;
 #ifdef RESCORE_HAS_LEVELS
-  if (__builtin_cpu_supports("x86-64-v4")) found.push_back("x86-64-v4");
+  const bool v4 = __builtin_cpu_supports("x86-64-v4");
+  if (v4 && __builtin_cpu_supports("avx512vp2intersect") && __builtin_cpu_supports("avx512vpopcntdq"))
+    found.push_back("x86-64-v4-vp2intersect");
+  if (v4) found.push_back("x86-64-v4");
   if (__builtin_cpu_supports("x86-64-v3")) found.push_back("x86-64-v3");
   if (__builtin_cpu_supports("x86-64-v2")) found.push_back("x86-64-v2");
 #endif

@@ -54,6 +54,18 @@ class ArcRecords {
       const __m512 costs = form_.book ? of_book(bits, here, i + n) : _mm512_castsi512_ps(bits);
       found |= static_cast<uint64_t>(_mm512_mask_cmp_ps_mask(here, costs, _mm512_set1_ps(limit), _CMP_LE_OQ)) << n;
     }
+#elif defined(__AVX2__)
+    const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                  offset = _mm256_mullo_epi32(place, _mm256_set1_epi32(stride_));
+    for (uint64_t n = 0; n < count; n += 8) {
+      const __m256i here = _mm256_cmpgt_epi32(_mm256_set1_epi32(std::min<uint64_t>(count - n, 8)), place);
+      const __m256i bits =
+          _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), reinterpret_cast<const int*>(at(i + n)), offset, here, 1);
+      const __m256 costs = form_.book ? of_book(bits, here, i + n) : _mm256_castsi256_ps(bits);
+      const __m256 cheap =
+          _mm256_and_ps(_mm256_cmp_ps(costs, _mm256_set1_ps(limit), _CMP_LE_OQ), _mm256_castsi256_ps(here));
+      found |= static_cast<uint64_t>(_mm256_movemask_ps(cheap)) << n;
+    }
 #else
     const auto look = [&](auto read) {
       for (uint64_t n = 0; n < count; ++n) found |= static_cast<uint64_t>(read(i + n) <= limit) << n;
@@ -88,6 +100,13 @@ class ArcRecords {
     const __m512i codes = _mm512_and_si512(bits, _mm512_set1_epi32(form_.bytes == 1 ? 0xFF : 0xFFFF));
     if (_mm512_mask_cmpge_epu32_mask(here, codes, _mm512_set1_epi32(form_.entries))) corrupt(form_.name, first);
     return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), here, codes, form_.book, 4);
+  }
+#elif defined(__AVX2__)
+  __m256 of_book(__m256i bits, __m256i here, uint64_t first) const {
+    const __m256i codes = _mm256_and_si256(bits, _mm256_set1_epi32(form_.bytes == 1 ? 0xFF : 0xFFFF));
+    const __m256i beyond = _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(static_cast<int>(form_.entries) - 1));
+    if (!_mm256_testz_si256(beyond, here)) corrupt(form_.name, first);
+    return _mm256_mask_i32gather_ps(_mm256_setzero_ps(), form_.book, codes, _mm256_castsi256_ps(here), 4);
   }
 #endif
 

@@ -14,6 +14,22 @@
 
 namespace rescore {
 
+#ifdef __AVX512BW__
+// The number of ones in each of eight words.
+[[gnu::always_inline]] inline __m512i ones_of(__m512i words) {
+#ifdef __AVX512VPOPCNTDQ__
+  return _mm512_popcnt_epi64(words);
+#else
+  // By half bytes, whose sums are added up.
+  const __m512i half = _mm512_set1_epi8(0xF),
+                ones = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+  const __m512i low = _mm512_shuffle_epi8(ones, _mm512_and_si512(words, half)),
+                high = _mm512_shuffle_epi8(ones, _mm512_and_si512(_mm512_srli_epi16(words, 4), half));
+  return _mm512_sad_epu8(_mm512_add_epi8(low, high), _mm512_setzero_si512());
+#endif
+}
+#endif
+
 // A set of tokens below some size: of every 32 a bit each, and how many there are before these.
 class DenseList {
  public:
@@ -40,14 +56,14 @@ class DenseList {
   template <typename Out>
   uint64_t match(const TokenSet& tokens, uint64_t wanted, Out& out) const {
     uint64_t found = 0;
-#ifdef __AVX512VPOPCNTDQ__
+#ifdef __AVX512BW__
     const auto eight = [&](int first) {
       const __mmask8 here = static_cast<__mmask8>(wanted >> first);
       const __m512i token = _mm512_maskz_cvtepu32_epi64(here, _mm256_maskz_loadu_epi32(here, tokens.begin() + first));
       const __m512i word =
           _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), here, _mm512_srli_epi64(token, 5), words_.get(), 8);
       const __m512i bit = _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_and_si512(token, _mm512_set1_epi64(31)));
-      const __m512i before = _mm512_popcnt_epi64(_mm512_and_si512(word, _mm512_sub_epi64(bit, _mm512_set1_epi64(1))));
+      const __m512i before = ones_of(_mm512_and_si512(word, _mm512_sub_epi64(bit, _mm512_set1_epi64(1))));
       found |= static_cast<uint64_t>(_mm512_mask_test_epi64_mask(here, word, bit)) << first;
       return _mm512_cvtepi64_epi32(_mm512_add_epi64(before, _mm512_srli_epi64(word, 32)));
     };

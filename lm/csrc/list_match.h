@@ -15,7 +15,11 @@
 #include "bits.h"
 #include "token_set.h"
 
-#if defined(__AVX2__) && !defined(__AVX512BW__)
+// How many entries of a list are compared at once: sixteen where there is an instruction for that.
+#if defined(__AVX512VP2INTERSECT__) && defined(__AVX512BW__)
+#include <immintrin.h>
+#define RESCORE_SIXTEEN_ENTRIES
+#elif defined(__AVX2__)
 #include <immintrin.h>
 #define RESCORE_EIGHT_ENTRIES
 #elif defined(__aarch64__)
@@ -156,25 +160,8 @@ inline uint64_t scan_list(List list, uint32_t size, const TokenSet& tokens, uint
   return found.tokens;
 }
 
-#ifdef __AVX512BW__
-// Where the machine that this is compiled for allows: sixteen entries with sixteen tokens at once.
-
-// Which of a's values are among b's, and which of b's among a's.
-inline void intersect(__m512i a, __m512i b, __mmask16& of_a, __mmask16& of_b) {
-#ifdef __AVX512VP2INTERSECT__
-  _mm512_2intersect_epi32(a, b, &of_a, &of_b);
-#else
-  alignas(64) std::array<uint32_t, 16> each;
-  _mm512_store_si512(each.data(), b);
-  of_a = of_b = 0;
-  for (int i = 0; i < 16; ++i) {
-    const __mmask16 equal = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(each[i]));
-    of_a |= equal;
-    of_b |= (equal != 0) << i;
-  }
-#endif
-}
-
+#ifdef RESCORE_SIXTEEN_ENTRIES
+// Sixteen entries with sixteen tokens at once.
 template <typename Out>
 inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
   const __m512i no_token = _mm512_set1_epi32(-1), no_entry = _mm512_set1_epi32(-2);
@@ -188,7 +175,7 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
       const __mmask16 here = static_cast<__mmask16>((uint32_t{1} << std::min<uint32_t>(size - n, 16)) - 1);
       const __m512i entries = _mm512_mask_cvtepu16_epi32(no_entry, here, _mm256_maskz_loadu_epi16(here, list + n));
       __mmask16 of_list, of_set;
-      intersect(entries, set, of_list, of_set);
+      _mm512_2intersect_epi32(entries, set, &of_list, &of_set);
       numbers = _mm512_mask_expand_epi32(numbers, of_set, _mm512_maskz_compress_epi32(of_list, at));
       at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
       found |= of_set;
@@ -330,7 +317,7 @@ inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uin
     if (size - kComparedFrom <= kCompared - kComparedFrom && spare)
       return compare_list(list, size, tokens, wanted, out);
 #endif
-#ifdef __AVX512BW__
+#ifdef RESCORE_SIXTEEN_ENTRIES
   if constexpr (std::is_same_v<List, const uint16_t*>)
     if (size <= 512) return compare_list(list, size, tokens, wanted, out);
 #endif

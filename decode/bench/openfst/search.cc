@@ -1,13 +1,14 @@
 // The p best strings of lattices composed with an n-gram model, by OpenFst 1.7.9 (Debian: libfst-dev): what the
 // native core is compared with, in answers (tests/bench/test_openfst.py) and in time (decode/bench/search.py).
 //
-//   openfst_search MODEL.fst MODE PATHS ROUNDS < lattices > answers
+//   openfst_search MODEL.fst MODE PATHS ROUNDS SWEEP < lattices > answers
 //
 // MODEL.fst   an acceptor, labels token id + 1, backoff arcs under label 0, costs already scaled
 // MODE        phi       backoff arcs are failure arcs (PhiMatcher): exact
 //             epsilon   backoff arcs are epsilons; the p best paths, whose strings repeat
 //             unique    backoff arcs are epsilons; the p best distinct strings (RmEpsilon, then unique)
 // ROUNDS      how often each lattice is searched; the least time is printed
+// SWEEP       megabytes that are written before each search, so that it finds nothing in the caches
 //
 // A lattice is a line "STATE SLOTS", STATE being the model state of its history, and then a line for each slot,
 // "COUNT LABEL COST LABEL COST ...". An answer is a line "COUNT MICROSECONDS" and then a line for each path,
@@ -212,9 +213,10 @@ double ThreadMicroseconds() {
 int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);  // keep what is freed between lattices
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  if (argc != 5) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS < lattices");
+  if (argc != 6) Fail("usage: openfst_search MODEL.fst phi|epsilon|unique PATHS ROUNDS SWEEP < lattices");
   const std::string mode = argv[2];
   const int count = std::atoi(argv[3]), rounds = std::atoi(argv[4]);
+  std::vector<char> swept(static_cast<size_t>(std::max(std::atoi(argv[5]), 0)) << 20);
   if ((mode != "phi" && mode != "epsilon" && mode != "unique") || count < 1 || rounds < 1)
     Fail("expected phi, epsilon or unique, and numbers of at least 1");
   const std::unique_ptr<fst::Fst<StdArc>> source(fst::Fst<StdArc>::Read(argv[1]));
@@ -228,6 +230,7 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < problems.size(); ++i) {
       model.SetStart(problems[i].start);
       Result result;
+      for (size_t line = 0; line < swept.size(); line += 64) ++swept[line];
       const double began = ThreadMicroseconds();
       if (mode == "phi") {
         SearchPhi(problems[i].lattice, model, count, &result);

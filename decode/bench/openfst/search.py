@@ -93,15 +93,24 @@ def disagreement(ours: list[String], theirs: list[String], tolerance: float = TO
 
 
 def run_search(
-    program: Path, model: Path, sausage: Sausage, states: NDArray[np.uint32], *, mode: str, paths: int, rounds: int = 1
+    program: Path,
+    model: Path,
+    sausage: Sausage,
+    states: NDArray[np.uint32],
+    *,
+    mode: str,
+    paths: int,
+    rounds: int = 1,
+    sweep_mb: int = 0,
 ) -> Answers:
     """The answers for a batch of lattices [B, T, K] from the model states [B] of their histories.
 
-    model  an FST file as `write_const` makes it, with epsilon backoff arcs and costs already multiplied by alpha
-    mode   "phi", "epsilon" or "unique"; the program says what they are
+    model     an FST file as `write_const` makes it, with epsilon backoff arcs and costs already multiplied by alpha
+    mode      "phi", "epsilon" or "unique"; the program says what they are
+    sweep_mb  of memory that is written before each search
     """
     done = subprocess.run(
-        [str(program), str(model), mode, str(paths), str(rounds)],
+        [str(program), str(model), mode, str(paths), str(rounds), str(sweep_mb)],
         input=_problems(sausage, states),
         capture_output=True,
         text=True,

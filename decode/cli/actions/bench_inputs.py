@@ -29,10 +29,10 @@ Source = Callable[..., BenchLattices]
 def open_inputs(args: argparse.Namespace) -> tuple[NGram, Dump | None, Source]:
     """The model, the dump if lattices are a dump's, and what makes lattices: call it with count=, slots=, width=."""
     if args.text:
-        model = load(args.lm)
+        model = load(args.lm, resident=args.resident)
         return model, None, partial(lattices_of_text, text_of(args.text, model, MOST_TOKENS), model, seed=args.seed)
     dump = Dump.open(args.dump, allow_inexact=True)
-    model = models.open_ngram(args.lm, dump)
+    model = models.open_ngram(args.lm, dump, resident=args.resident)
     check_models(dump, Rescorer(model))
     return model, dump, partial(lattices_of, dump, model, seed=args.seed)
 

@@ -17,6 +17,7 @@ from rescore.decode.bench.paper_latency import TABLE_12_MS, TABLE_13_MS
 from rescore.decode.bench.results import BenchReport, BenchRow, bench_machine
 from rescore.decode.bench.search import (
     ANCHOR,
+    COLD_LATTICES,
     DISTINCT,
     HEADLINE,
     OURS,
@@ -54,7 +55,11 @@ def call(args: argparse.Namespace) -> None:
         raise Misuse("--every-lattice: is for the lattices of a dump; give --dump")
     most_slots = JOINED * (dump.header.heads - 1) if dump else MOST_SLOTS
     asked = bench_search.questions(
-        tables=not args.headline, sweep=args.sweep, most_slots=most_slots, most_candidates=model.vocab_size
+        tables=not args.headline,
+        sizes=args.sweep,
+        most_slots=most_slots,
+        most_candidates=model.vocab_size,
+        sweep_mb=args.cold,
     )
     lattices = lattices_for(asked, partial(source, count=args.lattices))
     rows: list[BenchRow] = []
@@ -84,6 +89,7 @@ def call(args: argparse.Namespace) -> None:
             "alpha": args.alpha,
             "lattices": args.lattices,
             "rounds": args.rounds,
+            "cold_mb": args.cold,
             "repeat": args.repeat,
             "seed": args.seed,
             "peer_compiled": " ".join(OPTIMISED),
@@ -129,7 +135,8 @@ def lattices_for(asked: Sequence[Question], source: Source) -> dict[str, BenchLa
         own = [question for question in asked if question.group == group]
         sizes[group] = max(one.slots for one in own), max(one.candidates for one in own)
     made = {(slots, width): source(slots=slots, width=width) for slots, width in set(sizes.values())}
-    return {group: made[size] for group, size in sizes.items()}
+    cold = {question.group for question in asked if question.sweep_mb}
+    return {group: made[size].first(COLD_LATTICES) if group in cold else made[size] for group, size in sizes.items()}
 
 
 def equality(engines: Engines, dump: Dump) -> str:
