@@ -149,7 +149,7 @@ def _load(path: Path) -> NDArray[np.uint8]:
     _ask_for_huge_pages(memory)
     data = np.frombuffer(memory, np.uint8)[:size]
     with open(path, "rb") as file:
-        if (got := file.readinto(data)) != size:
+        if (got := file.readinto(data.data)) != size:
             raise ValueError(f"expected {size} bytes, got {got}; the file is being changed")
     data.flags.writeable = False
     return data

@@ -20,9 +20,13 @@ from rescore.decode.bench.search import (
     ALL,
     ANCHOR,
     CELLS,
+    COLD_HEADLINE,
+    COLD_OPEN,
+    COLD_TREES,
     EXACT,
     HEADLINE,
     OF_TABLES,
+    OPEN,
     OURS,
     PROGRAM,
     SAMPLES,
@@ -37,6 +41,8 @@ from rescore.decode.cli.actions import bench_search as actions
 from rescore.lattice.dump import Dump
 from rescore.lm.build import build
 from rescore.lm.ngram import NGram
+
+COLD = (COLD_HEADLINE, COLD_TREES, COLD_OPEN)
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +192,18 @@ def call(world, *more):
         3,
         "--rounds",
         1,
+        "--cold",
+        1,
         *more,
     ]
+
+
+def test_what_comes_before_each_call():
+    order = []
+    least_times(
+        [lambda: order.append("first"), lambda: order.append("second")], 2, before=lambda: order.append("before")
+    )
+    assert order == ["first", "second"] + 2 * ["before", "first", "before", "second"]
 
 
 @pytest.fixture
@@ -214,7 +230,9 @@ def groups(report):
 def test_report(world, capsys, compiled, tmp_path):
     report = cli.figures(capsys, *call(world, "--markdown", tmp_path / "s.md"))
     found = groups(report)
-    assert report["bench"] == "search" and list(found) == [(name, 1) for name in (HEADLINE, TREES, SAMPLES, TABLES)]
+    assert report["bench"] == "search" and list(found) == [
+        (name, 1) for name in (*COLD, HEADLINE, TREES, OPEN, SAMPLES, TABLES)
+    ]
     cells = {
         (row["case"]["slots"], row["case"]["candidates"], row["case"]["paths"]): row["engines"]
         for row in found[TABLES, 1]
@@ -224,6 +242,8 @@ def test_report(world, capsys, compiled, tmp_path):
         found[HEADLINE, 1][0]["engines"]
     ) == set(ALL)
     assert [row["case"]["nodes"] for row in found[TREES, 1]] == [16, 64, 128]
+    assert [row["case"]["nodes"] for name in (COLD_OPEN, OPEN) for row in found[name, 1]] == [16, 64] * 2
+    assert tuple(found[COLD_HEADLINE, 1][0]["engines"]) == EXACT
     for row in report["results"]:
         assert row["case"]["lattices"] == 3 and row["case"]["candidates_drawn"] == max(
             0, row["case"]["candidates"] - dumps.K
@@ -251,10 +271,10 @@ def test_runs_and_sweeps(world, capsys, compiled):
         and "table 12" not in result.out
     )
     report = cli.figures(
-        capsys, *call(world, "--headline", "--sweep", "--without", "pywrapfst", "--without", "openfst")
+        capsys, *call(world, "--headline", "--sweep", "--cold", 0, "--without", "pywrapfst", "--without", "openfst")
     )
     found = groups(report)
-    assert [name for name, _ in found] == [HEADLINE, TREES, SAMPLES, *SWEEPS]
+    assert [name for name, _ in found] == [HEADLINE, TREES, OPEN, SAMPLES, *SWEEPS]
     for name, key in zip(SWEEPS, ("paths", "slots", "candidates", "nodes")):
         sizes = [row["case"][key] for row in found[name, 1]]
         assert (
@@ -330,6 +350,8 @@ def test_a_text_instead_of_a_dump(world, capsys, no_compiler, tmp_path):
         "--rounds",
         1,
         "--headline",
+        "--cold",
+        0,
         "--without",
         "pywrapfst",
     ]
