@@ -136,8 +136,9 @@ OpenTreeSearch::Parts OpenTreeSearch::parts() const {
 void OpenTreeSearch::find_sources() {
   most_.clear();
   for (int list = 0; list < blend_.long_lists(); ++list) most_.push_back(blend_.most(list));
-  model_most_ = blend_.rest();
-  if (state_ == kRoot) model_most_ *= std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
+  // Elsewhere arcs are not sorted by cost, and a model that is not normalised may give any probability.
+  model_most_ = INFINITY;
+  if (state_ == kRoot) model_most_ = blend_.rest() * std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
   proposed_.clear();
   sorted_ = 0;
   if (least_.size() < nodes_) propose_first();
