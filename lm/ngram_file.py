@@ -150,7 +150,7 @@ def _load(path: Path) -> NDArray[np.uint8]:
     data = np.frombuffer(memory, np.uint8)[:size]
     with open(path, "rb") as file:
         if (got := file.readinto(data.data)) != size:
-            raise ValueError(f"expected {size} bytes, got {got}; the file is being changed")
+            raise ValueError(f"{path}: expected {size} bytes, got {got}; the file is being changed")
     data.flags.writeable = False
     return data
 
