@@ -144,14 +144,19 @@ def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
     space; else nothing.
     """
 
-def top(
-    logits: NDArray[np.float32] | NDArray[np.uint16], k: int
-) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+def top(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
     """The k greatest logits of each row [m, V]: ids [m, k], equal logits by id, their log softmax over all V [m, k],
     and the row's entropy in nats [m].
 
-    uint16 are the bits of bfloat16. Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or
-    without a finite logit, is NaN.
+    Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or without a finite logit, is NaN.
+    """
+
+def top_predictions(
+    logits: NDArray[np.float32] | NDArray[np.uint16], k: int, threads: int = 1
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The k most probable tokens of each row [m, V]: ids [m, k] as of `top`, and probabilities [m, k] among all V.
+
+    uint16 are the bits of bfloat16. Of a row with NaN or +inf, or without a finite logit, probabilities are NaN.
     """
 
 def best_paths(

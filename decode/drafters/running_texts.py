@@ -29,8 +29,7 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 def top_predictions(logits: Tensor) -> Predicted:
     """The most probable tokens of logits [m, V]."""
     if logits.device.type == "cpu":
-        found, logp, _ = _core.top(_rows(logits), min(TOP, logits.shape[-1]))
-        return found, np.exp(logp)
+        return _core.top_predictions(_rows(logits), min(TOP, logits.shape[-1]), torch.get_num_threads())
     scores = logits.float()
     top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
     p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()

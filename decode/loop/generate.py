@@ -30,6 +30,8 @@ from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 
+TREE = 64  # slots behind the longest text for what is drafted at its end; of larger trees the cache grows
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -147,6 +149,7 @@ class _Call:
         length = max(len(prompt) for prompt in self.prompts) + max(
             one.max_tokens or options.max_tokens for one in requests
         )
+        length += TREE if drafter else 0
         self.cache, firsts = target.open(self.prompts, options.layout.copies, length)
         self.requests = [
             _running(i, one, first, options, target.context) for i, (one, first) in enumerate(zip(requests, firsts))

@@ -1,9 +1,7 @@
 #include "bind_top.h"
 
-#include <cstring>
-#include <vector>
-
 #include "arrays.h"
+#include "parallel.h"
 #include "top.h"
 
 namespace rescore {
@@ -12,20 +10,7 @@ using namespace nb::literals;
 
 namespace {
 
-const float* floats(const float* row, size_t, std::vector<float>&) { return row; }
-
-// bfloat16 is the upper half of a float.
-const float* floats(const uint16_t* row, size_t vocab, std::vector<float>& wide) {
-  wide.resize(vocab);
-  for (size_t i = 0; i < vocab; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(row[i]) << 16;
-    std::memcpy(&wide[i], &bits, sizeof bits);
-  }
-  return wide.data();
-}
-
-template <typename T>
-nb::tuple top(In<T, 2> logits, int k) {
+nb::tuple top(In<float, 2> logits, int k) {
   const size_t rows = logits.shape(0), vocab = logits.shape(1);
   expect_range("k", k, 1, std::min<int64_t>(kMaxTop, vocab));
   auto ids = make<int32_t>({rows, static_cast<size_t>(k)});
@@ -33,19 +18,33 @@ nb::tuple top(In<T, 2> logits, int k) {
   auto entropy = make<float>({rows});
   {
     nb::gil_scoped_release release;
-    std::vector<float> wide;
     for (size_t row = 0; row < rows; ++row)
-      top_of_row(floats(logits.data() + row * vocab, vocab, wide), vocab, k, ids.data + row * k, logp.data + row * k,
-                 entropy.data + row);
+      top_of_row(logits.data() + row * vocab, vocab, k, ids.data + row * k, logp.data + row * k, entropy.data + row);
   }
   return nb::make_tuple(ids.array, logp.array, entropy.array);
+}
+
+template <typename T>
+nb::tuple top_predictions(In<T, 2> logits, int k, int threads) {
+  const size_t rows = logits.shape(0), vocab = logits.shape(1);
+  expect_range("k", k, 1, std::min<int64_t>(kMaxTop, vocab));
+  auto ids = make<int32_t>({rows, static_cast<size_t>(k)});
+  auto p = make<float>({rows, static_cast<size_t>(k)});
+  {
+    nb::gil_scoped_release release;
+    parallel_for(rows, threads, [&](int64_t row) {
+      predictions_of_row(logits.data() + row * vocab, vocab, k, ids.data + row * k, p.data + row * k);
+    });
+  }
+  return nb::make_tuple(ids.array, p.array);
 }
 
 }  // namespace
 
 void bind_top(nb::module_& m) {
-  m.def("top", &top<float>, "logits"_a.noconvert(), "k"_a);
-  m.def("top", &top<uint16_t>, "logits"_a.noconvert(), "k"_a);
+  m.def("top", &top, "logits"_a.noconvert(), "k"_a);
+  m.def("top_predictions", &top_predictions<float>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
+  m.def("top_predictions", &top_predictions<uint16_t>, "logits"_a.noconvert(), "k"_a, "threads"_a = 1);
 }
 
 }  // namespace rescore

@@ -13,4 +13,8 @@ constexpr int kMaxTop = 1024;
 // without a finite logit, the entropy is NaN.
 void top_of_row(const float* logits, int64_t vocab, int k, int32_t* ids, float* logp, float* entropy);
 
+// The same ids with their probabilities, of floats or of bfloat16 as its bits; NaN where the entropy is.
+template <typename T>
+void predictions_of_row(const T* logits, int64_t vocab, int k, int32_t* ids, float* p);
+
 }  // namespace rescore

@@ -51,11 +51,28 @@ def test_of_real_vocabularies(vocab_size, order):
         assert logp == pytest.approx(shares, abs=2e-6) and entropy == pytest.approx(uncertainty, abs=5e-6)
 
 
+@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.float32, n, elements=FLOATS)), k=st.integers(1, 20))
+def test_predictions_of_any_row(row, k):
+    k = min(k, len(row))
+    if not np.isfinite(row).any():
+        row[len(row) // 2] = 3.0
+    (ids,), (p,) = _core.top_predictions(row[None], k)
+    wanted, logp, _ = twin(row, k)
+    assert ids.tolist() == wanted.tolist()
+    assert p == pytest.approx(np.exp(logp), rel=2e-5)
+
+
 @given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n)))
 def test_bfloat16_is_widened(row):
     wide = (row.astype(np.uint32) << 16).view(np.float32)
     k = min(5, len(row))
-    for got, wanted in zip(_core.top(row[None], k), _core.top(wide[None], k)):
+    for got, wanted in zip(_core.top_predictions(row[None], k), _core.top_predictions(wide[None], k)):
+        assert got.tobytes() == wanted.tobytes()
+
+
+def test_predictions_of_several_threads_are_those_of_one():
+    logits = np.random.default_rng(0).standard_normal((9, 5000)).astype(np.float32)
+    for got, wanted in zip(_core.top_predictions(logits, 8, 3), _core.top_predictions(logits, 8)):
         assert got.tobytes() == wanted.tobytes()
 
 
@@ -66,7 +83,9 @@ def test_what_is_no_number_is_seen(value, place):
     logits[1, place] = value
     ids, logp, entropy = _core.top(logits, 4)
     assert np.isnan(entropy).tolist() == [False, True] and not np.isfinite(logp[1]).any()
-    assert np.isnan(_core.top(np.full((1, 100), -np.inf, np.float32), 2)[2]).all()
+    assert np.isnan(_core.top_predictions(logits, 4)[1]).tolist() == [[False] * 4, [True] * 4]
+    nothing = np.full((1, 100), -np.inf, np.float32)
+    assert np.isnan(_core.top(nothing, 2)[2]).all() and np.isnan(_core.top_predictions(nothing, 2)[1]).all()
 
 
 def test_what_is_refused():

@@ -5,7 +5,7 @@
 
 Prompts of `--prompts` go through the model's chat template, are drafted with `--lm` and decoded greedily. A random
 Llama of two small layers, `tiny`, shows what is left where a pass costs nearly nothing; its prompts are random ids, of
-`--length`. Microseconds a step, by the main thread's own clock: of a part without the parts inside it, means over the
+`--length`. Microseconds a step: of a part without the parts inside it, means over the
 steps behind the first, of each step and part the round in which it took least.
 """
 
@@ -71,12 +71,12 @@ class Stopwatch:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if begins:
                 self.lap()
-            began = time.thread_time()
+            began = time.perf_counter()
             self._inside.append(0.0)
             try:
                 return call(*args, **kwargs)
             finally:
-                took = time.thread_time() - began
+                took = time.perf_counter() - began
                 self._spent[name] += took - self._inside.pop()
                 if self._inside:
                     self._inside[-1] += took
@@ -85,7 +85,7 @@ class Stopwatch:
 
     def lap(self) -> None:
         """A step begins, or the last one has ended."""
-        now = time.thread_time()
+        now = time.perf_counter()
         if self._began is not None:
             self._spent[STEP] = now - self._began
             self._spent[REST] = self._spent[STEP] - sum(self._spent[name] for name in {part for part, *_ in PARTS})
