@@ -59,6 +59,10 @@ class CausalLMTarget:
         return SlotCache(len(prompts) * copies, length), list(prompts)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
+        return self._pass(block, cache, SlotLayers(cache), input_ids=block.ids)
+
+    def _pass(self, block: Block, cache: SlotCache, layers: SlotLayers, **tokens: Tensor) -> Tensor:
+        """Last hidden states of a block whose tokens are given as ids or as embeddings."""
         if not isinstance(cache, SlotCache):
             raise TypeError(
                 f"expected the cache that open() gave, got {type(cache).__name__}; "
@@ -66,10 +70,10 @@ class CausalLMTarget:
             )
         cache.begin(block)
         return self.decoder(
-            input_ids=block.ids,
+            **tokens,
             position_ids=block.positions,
-            attention_mask=self._masks(block),
-            past_key_values=SlotLayers(cache),
+            attention_mask=self.masks(block),
+            past_key_values=layers,
             use_cache=True,
         ).last_hidden_state
 
@@ -83,8 +87,8 @@ class CausalLMTarget:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
-    def _masks(self, block: Block) -> Tensor | dict[str, Tensor]:
-        """One mask where all layers are alike, else one for each kind of layer."""
+    def masks(self, block: Block) -> Tensor | dict[str, Tensor]:
+        """Attention masks: one where all layers are alike, else one for each kind of layer."""
         implementation, dtype = self.config._attn_implementation, self.model.dtype
         windows = {kind: self.config.sliding_window if kind == _SLIDING else None for kind in self._kinds}
         masks = {kind: attention_mask(block.seen(window), implementation, dtype) for kind, window in windows.items()}

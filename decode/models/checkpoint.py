@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor
+
+from rescore.lm.atomic import replacing
 
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -47,3 +52,60 @@ def _of_index(folder: Path) -> dict[str, Path]:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise ValueError(f"{folder / _INDEX}: expected names of safetensors files in this folder, got {name!r}")
     return {tensor: folder / name for tensor, name in names.items()}
+
+
+def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file that must hold these names and shapes and no others."""
+    try:
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
+            if names != shapes.keys():
+                odd = sorted(names ^ shapes.keys())[0]
+                raise ValueError(
+                    f"{path}: expected the {len(shapes)} tensors that config.json asks for, got "
+                    f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
+                )
+            return {name: file.get_tensor(name) for name in shapes}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+
+
+def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """ValueError unless a tensor holds finite floating-point numbers in this shape."""
+    if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+        raise ValueError(
+            f"{path}: {name}: expected floating point {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
+            "the file is damaged, or another's"
+        )
+    if not tensor.isfinite().all():
+        raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
+
+
+def read_config(folder: Path, weights: str, form: str, version: int) -> dict[str, Any]:
+    """config.json of a folder that must hold `weights` of this format and version."""
+    path = folder / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected beside {weights}, got nothing of that name")
+    config = read_object(path)
+    if config.get("format") != form or config.get("version") != version:
+        raise ValueError(
+            f"{path}: expected format {form!r}, version {version}, got {config.get('format')!r:.40}, "
+            f"{config.get('version')!r:.40}"
+        )
+    return config
+
+
+def write_folder(folder: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """Tensors to the file `weights`, and beside it config.json, whose "format" says what they are; a config.json of
+    another format is not written over.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    if path.exists() and config["format"] not in path.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(
+            f"{path}: expected no file, or one of format {config['format']!r}, got another's; save in a folder apart"
+        )
+    with replacing(folder / weights) as file:
+        file.write(safetensors_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    with replacing(path) as file:
+        file.write((json.dumps(config, indent=2) + "\n").encode())

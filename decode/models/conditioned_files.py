@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from rescore.decode.models.checkpoint import read_object
-from rescore.lm.atomic import replacing
+from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
 
 CONFIG = "config.json"
 WEIGHTS = "heads.safetensors"
@@ -61,20 +57,8 @@ def holds_heads(folder: Path) -> bool:
 
 def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """The folder's two files; weights in float16. `about` goes into config.json."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / CONFIG
-    if path.exists() and FORMAT not in path.read_text(encoding="utf-8", errors="replace"):
-        raise ValueError(f"{path}: expected no file, or that of such heads, got another's; save them in a folder apart")
-    stored = {
-        name: (tensor.half() if tensor.is_floating_point() else tensor).detach().cpu().contiguous()
-        for name, tensor in tensors.items()
-    }
-    with replacing(folder / WEIGHTS) as file:
-        file.write(safetensors_bytes(stored))
-    with replacing(path) as file:
-        told = {"format": FORMAT, "version": VERSION, **asdict(form), **about}
-        file.write((json.dumps(told, indent=2) + "\n").encode())
+    stored = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    write_folder(Path(folder), WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about})
 
 
 def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[HeadsForm, dict[str, Tensor]]:
@@ -89,20 +73,8 @@ def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[Head
                 f"{folder / CONFIG}: expected heads for this model's {name} of {wanted}, got {getattr(form, name)}; "
                 "they were trained for another"
             )
-    try:
-        with safe_open(folder / WEIGHTS, "pt") as file:
-            names, shapes = set(file.keys()), form.shapes()
-            if names != shapes.keys():
-                odd = sorted(names ^ shapes.keys())[0]
-                raise ValueError(
-                    f"{folder / WEIGHTS}: expected the {len(shapes)} tensors that config.json asks for, got "
-                    f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
-                )
-            tensors = {name: file.get_tensor(name) for name in shapes}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{folder / WEIGHTS}: expected a safetensors file, got one that does not read: {error}"
-        ) from None
+    shapes = form.shapes()
+    tensors = read_tensors(folder / WEIGHTS, shapes)
     for name, shape in shapes.items():
         _check(folder / WEIGHTS, name, tensors[name], shape)
     ids = tensors["draft_vocabulary"]
@@ -113,28 +85,18 @@ def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[Head
 
 def read_form(folder: Path) -> HeadsForm:
     """What config.json says."""
-    path = folder / CONFIG
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: expected beside {WEIGHTS}, got nothing of that name")
-    config = read_object(path)
-    if config.get("format") != FORMAT or config.get("version") != VERSION:
-        raise ValueError(
-            f"{path}: expected format {FORMAT!r}, version {VERSION}, got {config.get('format')!r:.40}, "
-            f"{config.get('version')!r:.40}"
-        )
+    config = read_config(folder, WEIGHTS, FORMAT, VERSION)
     try:
         return HeadsForm(**{name: config.get(name) for name in MOST})  # type: ignore[arg-type]
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{folder / CONFIG}: {error}") from None
 
 
 def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    ids = name == "draft_vocabulary"
-    if tuple(tensor.shape) != shape or (tensor.dtype != torch.int32 if ids else not tensor.is_floating_point()):
-        kind = "int32" if ids else "floating point"
+    if name != "draft_vocabulary":
+        check_floats(path, name, tensor, shape)
+    elif tuple(tensor.shape) != shape or tensor.dtype != torch.int32:
         raise ValueError(
-            f"{path}: {name}: expected {kind} {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
+            f"{path}: {name}: expected int32 {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
             "the file is damaged, or another's"
         )
-    if not ids and not tensor.isfinite().all():
-        raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
 from rescore.decode.models.gguf import converted, gguf_file
@@ -49,9 +50,9 @@ def open_model(
     """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (see
     `gguf.converted`), or the name of a model that a package ships ("smollm2").
 
-    heads   a folder of `rescore train heads`, a folder or file of Medusa heads, or "mtp" for the multi-token
-            prediction modules stored with the model; None takes what the model's folder holds: our own heads,
-            Medusa's, MTP's, or none
+    heads   a folder of `rescore train heads` or of `rescore train bita`, a folder or file of Medusa heads, or "mtp"
+            for the multi-token prediction modules stored with the model; None takes what the model's folder holds: our
+            own heads, Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
     device  None is the CPU
 
@@ -91,9 +92,13 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
     encoder_decoder = bool(model.config.is_encoder_decoder)
     target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)
     tokenizer = tokenizer_beside(folder)
+    if heads not in (None, MTP) and holds_bita(Path(str(heads))):
+        target, found = _with_masks(Path(str(heads)), target)
+    else:
+        found = _found_heads(folder, heads, target, model)
     return OpenModel(
         target=target,
-        heads=_found_heads(folder, heads, target, model),
+        heads=found,
         tokenizer=tokenizer,
         end_of_text=end_of_text(_configured_ends(model), tokenizer, target.vocab_size),
         vocab_size=target.vocab_size,
@@ -150,6 +155,17 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
     if not causal:
         raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)
+
+
+def _with_masks(folder: Path, target: Target) -> tuple[Target, Heads]:
+    """The target with the mask tokens of BiTA in a folder, which are its heads."""
+    from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
+    from rescore.decode.models.causal_lm import CausalLMTarget
+
+    if not isinstance(target, CausalLMTarget):
+        raise ValueError(f"{folder}: expected a causal language model for tokens of BiTA, got an encoder-decoder")
+    masked = BitaTarget(target.model, BitaTokens.load(folder, target))
+    return masked, BitaHeads(masked)
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def test_a_folder_is_what_was_saved(tmp_path):
     }
     made().save(folder, {})  # over its own
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ValueError, match="expected no file, or that of such heads, got another's"):
+    with pytest.raises(ValueError, match="expected no file, or one of format 'rescore heads', got another's"):
         made().save(tmp_path, {})
 
 

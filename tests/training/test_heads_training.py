@@ -11,8 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
-from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions, best_of
+from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
+from rescore.decode.training.training_run import best_of
 
 torch.set_num_threads(1)
 

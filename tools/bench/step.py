@@ -42,7 +42,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
     ("pass: hidden states", CausalLMTarget, "read"),
     ("pass: logits", CausalLMTarget, "logits"),
     ("masks, positions", SlotCache, "begin"),
-    ("masks, positions", CausalLMTarget, "_masks"),
+    ("masks, positions", CausalLMTarget, "masks"),
     ("keys and values stored", SlotCache, "update"),
     ("accepted rows moved", TreeLayout, "commit"),
     ("layout", TreeLayout, "lay"),

@@ -27,8 +27,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from rescore.decode.cli import main as rescore
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.gguf import gguf_file
-from rescore.decode.training.heads_training import HeadsTraining, Progress, TrainingOptions
+from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
+from rescore.decode.training.training_run import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "data" / "demo"

@@ -26,7 +26,7 @@ from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.conditioned_files import CONFIG, WEIGHTS, read_form
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.gguf import gguf_file
-from rescore.decode.training import heads_training
+from rescore.decode.training import heads_training, training_run
 from rescore.decode.training.estimate import Estimate, estimate
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
 from rescore.decode.training.lessons import Lessons
@@ -216,15 +216,15 @@ class _Run:
         parameters = sum(one.numel() for one in heads.parameters())
         with bar("heads", training.steps, "steps") as advance:
             said = Console(stderr=True, markup=False)
-            latest: list[heads_training.Progress] = []
+            latest: list[training_run.Progress] = []
 
-            def report(progress: heads_training.Progress) -> None:
+            def report(progress: training_run.Progress) -> None:
                 latest.append(progress)
                 if not said.is_terminal:
                     print(_line(progress), flush=True)
 
             training.run(report, lambda done, of: advance(done, _line(latest[-1]) if latest else ""))
-        best = heads_training.best_of(args.out / heads_training.CURVE)
+        best = training_run.best_of(args.out / training_run.CURVE)
         figures = {
             "heads": str(args.out / heads_training.HEADS),
             "parameters": parameters,
@@ -268,7 +268,7 @@ def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
         yield advance
 
 
-def _line(progress: heads_training.Progress) -> str:
+def _line(progress: training_run.Progress) -> str:
     loss, recall = (" ".join(f"{value:.3f}" for value in values) for values in (progress.loss, progress.recall[1]))
     return f"step {progress.step} of {progress.steps}: loss {loss}; recall@1 {recall}"
 

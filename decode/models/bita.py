@@ -1,0 +1,211 @@
+"""BiTA: a frozen model that drafts for itself through mask tokens (Lin et al. 2024, arXiv 2401.12522).
+
+Behind each node of a pass stand M mask tokens, learned embeddings that predict the tokens 2 .. M + 1 places on. They
+see the text, the node with its ancestors, the masks before them in their group, and P prompt tokens: learned keys and
+values of every layer ("deep" prompts, section 3.1). The text sees neither, so its logits are the model's own, and one
+pass both verifies a draft and makes the next one, whichever nodes are accepted (section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rescore.decode.models.bita_files import BitaForm, read_bita, write_bita
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.heads import Memoryless
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.slot_layers import SlotLayers
+
+SPREAD = 0.02  # standard deviation of what is drawn (section 4.1.2)
+
+
+class BitaTokens(nn.Module):
+    """All that is learned.
+
+    masks   [M, width], the mask tokens' embeddings
+    keys    of every layer [attention heads, P, width of a key], the prompt tokens' keys; values likewise
+    """
+
+    def __init__(self, form: BitaForm):
+        super().__init__()
+        self.form = form
+        self.masks = _drawn(form.masks, form.width)
+        self.keys = nn.ParameterList(_drawn(heads, form.prompts, width) for heads, width, _ in form.layers)
+        self.values = nn.ParameterList(_drawn(heads, form.prompts, width) for heads, _, width in form.layers)
+
+    @classmethod
+    def new(cls, target: CausalLMTarget, *, masks: int = 3, prompts: int = 16, seed: int = 1) -> BitaTokens:
+        """Not trained yet, for this model: drawn, masks around the mean of the model's embeddings, from which they
+        learn in tens of steps what takes others hundreds.
+        """
+        torch.manual_seed(seed)
+        cache = SlotCache(1, 1)
+        with torch.no_grad():
+            ids = torch.zeros(1, 1, dtype=torch.int64, device=target.device)
+            target.read(Block.chain(ids, ids[0], 1), cache)
+        layers = tuple((key.shape[1], key.shape[3], value.shape[3]) for key, value in zip(cache.keys, cache.values))
+        width = target.config.hidden_size
+        form = BitaForm(masks=masks, prompts=prompts, width=width, vocab_size=target.vocab_size, layers=layers)
+        tokens = cls(form)
+        with torch.no_grad():
+            tokens.masks += target.model.get_input_embeddings().weight.float().mean(dim=0).cpu()
+        return tokens.to(target.device)
+
+    def save(self, folder: str | Path, about: dict[str, Any]) -> None:
+        """Write the tokens in float32 into `folder`; `about` says what they are of, in its config.json."""
+        write_bita(folder, self.form, self.state_dict(), about)
+
+    @classmethod
+    def load(cls, folder: str | Path, target: CausalLMTarget) -> BitaTokens:
+        """Those in a folder, for a target that fits them; ValueError says what does not."""
+        wanted = cls.new(target, masks=1, prompts=1).form
+        form, tensors = read_bita(folder, wanted)
+        tokens = cls(form)
+        tokens.load_state_dict(tensors)
+        return tokens.to(target.device).eval()
+
+
+def _drawn(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape) * SPREAD)
+
+
+class BitaTarget(CausalLMTarget):
+    """A causal language model with mask tokens, as a `Target`.
+
+    Its hidden states [.., (1 + M) width] are a token's own and, behind them, those of its masks; `logits` are of the
+    token's own.
+    """
+
+    def __init__(self, model: Any, tokens: BitaTokens):
+        form, dtype = tokens.form, model.dtype
+        self.form = form
+        self._mask_embeddings = tokens.masks.detach().to(dtype)
+        self._prompts = [(k.detach().to(dtype), v.detach().to(dtype)) for k, v in zip(tokens.keys, tokens.values)]
+        super().__init__(model)
+
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[BitaCache, list[NDArray[np.int64]]]:
+        return BitaCache(len(prompts) * copies, length), list(prompts)
+
+    def read(self, block: Block, cache: SlotCache) -> Tensor:
+        at = _drafting_columns(block, cache)
+        wide = with_masks(block, at, self.form, self.context)
+        embeddings = self.model.get_input_embeddings()(block.ids)
+        masks = self._mask_embeddings.repeat(block.rows, at.shape[1], 1)
+        layers = PromptedLayers(cache, self._prompts)
+        hidden = self._pass(wide, cache, layers, inputs_embeds=torch.cat((embeddings, masks), dim=1))
+        own, ahead = hidden[:, : block.width], hidden[:, block.width :]
+        joined = hidden.new_zeros(*block.ids.shape, (1 + self.form.masks) * self.form.width)
+        joined[..., : self.form.width] = own
+        joined[torch.arange(block.rows, device=at.device)[:, None], at, self.form.width :] = ahead.unflatten(
+            1, (at.shape[1], self.form.masks)
+        ).flatten(2)
+        return joined
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return super().logits(hidden[..., : self.form.width])
+
+    def ahead(self, hidden: Tensor) -> Tensor:
+        """Logits [.., M, V] of the masks behind tokens, from these tokens' hidden states."""
+        return super().logits(hidden[..., self.form.width :].unflatten(-1, (self.form.masks, self.form.width)))
+
+
+class BitaHeads(Memoryless):
+    """The mask tokens of a `BitaTarget` as heads: slot t is what mask t + 1 predicts."""
+
+    def __init__(self, target: BitaTarget):
+        self.slots, self._target = target.form.masks, target
+
+    def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
+        return self._target.ahead(hidden)
+
+
+class BitaCache(SlotCache):
+    """prompt: whether the pass to come is the first one, which drafts behind each row's last token alone."""
+
+    prompt = True
+
+
+def _drafting_columns(block: Block, cache: SlotCache) -> Tensor:
+    """Behind which columns of each row masks stand, int64 [R, G]: all, but of a prompt."""
+    if isinstance(cache, BitaCache) and cache.prompt:
+        cache.prompt = False
+        return block.depths.amax(dim=1, keepdim=True)  # a chain, whose padding has the depth of its last token
+    return torch.arange(block.width, device=block.ids.device).expand(block.ids.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BitaBlock(Block):
+    """A block whose last columns, from `first_mask` on, are masks, which see the slots of `prompts` prompt tokens too:
+    the last ones before `end`.
+    """
+
+    first_mask: int
+    prompts: int
+
+    def seen(self, window: int | None = None) -> Tensor:
+        seen = Block.seen(self, window)
+        seen[:, :, self.first_mask :, self.end - self.prompts :] = True
+        return seen
+
+
+def with_masks(block: Block, at: Tensor, form: BitaForm, context: int | None) -> BitaBlock:
+    """The block with a group of masks behind the columns `at` [R, G] of each row: group g in the columns from L + g M
+    on, each mask a position behind the one before it, and none beyond the model's context.
+    """
+    rows, width, (groups, masks) = block.rows, block.width, (at.shape[1], form.masks)
+    every = width + groups * masks
+    device = block.ids.device
+    depths = block.depths.gather(1, at)[:, :, None] + torch.arange(1, masks + 1, device=device)
+    if context is not None:
+        depths = depths.minimum((context - 1 - block.start)[:, None, None])
+    text = torch.ones(width, width, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
+    text = text if block.ancestors is None else block.ancestors
+    group = torch.arange(groups * masks, device=device)
+    seen = torch.zeros(rows, every, every, dtype=torch.bool, device=device)
+    seen[:, :width, :width] = text
+    seen[:, width:, :width] = text.gather(1, at[..., None].expand(-1, -1, width)).repeat_interleave(masks, dim=1)
+    seen[:, width:, width:] = same_group(group, masks)
+    return BitaBlock(
+        ids=torch.cat((block.ids, block.ids.new_zeros(rows, groups * masks)), dim=1),
+        start=block.start,
+        depths=torch.cat((block.depths, depths.flatten(1)), dim=1),
+        ancestors=seen,
+        end=block.end + groups * masks + form.prompts,
+        first_mask=width,
+        prompts=form.prompts,
+    )
+
+
+def same_group(column: Tensor, masks: int) -> Tensor:
+    """bool [n, n]: which of the masks in columns 0 .. n - 1, M to a group, each one sees: itself and those before it in
+    its group.
+    """
+    before = column[:, None] >= column
+    return before & (column[:, None] // masks == column // masks)
+
+
+class PromptedLayers(SlotLayers):
+    """Layers that see prompt tokens in the last slots of a pass, which no text has a use for yet."""
+
+    def __init__(self, cache: SlotCache, prompts: Sequence[tuple[Tensor, Tensor]]):
+        super().__init__(cache)
+        self._prompts = prompts
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        stored = super().update(key_states, value_states, layer_idx)
+        for store, prompt in zip(stored, self._prompts[layer_idx]):
+            store[:, :, store.shape[2] - prompt.shape[1] :] = prompt
+        return stored

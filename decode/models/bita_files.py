@@ -1,0 +1,87 @@
+"""Folders of BiTA's learned tokens: config.json and bita.safetensors, checked before use."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
+
+CONFIG = "config.json"
+WEIGHTS = "bita.safetensors"
+FORMAT = "rescore bita"
+VERSION = 1
+MOST_MASKS, MOST_PROMPTS = 63, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitaForm:
+    """M masks, P prompt tokens; and of the model, its width, V, and of every layer (attention heads, width of a key,
+    width of a value).
+    """
+
+    masks: int
+    prompts: int
+    width: int
+    vocab_size: int
+    layers: tuple[tuple[int, int, int], ...]
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("masks", 1, MOST_MASKS), ("prompts", 0, MOST_PROMPTS)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"{name}: expected an integer from {least} to {most}, got {value!r:.40}")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        shapes: dict[str, tuple[int, ...]] = {"masks": (self.masks, self.width)}
+        for i, (heads, key, value) in enumerate(self.layers):
+            shapes[f"keys.{i}"] = (heads, self.prompts, key)
+            shapes[f"values.{i}"] = (heads, self.prompts, value)
+        return shapes
+
+
+def holds_bita(folder: Path) -> bool:
+    """Whether a folder says that it holds tokens of BiTA."""
+    return (folder / WEIGHTS).exists()
+
+
+def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """The folder's two files; `about` goes into config.json."""
+    write_folder(Path(folder), WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **asdict(form), **about})
+
+
+def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, Tensor]]:
+    """Form and tensors, checked, for a model whose width, V and layers are those of `model`. ValueError or
+    FileNotFoundError names what is wrong.
+    """
+    folder = Path(folder)
+    config = read_config(folder, WEIGHTS, FORMAT, VERSION)
+    for name, wanted in (("width", model.width), ("vocab_size", model.vocab_size), ("layers", _lists(model.layers))):
+        if config.get(name) != wanted:
+            raise ValueError(
+                f"{folder / CONFIG}: expected tokens for this model's {name} of {wanted!r:.80}, "
+                f"got {config.get(name)!r:.80}; they were trained for another"
+            )
+    try:
+        form = BitaForm(
+            masks=config.get("masks"),  # type: ignore[arg-type]
+            prompts=config.get("prompts"),  # type: ignore[arg-type]
+            width=model.width,
+            vocab_size=model.vocab_size,
+            layers=model.layers,
+        )
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG}: {error}") from None
+    shapes = form.shapes()
+    tensors = read_tensors(folder / WEIGHTS, shapes)
+    for name, shape in shapes.items():
+        check_floats(folder / WEIGHTS, name, tensors[name], shape)
+    return form, tensors
+
+
+def _lists(layers: tuple[tuple[int, int, int], ...]) -> list[list[int]]:
+    return [list(layer) for layer in layers]

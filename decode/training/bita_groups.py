@@ -1,0 +1,159 @@
+"""What mask tokens are taught: groups of them behind positions of texts, all groups of a text in one pass.
+
+The text sees neither masks nor prompt tokens, so it is read first, without gradients; then the masks of all groups read
+its keys and values, each group those up to its own position. A group is thus what `BitaTarget` reads behind that
+position alone, and a pass teaches as many positions as it has groups (Lin et al. 2024, section 3.1, who teach one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.models.bita import BitaTokens, same_group
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.decode.models.slot_layers import Cache
+from rescore.decode.training.state_store import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TaughtText:
+    """A prompt and its answer: ids int64 [n], the answer from `answer` on."""
+
+    number: int
+    ids: NDArray[np.int64]
+    answer: int
+
+    def positions(self) -> NDArray[np.int64]:
+        """Behind which tokens a group may stand: those whose next token is of the answer and not the last."""
+        return np.arange(self.answer - 1, len(self.ids) - 2)
+
+
+def taught_texts(shards: Sequence[Shard]) -> list[TaughtText]:
+    """The texts of a store that are long enough to teach a mask."""
+    found = []
+    for shard in shards:
+        for i, number in enumerate(shard["numbers"].tolist()):
+            prompt, answer = (
+                shard[name][shard[offsets][i] : shard[offsets][i + 1]].astype(np.int64)
+                for name, offsets in (("prompt_tokens", "prompt_offsets"), ("tokens", "offsets"))
+            )
+            if len(answer) > 1:
+                found.append(TaughtText(number=number, ids=np.concatenate((prompt, answer)), answer=len(prompt)))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Groups:
+    """Groups of M masks in R texts.
+
+    texts  ids int64 [n] of each
+    at     int64 [R, G], behind which token of its text each group stands
+    truth  int64 [R, G, M], what the masks should predict; -1 where there is nothing
+    """
+
+    texts: list[NDArray[np.int64]]
+    at: Tensor
+    truth: Tensor
+
+    @classmethod
+    def behind(cls, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]], masks: int) -> Groups:
+        """positions [g] of each text, g >= 1; the groups that a text has fewer than others are taught nothing."""
+        most = max(map(len, positions))
+        at = np.zeros((len(texts), most), np.int64)
+        truth = np.full((len(texts), most, masks), -1, np.int64)
+        for row, (text, own) in enumerate(zip(texts, positions)):
+            at[row, : len(own)] = own
+            later = own[:, None] + 2 + np.arange(masks)
+            inside = later < len(text.ids)
+            truth[row, : len(own)] = np.where(inside, text.ids[np.where(inside, later, 0)], -1)
+        return cls(texts=[text.ids for text in texts], at=torch.from_numpy(at), truth=torch.from_numpy(truth))
+
+
+def group_states(target: CausalLMTarget, tokens: BitaTokens, groups: Groups) -> Tensor:
+    """Last hidden states [R, G, M, width] of the masks, with gradients for `tokens` alone."""
+    rows, (count, masks) = len(groups.texts), (groups.at.shape[1], tokens.form.masks)
+    longest = max(map(len, groups.texts))
+    cache = SlotCache(rows, longest)
+    with torch.no_grad():
+        target.read(Block.of_texts(groups.texts, [0] * rows, target.device), cache)
+    block = GroupBlock.behind(groups.at.to(target.device), longest, tokens.form.prompts, masks, target.context)
+    dtype = target.model.dtype
+    hidden = target.decoder(
+        inputs_embeds=tokens.masks.to(dtype).repeat(rows, count, 1),
+        position_ids=block.positions,
+        attention_mask=target.masks(block),
+        past_key_values=GroupLayers(cache, longest, tokens, dtype),
+        use_cache=True,
+    ).last_hidden_state
+    return hidden.unflatten(1, (count, masks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupBlock(Block):
+    """Masks alone, which see `text` slots of text up to their group's position, then all of `prompts` prompt tokens,
+    then the masks before them in their group.
+
+    at  int64 [R, G M], the position of the token that each one's group stands behind
+    """
+
+    at: Tensor
+    text: int
+    prompts: int
+    masks: int
+
+    @classmethod
+    def behind(cls, at: Tensor, text: int, prompts: int, masks: int, context: int | None) -> GroupBlock:
+        """Groups of M masks behind the tokens `at` [R, G]."""
+        at = at.repeat_interleave(masks, dim=1)
+        depths = at + 1 + torch.arange(at.shape[1], device=at.device) % masks
+        return cls(
+            ids=torch.zeros_like(at),
+            start=at.new_zeros(len(at)),
+            depths=depths if context is None else depths.clamp(max=context - 1),
+            ancestors=None,
+            end=text + prompts + at.shape[1],
+            at=at,
+            text=text,
+            prompts=prompts,
+            masks=masks,
+        )
+
+    def seen(self, window: int | None = None) -> Tensor:
+        slot = torch.arange(self.text, device=self.at.device)
+        text = slot <= self.at[..., None]
+        if window is not None:
+            text &= self.depths[..., None] - slot < window
+        prompts = text.new_ones(1, 1, self.prompts).expand(*self.at.shape, -1)
+        own = same_group(torch.arange(self.width, device=self.at.device), self.masks).expand(self.rows, -1, -1)
+        return torch.cat((text, prompts, own), dim=2)[:, None]
+
+
+class GroupLayers(Cache):
+    """Keys and values of texts that were read, of prompt tokens, and of the masks that read them, kept by nobody."""
+
+    def __init__(self, cache: SlotCache, text: int, tokens: BitaTokens, dtype: torch.dtype):
+        super().__init__(layers=[])
+        self._text, self._cache, self._tokens, self._dtype = text, cache, tokens, dtype
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        cache, tokens, layer = self._cache, self._tokens, layer_idx
+        keys = self._joined(cache.keys[layer], tokens.keys[layer], key_states)
+        return keys, self._joined(cache.values[layer], tokens.values[layer], value_states)
+
+    def _joined(self, text: Tensor, prompts: Tensor, masks: Tensor) -> Tensor:
+        shared = prompts.to(self._dtype).expand(len(text), -1, -1, -1)
+        return torch.cat((text[:, :, : self._text], shared, masks), dim=2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0

@@ -1,0 +1,143 @@
+"""Training BiTA's mask and prompt tokens; the model stays as it is.
+
+In the run's folder `tokens/` are those that did best on held-out texts so far; the rest is that of any `TrainingRun`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.models.bita import BitaTokens
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.training.bita_groups import Groups, TaughtText, group_states
+from rescore.decode.training.lessons import batches
+from rescore.decode.training.training_run import RECALLS, Progress, TrainingRun
+
+TOKENS = "tokens"
+HELD_OUT = 41  # one text in so many, by its prompt's number
+VALIDATED = 32  # held-out texts
+ROWS = 8  # texts of a pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitaOptions:
+    """texts   of a step
+    groups   of masks in each text of a step, at most
+    rounds   through all texts
+    rate     of Adam, at first; it falls along half a cosine (section 4.1.2)
+    every    steps between validations
+    """
+
+    texts: int = 4
+    groups: int = 64
+    rounds: float = 2.0
+    rate: float = 0.002
+    every: int = 100
+    seed: int = 1
+
+    def steps(self, texts: int) -> int:
+        return max(1, math.ceil(self.rounds * texts / self.texts))
+
+
+class BitaTraining(TrainingRun):
+    """One run, in a folder.
+
+    about: what the tokens are of, for their config.json
+    """
+
+    def __init__(
+        self,
+        target: CausalLMTarget,
+        tokens: BitaTokens,
+        texts: Sequence[TaughtText],
+        options: BitaOptions,
+        folder: Path,
+        about: dict[str, Any],
+    ):
+        self.train = [text for text in texts if text.number % HELD_OUT]
+        self.held = [text for text in texts if not text.number % HELD_OUT][:VALIDATED]
+        if not self.train or not self.held:
+            raise ValueError(
+                f"texts: expected some to train on and some held out, one in {HELD_OUT}, got {len(self.train)} and "
+                f"{len(self.held)}; give more prompts"
+            )
+        super().__init__(
+            tokens,
+            [torch.optim.AdamW(tokens.parameters(), lr=options.rate, weight_decay=0.0)],
+            folder,
+            steps=options.steps(len(self.train)),
+            every=options.every,
+            patience=options.steps(len(self.train)),
+            device=target.device,
+        )
+        self.target, self.tokens, self.options, self.about = target, tokens, options, about
+        target.model.requires_grad_(False)
+
+    def schedule(self, step: int) -> float:
+        warm = min(1.0, (step + 1) / max(1, self.steps // 20))
+        return warm * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+    def loss(self, step: int) -> Tensor:
+        options = self.options
+        texts = [self.train[i] for i in batches(np.arange(len(self.train)), options.texts, options.seed, step).tolist()]
+        draw = np.random.default_rng((options.seed, step, 1))
+        positions = [
+            np.sort(draw.choice(one, min(len(one), options.groups), replace=False))
+            for one in (text.positions() for text in texts)
+        ]
+        return torch.stack(self._losses(texts, positions)[0]).sum()
+
+    def _losses(
+        self, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]]
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Of every mask: its mean loss, its hits [len(RECALLS), M], and how many groups have a truth for it [M]."""
+        groups = Groups.behind(texts, positions, self.tokens.form.masks)
+        states, truth = group_states(self.target, self.tokens, groups), groups.truth.to(self.device)
+        there = truth >= 0
+        logits = [self.target.logits(states[:, :, t][there[:, :, t]]).float() for t in range(truth.shape[2])]
+        wanted = [truth[:, :, t][there[:, :, t]] for t in range(truth.shape[2])]
+        losses = [F.cross_entropy(one, ids) for one, ids in zip(logits, wanted)]
+        hits = torch.stack([_hits(one.detach(), ids) for one, ids in zip(logits, wanted)], dim=1)
+        return losses, hits, there.sum(dim=(0, 1))
+
+    def validate(self) -> tuple[list[float], dict[int, list[float]]]:
+        masks = self.tokens.form.masks
+        loss, found, counted = np.zeros(masks), np.zeros((len(RECALLS), masks)), np.zeros(masks)
+        for start in range(0, len(self.held), ROWS):
+            texts = self.held[start : start + ROWS]
+            positions = [_spread(text.positions(), self.options.groups) for text in texts]
+            losses, hits, there = self._losses(texts, positions)
+            n = there.cpu().numpy()
+            loss += np.array([float(one) for one in losses]) * n
+            found += hits.cpu().numpy()
+            counted += n
+        return (loss / counted).tolist(), {k: row.tolist() for k, row in zip(RECALLS, found / counted)}
+
+    def keep(self, progress: Progress) -> None:
+        self.tokens.save(self.folder / TOKENS, {**self.about, "training": asdict(progress) | asdict(self.options)})
+
+    def identity(self) -> dict[str, Any]:
+        return {"masks": self.tokens.form.masks, "prompts": self.tokens.form.prompts, **asdict(self.options)} | {
+            "texts_there": len(self.train)
+        }
+
+
+def _hits(logits: Tensor, truth: Tensor) -> Tensor:
+    """How often the truth is among the first k, by k of `RECALLS`."""
+    hits = logits.topk(max(RECALLS), dim=-1).indices == truth[:, None]
+    return torch.stack([hits[:, :k].sum() for k in RECALLS])
+
+
+def _spread(positions: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """As many of them, evenly."""
+    return positions[np.linspace(0, len(positions) - 1, min(most, len(positions))).round().astype(int)]

@@ -1,0 +1,184 @@
+"""A run of training that may be stopped and goes on: what heads and other learned parts have in common.
+
+A run is determined by its options and texts: step s takes the same positions however often it was stopped before. In
+its folder stand
+
+    state.pt       step, weights and optimizers to go on from
+    curve.jsonl    a line for every validation: step, seconds, and of each slot the loss and recalls
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rescore.lm.atomic import replacing
+
+RECALLS = (1, 4, 16)
+STATE, CURVE = "state.pt", "curve.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A validation: losses in nats and recall@k of each slot, on held-out texts; whether it is the best so far."""
+
+    step: int
+    steps: int
+    seconds: float
+    loss: list[float]
+    recall: dict[int, list[float]]
+    best: bool
+
+
+class TrainingRun(ABC):
+    """One run, in a folder.
+
+    learned     what is trained
+    optimizers  of its parameters; the rate of each group is what it starts with, scaled by `schedule`
+    steps       of the whole run
+    every       steps between validations
+    patience    validations without a smaller loss, in the second half of the steps, after which training ends
+    """
+
+    def __init__(
+        self,
+        learned: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        folder: Path,
+        *,
+        steps: int,
+        every: int,
+        patience: int,
+        device: torch.device,
+    ):
+        self.learned, self.optimizers, self.folder = learned, optimizers, folder
+        self.steps, self.every, self.patience, self.device = steps, every, patience, device
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["base"] = group["lr"]
+        self._best, self._bad, self._seconds = math.inf, 0, 0.0
+
+    @abstractmethod
+    def loss(self, step: int) -> Tensor:
+        """What a step lowers."""
+
+    @abstractmethod
+    def validate(self) -> tuple[list[float], dict[int, list[float]]]:
+        """Of each slot, the loss on held-out texts, and its recall@k by k."""
+
+    @abstractmethod
+    def keep(self, progress: Progress) -> None:
+        """Save what did best so far."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+
+    def schedule(self, step: int) -> float:
+        """Of the rate, a share in (0, 1]: warm-up over a twentieth of the steps, at most 100, and linear decay."""
+        return min((step + 1) / min(100, max(1, self.steps // 20)), (self.steps - step) / self.steps)
+
+    def run(self, report: Callable[[Progress], None], advance: Callable[[int, int], None]) -> None:
+        """Train to the end, or go on where an earlier run stopped. `advance` is called with steps done and to do."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        first, began = self._resume(), time.monotonic()
+        if first == 0:
+            report(self._validated(0, 0.0))
+        before = self._seconds
+        for step in range(first, self.steps):
+            if self._bad >= self.patience:
+                return
+            self._learn(step)
+            advance(step + 1, self.steps)
+            if (step + 1) % self.every == 0 or step + 1 == self.steps:
+                self._seconds = before + time.monotonic() - began
+                report(self._validated(step + 1, self._seconds))
+                self._save(step + 1)
+
+    def _learn(self, step: int) -> None:
+        share = self.schedule(step)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = group["base"] * share
+        self.loss(step).backward()
+        norm = nn.utils.clip_grad_norm_(self.learned.parameters(), 1.0)
+        if not math.isfinite(float(norm)):
+            raise ValueError(f"step {step}: the gradient is not finite; lower --rate and start in another folder")
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def _validated(self, step: int, seconds: float) -> Progress:
+        with torch.no_grad():
+            loss, recall = self.validate()
+        mean = sum(loss) / len(loss)
+        best = mean < self._best
+        # While the rate is high the loss tells little: of what was trained before it even rises at first.
+        waits = best or 2 * step < self.steps
+        self._best, self._bad = (mean if best else self._best), (0 if waits else self._bad + 1)
+        progress = Progress(
+            step=step,
+            steps=self.steps,
+            seconds=round(seconds, 1),
+            loss=[round(one, 4) for one in loss],
+            recall={k: [round(one, 4) for one in row] for k, row in recall.items()},
+            best=best,
+        )
+        with open(self.folder / CURVE, "a", encoding="utf-8") as curve:
+            curve.write(json.dumps(asdict(progress)) + "\n")
+        if best:
+            self.keep(progress)
+        return progress
+
+    def _save(self, step: int) -> None:
+        state = {
+            "options": self.identity(),
+            "step": step,
+            "seconds": self._seconds,
+            "best": [self._best, self._bad],
+            "learned": self.learned.state_dict(),
+            "optimizers": [one.state_dict() for one in self.optimizers],
+        }
+        with replacing(self.folder / STATE) as file:
+            torch.save(state, file)
+
+    def _resume(self) -> int:
+        """The step to go on with."""
+        path = self.folder / STATE
+        if not path.exists():
+            (self.folder / CURVE).unlink(missing_ok=True)
+            return 0
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        for name, value in self.identity().items():
+            if state["options"].get(name) != value:
+                raise ValueError(
+                    f"{path}: {name}: expected {value!r}, as asked for now, got {state['options'].get(name)!r} of the "
+                    "run that was stopped; ask for the same, or remove the folder to train anew"
+                )
+        self.learned.load_state_dict(state["learned"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"]):
+            optimizer.load_state_dict(kept)
+        (self._best, self._bad), self._seconds = state["best"], state["seconds"]
+        _cut(self.folder / CURVE, state["step"])
+        return state["step"]
+
+
+def _cut(path: Path, step: int) -> None:
+    """Drop the lines of a curve behind a step: they will be written again."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    with replacing(path) as file:
+        file.write("".join(line for line in lines if json.loads(line)["step"] <= step).encode())
+
+
+def best_of(path: Path) -> dict[str, Any]:
+    """The last line of a curve that was the best when it was written."""
+    return [line for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()) if line["best"]][-1]

@@ -1,0 +1,151 @@
+"""Mask tokens behind every node, against the family's own code reading one group alone; the text does not see them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from safetensors.torch import load_file, save_file
+from support.bita import plain_reading, target_of, tokens_for
+from support.blocks import chain, path_tokens, tree_block
+from support.tiny_transformers import V, shared
+
+from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.open import open_model
+from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.tree import TokenTree
+
+torch.set_num_threads(1)
+
+PLAIN = ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "gpt-neox", "granite", "cohere", "deepseek-v3"]
+WINDOWED = ["mistral", "gemma2", "gemma3", "qwen2"]
+TREE = TokenTree.from_drafts(np.array([[3, 4, 5], [3, 6, -1], [7, 4, 8]]))
+TEXT = [5, 9, 2, 11, 30, 4, 8]
+
+
+@pytest.fixture(autouse=True)
+def no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def close(got, expected) -> None:
+    torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_masks_behind_every_node_of_a_tree(name):
+    target, tokens = target_of(name), tokens_for(name)
+    cache, _ = target.open([np.array(TEXT), np.array(TEXT[:4])], 1, 8)
+    target.read(Block.of_texts([np.array(TEXT[:-1]), np.array(TEXT[:3])], [0, 0], target.device), cache)
+    hidden = target.read(tree_block(TREE, TEXT[-1], [len(TEXT) - 1, 3]), cache)
+    for row, before in enumerate((TEXT[:-1], TEXT[:3])):
+        for node in range(-1, TREE.size):
+            text = [*before, TEXT[-1], *path_tokens(TREE, node)]
+            close(target.ahead(hidden[row, 1 + node]), plain_reading(target.model, tokens, text))
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *WINDOWED])
+def test_the_text_does_not_see_them(name):
+    plain, target = CausalLMTarget(shared(name)), target_of(name)
+    for one in (caches := [plain.open([np.array(TEXT)], 1, 8)[0], target.open([np.array(TEXT)], 1, 8)[0]]):
+        assert isinstance(one, SlotCache)
+    for block in (chain([TEXT], [0]), tree_block(TREE, 7, [len(TEXT)]), chain([[4, 5]], [len(TEXT) + 1])):
+        want, got = (one.logits(one.read(block, cache)) for one, cache in zip((plain, target), caches))
+        close(got, want)
+
+
+@pytest.mark.parametrize("prompts", [0, 1, 16])
+@pytest.mark.parametrize("masks", [1, 5])
+def test_any_number_of_masks_and_prompts(masks, prompts):
+    target, tokens = target_of("llama", masks, prompts), tokens_for("llama", masks, prompts)
+    cache, _ = target.open([np.array(TEXT)], 1, 8)
+    hidden = target.read(chain([TEXT], [0]), cache)
+    assert hidden.shape == (1, len(TEXT), (1 + masks) * 32)
+    close(target.ahead(hidden[0, -1]), plain_reading(target.model, tokens, TEXT))
+    assert not hidden[0, :-1, 32:].any(), "of a prompt masks stand behind the last token alone"
+    second = target.read(chain([[6, 7]], [len(TEXT)]), cache)
+    for i in (0, 1):
+        close(target.ahead(second[0, i]), plain_reading(target.model, tokens, [*TEXT, 6, 7][: len(TEXT) + 1 + i]))
+
+
+def test_as_heads_they_give_the_lattice_behind_the_last_token():
+    target, tokens = target_of("llama"), tokens_for("llama")
+    cache, firsts = target.open([np.array(TEXT), np.array(TEXT[:5])], 1, 8)
+    hidden = target.read(Block.of_texts(firsts, [0, 0], target.device), cache)
+    last = torch.stack((hidden[0, 6], hidden[1, 4]))
+    step = DraftStep(histories=[np.array([1])] * 2, hidden=last, fresh=[], room=[9, 9], random=[])
+    heads = BitaHeads(target)
+    got = heads.open(2).logits(step)
+    assert heads.slots == 3 and got.shape == (2, 3, V)
+    for row, text in enumerate((TEXT, TEXT[:5])):
+        close(got[row], plain_reading(target.model, tokens, text))
+
+
+def test_masks_stay_within_the_context():
+    target = target_of("gpt2")  # 64 learned positions
+    text = np.arange(64) % V
+    cache, _ = target.open([text], 1, 64)
+    assert target.read(chain([text], [0]), cache).isfinite().all()
+
+
+def test_a_folder_opens_with_its_model(tmp_path):
+    model = shared("llama")
+    model.save_pretrained(tmp_path / "model")
+    tokens_for("llama").save(tmp_path / "tokens", {"base_model": "some"})
+    opened = open_model(tmp_path / "model", heads=tmp_path / "tokens")
+    assert isinstance(opened.target, BitaTarget) and isinstance(opened.heads, BitaHeads)
+    cache, _ = opened.target.open([np.array(TEXT)], 1, 8)
+    hidden = opened.target.read(chain([TEXT], [0]), cache)
+    close(opened.target.ahead(hidden[0, -1]), plain_reading(model, tokens_for("llama"), TEXT))
+    assert json.loads((tmp_path / "tokens" / "config.json").read_text())["base_model"] == "some"
+
+
+FAULTS = [
+    ({"format": "other"}, "expected format 'rescore bita', version 1, got 'other', 1"),
+    ({"masks": 0}, "masks: expected an integer from 1 to 63, got 0"),
+    ({"masks": True}, "masks: expected an integer"),
+    ({"prompts": 10**9}, "prompts: expected an integer from 0 to 4096"),
+    ({"masks": 4}, r"masks: expected floating point \[4, 32\]"),
+    ({"width": 48}, "expected tokens for this model's width of 32, got 48"),
+    ({"layers": [[4, 8, 8]] * 900}, "expected tokens for this model's layers"),
+    ({"layers": "x" * 10**6}, "expected tokens for this model's layers"),
+]
+
+
+@pytest.mark.parametrize("changed, message", FAULTS)
+def test_a_folder_that_lies_is_refused(tmp_path, changed, message):
+    tokens_for("llama").save(tmp_path, {})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    with pytest.raises(ValueError, match=message):
+        BitaTokens.load(tmp_path, CausalLMTarget(shared("llama")))
+
+
+@pytest.mark.parametrize("fault", ["missing", "more", "nan", "integers", "cut", "another's"])
+def test_damaged_weights_are_refused(tmp_path, fault):
+    tokens_for("llama").save(tmp_path, {})
+    path = tmp_path / "bita.safetensors"
+    tensors = load_file(path)
+    if fault == "missing":
+        del tensors["keys.1"]
+    elif fault == "more":
+        tensors["other"] = torch.zeros(1)
+    elif fault == "nan":
+        tensors["masks"][1, 2] = torch.nan
+    elif fault == "integers":
+        tensors["values.0"] = tensors["values.0"].int()
+    save_file(tensors, path)
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:-9])
+    name = "llama-tied" if fault == "another's" else "llama"
+    with pytest.raises(ValueError, match=r"(bita.safetensors|config.json): .*expected"):
+        BitaTokens.load(tmp_path, CausalLMTarget(shared(name)))

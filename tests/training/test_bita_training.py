@@ -1,0 +1,138 @@
+"""Teaching mask tokens: every group of a pass against the plain reading of its position; what is learnt; resuming."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support.bita import plain_reading, tokens_for
+from support.tiny_transformers import V, build, shared
+
+from rescore.decode.models.bita import BitaTarget, BitaTokens
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.training.bita_groups import Groups, TaughtText, group_states, taught_texts
+from rescore.decode.training.bita_training import BitaOptions, BitaTraining
+from rescore.decode.training.training_run import best_of
+
+torch.set_num_threads(1)
+
+OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
+
+
+def texts(count: int = 90, length: int = 14, answer: int = 4) -> list[TaughtText]:
+    """Texts in which four tokens of five are the same, which a model of random weights can be brought to say."""
+    draw = np.random.default_rng(5)
+    rows = np.where(draw.random((count, length)) < 0.8, 7, draw.integers(0, V, (count, length)))
+    return [TaughtText(number=i, ids=row[: length - i % 3], answer=answer) for i, row in enumerate(rows)]
+
+
+def two_texts() -> Groups:
+    draw = np.random.default_rng(1)
+    pair = [TaughtText(number=i, ids=draw.integers(0, V, n), answer=3) for i, n in enumerate((12, 9))]
+    return Groups.behind(pair, [np.array([2, 3, 7, 10]), np.array([4, 6])], 3)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-tied", "llama-eager", "qwen3", "gpt2", "granite", "deepseek-v3"])
+def test_a_group_is_the_plain_reading_of_its_position(name):
+    model, tokens, groups = shared(name), tokens_for(name), two_texts()
+    target = CausalLMTarget(model)
+    with torch.no_grad():
+        logits = target.logits(group_states(target, tokens, groups))
+    for row, text in enumerate(groups.texts):
+        for at, got in zip(groups.at[row].tolist(), logits[row]):
+            wanted = plain_reading(model, tokens, text[: at + 1].tolist())
+            torch.testing.assert_close(got, wanted, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "gemma3", "qwen2"])
+def test_groups_see_what_drafting_will_see_through_windows(name):
+    model, tokens, groups = shared(name), tokens_for(name), two_texts()
+    target, drafts = CausalLMTarget(model), BitaTarget(model, tokens)
+    with torch.no_grad():
+        logits = target.logits(group_states(target, tokens, groups))
+        for row, text in enumerate(groups.texts):
+            for at, got in zip(groups.at[row].tolist(), logits[row]):
+                cache, firsts = drafts.open([text[: at + 1]], 1, 16)
+                hidden = drafts.read(Block.of_texts(firsts, [0], drafts.device), cache)
+                torch.testing.assert_close(got, drafts.ahead(hidden[0, -1]), atol=2e-5, rtol=0)
+
+
+def test_what_masks_should_predict():
+    groups = two_texts()
+    for row, text in enumerate(groups.texts):
+        wanted = [
+            [text[at + 2 + i] if at + 2 + i < len(text) else -1 for i in range(3)]
+            for at in ([2, 3, 7, 10], [4, 6])[row]
+        ]
+        assert groups.truth[row, : len(wanted)].tolist() == wanted
+    assert (groups.truth[1, 2:] == -1).all(), "a text with fewer groups teaches nothing with the rest"
+
+
+def test_texts_of_a_store():
+    shard = {
+        "numbers": np.array([7, 8]),
+        "tokens": np.array([1, 2, 3, 4], np.int32),
+        "offsets": np.array([0, 3, 4]),
+        "prompt_tokens": np.array([9, 8, 7], np.int32),
+        "prompt_offsets": np.array([0, 2, 3]),
+    }
+    (only,) = taught_texts([shard])  # an answer of one token has nothing behind it
+    assert (only.number, only.ids.tolist(), only.answer) == (7, [9, 8, 1, 2, 3], 2)
+    assert only.positions().tolist() == [1, 2]  # the token behind the next one is there
+
+
+def training(folder, **changed) -> BitaTraining:
+    options = BitaOptions(**{**{name: getattr(OPTIONS, name) for name in OPTIONS.__slots__}, **changed})
+    target = CausalLMTarget(build("llama"))
+    return BitaTraining(target, BitaTokens.new(target, masks=2, prompts=4), texts(), options, folder, {})
+
+
+def run(one: BitaTraining) -> list:
+    seen: list = []
+    one.run(seen.append, lambda done, of: None)
+    return seen
+
+
+def test_masks_learn_and_the_model_does_not(tmp_path):
+    one = training(tmp_path)
+    weights = copy.deepcopy(one.target.model.state_dict())
+    seen = run(one)
+    assert all(before < 0.2 and after > 0.6 for before, after in zip(seen[0].recall[1], seen[-1].recall[1]))
+    assert best_of(tmp_path / "curve.jsonl")["loss"][0] < seen[0].loss[0] - 0.5
+    for name, value in one.target.model.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+    assert all(weight.grad is None and not weight.requires_grad for weight in one.target.model.parameters())
+    assert all(weight.grad is not None for weight in one.tokens.parameters())
+    held = {text.number for text in one.held}
+    assert held == {0, 41, 82} and not held & {text.number for text in one.train}
+
+
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+    whole = training(tmp_path / "whole", rounds=3)
+    wanted = run(whole)
+
+    def stop(done: int, of: int) -> None:
+        if done == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        training(tmp_path / "cut", rounds=3).run(lambda progress: None, stop)
+    again = training(tmp_path / "cut", rounds=3)
+    seen = run(again)
+    assert [one.loss for one in seen] == [one.loss for one in wanted[-len(seen) :]]
+    for name, value in again.tokens.state_dict().items():
+        assert torch.equal(value, whole.tokens.state_dict()[name]), name
+    with pytest.raises(ValueError, match=r"rate: expected 0.1, as asked for now, got 0.02"):
+        run(training(tmp_path / "cut", rounds=3, rate=0.1))
+
+
+def test_too_few_texts_are_refused(tmp_path):
+    target = CausalLMTarget(shared("llama"))
+    with pytest.raises(ValueError, match="expected some to train on and some held out, one in 41, got 1 and 0"):
+        BitaTraining(target, BitaTokens.new(target), texts(2)[1:], OPTIONS, tmp_path, {})
