@@ -1,4 +1,4 @@
-"""`rescore train`: heads for a model that has none."""
+"""`rescore train`: heads, or BiTA's tokens, for a model that has none."""
 
 from __future__ import annotations
 
@@ -40,30 +40,64 @@ examples:
 """
 
 
+BITA = """\
+Train mask tokens and prompt tokens for a causal language model of Hugging Face,
+which stays as it is (BiTA, Lin et al. 2024; docs/bita.md). Masks stand behind every
+drafted token, so that one pass verifies a draft and makes the next one.
+Stopped or killed, the same command goes on where it was.
+
+stages   texts   the model's own answers, to DIR/states: those of `rescore train
+                 heads -o DIR`, if they are there
+         bita    mask i learns the token i + 1 places on, to DIR/bita
+prompts  as of `rescore train heads`
+files    DIR/bita/tokens  the tokens, for --heads and Drafting: those that did best
+                          on the texts held out, one in 41
+         DIR/bita/curve.jsonl  loss and recall of every mask as training went on
+"""
+
+BITA_EXAMPLES = """\
+examples:
+  rescore train bita smollm2 --chat --prompts prompts.jsonl --temperature 0 \
+      --tokens 250k -o trained
+  rescore generate --model smollm2 --chat --heads trained/bita/tokens 'Why is ..?'
+"""
+
+
 def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
-    train = verbs.add_parser("train", help="train heads for a model", description="Train heads for a model.")
+    train = verbs.add_parser(
+        "train", help="train heads for a model", description="Train heads, or mask tokens, for a model."
+    )
     kinds = train.add_subparsers(dest="action", required=True, metavar="WHAT")
     heads = kinds.add_parser(
         "heads", parents=[common], help="heads for a frozen model", description=HEADS, epilog=EXAMPLES
     )
-    _add_model(heads)
-    _add_texts(heads)
+    _add_common(heads, "train_heads")
     _add_training(heads)
-    heads.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
     heads.add_argument("--estimate", action="store_true", help="say what it would take, and stop")
-    heads.add_argument(
+    bita = kinds.add_parser(
+        "bita",
+        parents=[common],
+        help="mask tokens for a frozen model",
+        description=BITA,
+        epilog=BITA_EXAMPLES,
+    )
+    _add_common(bita, "train_bita")
+    _add_bita(bita)
+
+
+def _add_common(parser: argparse.ArgumentParser, does: str) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help=model_arguments.MODEL)
+    model_arguments.add_opening(parser)
+    _add_texts(parser)
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
         "--threads",
         type=arguments.whole(1, 1024),
         metavar="N",
         help="default: the processors that nothing else keeps busy now",
     )
-    arguments.add_json(heads)
-    heads.set_defaults(does="train_heads", heads=None)
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help=model_arguments.MODEL)
-    model_arguments.add_opening(parser)
+    arguments.add_json(parser)
+    parser.set_defaults(does=does, heads=None)
 
 
 def _add_texts(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +162,47 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     heads.add_argument(
         "--rate", type=arguments.real(0, 10, above=True), default=0.02, metavar="R", help="of learning (default: 0.02)"
+    )
+
+
+def _add_bita(parser: argparse.ArgumentParser) -> None:
+    bita = parser.add_argument_group("tokens")
+    bita.add_argument(
+        "--masks", type=arguments.whole(1, 63), default=3, metavar="M", help="behind each token (default: 3)"
+    )
+    bita.add_argument(
+        "--prompt-tokens",
+        type=arguments.whole(0, 4096),
+        default=16,
+        metavar="P",
+        help="learned keys and values of every layer, which masks alone see (default: 16)",
+    )
+    bita.add_argument(
+        "--batch", type=arguments.whole(1, 1 << 14), default=4, metavar="N", help="texts a step (default: 4)"
+    )
+    bita.add_argument(
+        "--groups",
+        type=arguments.whole(1, 1 << 14),
+        default=64,
+        metavar="G",
+        help="of masks in a text of a step (default: 64)",
+    )
+    bita.add_argument(
+        "--rounds",
+        type=arguments.real(0, 1e4, above=True),
+        default=2.0,
+        metavar="N",
+        help="through all texts (default: 2)",
+    )
+    bita.add_argument(
+        "--rate",
+        type=arguments.real(0, 10, above=True),
+        default=0.002,
+        metavar="R",
+        help="of learning (default: 0.002)",
+    )
+    bita.add_argument(
+        "--every", type=arguments.whole(1, 1 << 20), default=100, metavar="N", help="steps between validations"
     )
 
 

@@ -57,7 +57,7 @@ class BitaTokens(nn.Module):
         form = BitaForm(masks=masks, prompts=prompts, width=width, vocab_size=target.vocab_size, layers=layers)
         tokens = cls(form)
         with torch.no_grad():
-            tokens.masks += target.model.get_input_embeddings().weight.float().mean(dim=0).cpu()
+            tokens.masks.add_(target.model.get_input_embeddings().weight.float().mean(dim=0).cpu())
         return tokens.to(target.device)
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:

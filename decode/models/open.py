@@ -92,6 +92,7 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
     encoder_decoder = bool(model.config.is_encoder_decoder)
     target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)
     tokenizer = tokenizer_beside(folder)
+    found: Heads | None
     if heads not in (None, MTP) and holds_bita(Path(str(heads))):
         target, found = _with_masks(Path(str(heads)), target)
     else:

@@ -1,0 +1,190 @@
+"""The first stage of any training: the model's own texts, and its states along them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from rescore.decode.cli.actions.decoders import Decoder, checked_device, open_decoder
+from rescore.decode.loop.dump_make import fingerprint, sha256
+from rescore.decode.loop.prompts import Prompt, read_prompts
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.gguf import gguf_file
+from rescore.decode.training import training_run
+from rescore.decode.training.own_texts import TextOptions, own_texts
+from rescore.decode.training.state_store import StateStore, write_texts
+from rescore.decode.training.states import read_states
+from rescore.decode.training.training_run import TrainingRun
+
+STATES, TEXTS = "states", "texts.npy"
+
+
+def open_texts(args: argparse.Namespace) -> TrainingTexts:
+    """Of the model, prompts and folder that were asked for."""
+    torch.set_num_threads(args.threads or idle_processors())
+    args.dtype = args.dtype or fast_dtype(checked_device(args.device))
+    decoder = open_decoder(args)
+    if decoder.facts.kind != "causal-lm":
+        raise ValueError(f"{args.model}: expected a causal language model of Hugging Face, got {decoder.facts.kind}")
+    tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, references=args.read)
+    prompts = sorted((one for task in tasks.values() for one in task), key=lambda one: one.number)
+    return TrainingTexts(args, decoder, fitting(prompts, 1 if args.read else args.max_tokens, decoder.facts.context))
+
+
+def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Prompt]:
+    """Those that leave room for an answer of so many tokens in the model's context, references cut where it ends.
+
+    Says how many are left out or cut. ValueError if none fits.
+    """
+    if context is None:
+        return prompts
+    found = [one for one in prompts if len(one.tokens) + answer <= context]
+    room = f"{context - answer} tokens (the context of {context} less {answer} for an answer)"
+    if not found:
+        shortest = min(len(one.tokens) for one in prompts)
+        raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
+    told = Console(stderr=True, markup=False, soft_wrap=True)
+    if len(found) < len(prompts):
+        told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out")
+    if cut := sum(len(one.tokens) + len(one.reference) > context for one in found):
+        told.print(f"{cut:,} references go beyond the context of {context} tokens and are cut there")
+    return [replace(one, reference=one.reference[: context - len(one.tokens)]) for one in found]
+
+
+def idle_processors() -> int:
+    """Those that nothing keeps busy: threads that wait for each other on a busy machine are slower than one."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, count - round(os.getloadavg()[0]))
+
+
+def fast_dtype(device: torch.device) -> str:
+    """bfloat16 where the device multiplies it itself."""
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bfloat16" if device.type == "cpu" and fast else "float32"
+
+
+class TrainingTexts:
+    """Texts of a model, in a folder's `states`: those that are there, and those still to come."""
+
+    def __init__(self, args: argparse.Namespace, decoder: Decoder, prompts: list[Prompt]):
+        self.args, self.decoder, self.prompts = args, decoder, prompts
+        target = decoder.model.target
+        assert isinstance(target, CausalLMTarget)
+        self.target = target
+        self.model = self.target.model
+        self.width = self.model.config.get_text_config().hidden_size
+        self.options = TextOptions(
+            temperatures=args.temperature,
+            max_tokens=args.max_tokens,
+            ends=decoder.ends,
+            rows=args.rows,
+            tokens=args.tokens,
+            seed=args.seed,
+        )
+        self.store = StateStore(args.out / STATES, self._about())
+
+    def _about(self) -> dict[str, Any]:
+        args = self.args
+        told = {
+            "model": args.model.name,
+            "model_sha256": fingerprint(gguf_file(args.model) or args.model),
+            "prompts_sha256": sha256(args.prompts),
+            "chat": args.chat,
+            "dtype": args.dtype,
+            "width": self.width,
+            "vocab_size": self.decoder.facts.vocab_size,
+            "top_k": self.options.top_k,
+        }
+        if args.read:
+            return {**told, "read": True}
+        return {**told, "max_tokens": args.max_tokens, "temperatures": list(args.temperature), "seed": args.seed}
+
+    def left(self) -> list[Prompt]:
+        """The prompts without a text yet, as many as --tokens asks for where the lengths are known."""
+        done, wanted = self.store.numbers(), self.wanted
+        prompts = [one for one in self.prompts if one.number not in done]
+        if wanted is None:
+            return prompts
+        if not self.args.read:
+            return prompts if wanted > 0 else []
+        before = accumulate((len(one.reference) for one in prompts), initial=0)
+        return [one for one, tokens in zip(prompts, before) if tokens < wanted]
+
+    @property
+    def wanted(self) -> int | None:
+        """Tokens still to come, None for those of all prompts."""
+        return self.args.tokens and self.args.tokens - self.store.tokens
+
+    def write(self) -> None:
+        """The texts that are not there yet."""
+        args, store, prompts, wanted = self.args, self.store, self.left(), self.wanted
+        if prompts:
+            if args.read:
+                texts = read_states(self.target, prompts, top_k=self.options.top_k)
+            else:
+                texts = own_texts(self.target, prompts, replace(self.options, tokens=wanted))
+            total = sum(len(one.reference) for one in prompts) if args.read else wanted
+            with store, bar("texts", total, "tokens") as advance:
+                done = 0
+                for text in texts:
+                    store.add(text)
+                    done += len(text.tokens)
+                    advance(done, "")
+        write_texts(store, args.out / TEXTS, self.decoder.ends[0])
+
+
+@contextmanager
+def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
+    """A bar with speed and time left; call it with what is done and words behind it."""
+    screen = Console(stderr=True, markup=False, emoji=False)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(name, total=total, words="")
+
+        def advance(done: int, words: str) -> None:
+            seconds = progress.tasks[task].elapsed or 0.0
+            rate = f", {done / seconds:,.0f}/s" if seconds > 0.1 else ""
+            progress.update(task, completed=done, words=f"{done:,} {unit}{rate} {words}")
+
+        yield advance
+
+
+def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
+    """Train under a bar; the last validation that was the best so far, as its curve has it."""
+    with bar(what, training.steps, "steps") as advance:
+        said = Console(stderr=True, markup=False)
+        latest: list[training_run.Progress] = []
+
+        def report(progress: training_run.Progress) -> None:
+            latest.append(progress)
+            if not said.is_terminal:
+                print(_line(progress), flush=True)
+
+        training.run(report, lambda done, of: advance(done, _line(latest[-1]) if latest else ""))
+    return training_run.best_of(training.folder / training_run.CURVE)
+
+
+def _line(progress: training_run.Progress) -> str:
+    loss, recall = (" ".join(f"{value:.3f}" for value in values) for values in (progress.loss, progress.recall[1]))
+    return f"step {progress.step} of {progress.steps}: loss {loss}; recall@1 {recall}"
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,75 @@
+"""Mask tokens at work: Hugging Face `generate` writes the same, in batches, whatever drafts from their lattice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support.bita import target_of
+from support.tiny_transformers import V
+
+from rescore.decode.drafters.auto_width import AutoWidth
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.path_drafter import PathDrafter
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.layout import BatchLayout
+from rescore.decode.models.bita import BitaHeads
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.verify.sampling import Sampling
+from rescore.decode.verify.shaping import Shaping
+
+torch.set_num_threads(1)
+
+TOKENS = 14
+PROMPTS = [np.array(ids) for ids in ([4, 5, 6, 4, 5], [9], [11, 30, 2, 8, 11, 30, 2, 8, 11], [7, 7, 7])]
+
+
+def reference(model, prompt) -> list[int]:
+    ids = torch.tensor([prompt.tolist()])
+    options = dict(max_new_tokens=TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()
+
+
+def drafters(target):
+    heads = BitaHeads(target)
+    for top_k in (1, 5):
+        lattice = HeadsLattice(heads=heads, top_k=top_k)
+        yield f"tree, top {top_k}", TreeDrafter(lattice, Rescorer(), nodes=6), None
+        yield f"blend, top {top_k}", BlendedDrafter(target, lattice=lattice, nodes=9), None
+    lattice = HeadsLattice(heads=heads, top_k=4)
+    yield "auto", TreeDrafter(lattice, Rescorer(), nodes=AutoWidth(target)), None
+    yield "paths as rows", PathDrafter(lattice, Rescorer(), paths=3), BatchLayout(3)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-eager", "gpt2", "mistral", "gemma2", "qwen2", "deepseek-v3"])
+def test_greedy_text_is_the_model_s_own(name):
+    target = target_of(name)
+    expected = [reference(target.model, prompt) for prompt in PROMPTS]
+    for drafter_name, drafter, layout in drafters(target):
+        options = Options(max_tokens=TOKENS, **({"layout": layout} if layout else {}))
+        together = generate(target, PROMPTS, drafter, options)
+        alone = generate(target, PROMPTS[2:3], drafter, options)
+        assert [one.tokens.tolist() for one in together] == expected, drafter_name
+        assert alone[0].tokens.tolist() == expected[2], drafter_name
+
+
+def test_drafts_are_accepted_where_the_text_repeats():
+    target = target_of("llama")
+    lattice = HeadsLattice(heads=BitaHeads(target), top_k=4)
+    texts = generate(target, PROMPTS, BlendedDrafter(target, lattice=lattice, nodes=12), Options(max_tokens=30))
+    assert sum(sum(one.statistics.accepted) for one in texts) > 0
+
+
+def test_drawn_text_is_that_of_the_same_seeds_without_drafts():
+    target = target_of("llama")
+    options = Options(max_tokens=TOKENS, shaping=Shaping(sampling=Sampling(temperature=0.8, seed=5)))
+    plain = generate(target, PROMPTS, None, options)
+    drafter = TreeDrafter(HeadsLattice(heads=BitaHeads(target), top_k=5), Rescorer(), nodes=10)
+    drafted = generate(target, PROMPTS, drafter, options)
+    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in plain]
+    assert all(token < V for one in drafted for token in one.tokens)
