@@ -144,11 +144,12 @@ class TokenTree:
 
     def ancestor_mask(self) -> NDArray[np.bool_]:
         """bool [n, n]: node i attends to node j if j is i or an ancestor of it (and to the whole text before)."""
-        mask = np.eye(self.size, dtype=bool)
+        size = (self.size + 7) // 8
+        seen: list[int] = []  # of each node, one bit a column: or-ing two numbers is one step, of two rows many
         for node, parent in enumerate(self.parents.tolist()):
-            if parent != ROOT:
-                mask[node] |= mask[parent]
-        return mask
+            seen.append(1 << node | (0 if parent == ROOT else seen[parent]))
+        bits = np.frombuffer(b"".join(one.to_bytes(size, "little") for one in seen), np.uint8)
+        return np.unpackbits(bits.reshape(self.size, size), axis=1, count=self.size, bitorder="little").view(bool)
 
     def position_ids(self, base: int) -> NDArray[np.int32]:
         """int32 [n], base + depth, where base is the position of the certain token."""

@@ -53,7 +53,7 @@ EXACT = (OURS, NATIVE, ANCHOR)
 SLOTS, WIDTH, PATHS = 8, 16, 16
 TREE_SIZES = (16, 64, 128)
 COLD_LATTICES = 40  # as the sweep before each takes a thousand times as long as the search
-COLD_TREE_SIZES = (16, 64)
+SMALL_TREE_SIZES = (16, 64)
 SECONDS = 0.2  # for which trees, and drawn drafts, are timed at least
 CELLS = tuple(dict.fromkeys((*TABLE_12_MS, *TABLE_13_MS)))
 
@@ -89,7 +89,7 @@ def questions(*, tables: bool, sizes: bool, most_slots: int, most_candidates: in
     ]
     asked += [
         Question(group=OPEN, kind="open", slots=SLOTS, candidates=WIDTH, size=n, engines=(OURS,))
-        for n in COLD_TREE_SIZES
+        for n in SMALL_TREE_SIZES
     ]
     asked += [
         Question(group=SAMPLES, kind="samples", slots=SLOTS, candidates=WIDTH, size=n, engines=(GLOBAL, LOCAL))
@@ -108,9 +108,9 @@ def questions(*, tables: bool, sizes: bool, most_slots: int, most_candidates: in
 def _cold(sweep_mb: int) -> Iterator[Question]:
     size = {"slots": SLOTS, "candidates": WIDTH, "sweep_mb": sweep_mb}
     yield Question(group=COLD_HEADLINE, kind="paths", size=PATHS, engines=EXACT, **size)
-    for n in COLD_TREE_SIZES:
+    for n in SMALL_TREE_SIZES:
         yield Question(group=COLD_TREES, kind="tree", size=n, engines=(OURS, NATIVE), **size)
-    for n in COLD_TREE_SIZES:
+    for n in SMALL_TREE_SIZES:
         yield Question(group=COLD_OPEN, kind="open", size=n, engines=(OURS,), **size)
 
 

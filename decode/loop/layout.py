@@ -134,13 +134,9 @@ class BatchLayout:
 
 def _ancestors(trees: Sequence[TokenTree], width: int) -> NDArray[np.bool_]:
     """bool [B, L, L]; the padding sees itself."""
-    size = (width + 7) // 8
-    columns = []  # of each token, one bit a column: or-ing two numbers is one step, of two rows of a mask many
-    for tree in trees:
-        seen = [1]
-        for column, parent in enumerate(tree.parents.tolist(), 1):
-            seen.append(seen[1 + parent] | 1 << column)
-        seen += [1 << column for column in range(len(seen), width)]
-        columns += [one.to_bytes(size, "little") for one in seen]
-    bits = np.frombuffer(b"".join(columns), np.uint8).reshape(len(trees), width, size)
-    return np.unpackbits(bits, axis=-1, count=width, bitorder="little").view(bool)
+    ancestors = np.zeros((len(trees), width, width), bool)
+    ancestors[:, range(width), range(width)] = True
+    for row, tree in enumerate(trees):
+        ancestors[row, : 1 + tree.size, 0] = True
+        ancestors[row, 1 : 1 + tree.size, 1 : 1 + tree.size] = tree.ancestor_mask()
+    return ancestors
