@@ -28,7 +28,7 @@ class StaticTree:
     ranks   int32 [n], of the node's token among its slot's candidates, from 0
     parents int32 [n], -1 for children of the certain token
     depths  int32 [n], from 1: the node stands in slot depths - 1
-    share   float64 [n], in (0, 1]: of the rows counted, those whose truth went through the node
+    share   float64 [n], in (0, 1]: of the rows counted, those whose truth went through the node; NaN if none were
     """
 
     ranks: NDArray[np.int32]
@@ -61,6 +61,21 @@ class StaticTree:
             parents=np.array([number.get(path[:-1], -1) for path in best], np.int32),
             depths=np.array([len(path) for path in best], np.int32),
             share=np.array([counts[path] / rows for path in best]),
+        )
+
+    @classmethod
+    def spine(cls, slots: int, k: int) -> StaticTree:
+        """BiTA's "efficient" tree of slots x k nodes: all k candidates of each slot behind the best ones of the slots
+        before (Lin et al. 2024, section 3.2 and figure 5). share is NaN: nothing was counted.
+        """
+        if slots < 1 or k < 1:
+            raise ValueError(f"expected at least 1 slot and 1 candidate, got {slots} and {k}")
+        slot = np.repeat(np.arange(slots, dtype=np.int32), k)
+        return cls(
+            ranks=np.tile(np.arange(k, dtype=np.int32), slots),
+            parents=np.where(slot > 0, (slot - 1) * k, -1).astype(np.int32),
+            depths=slot + 1,
+            share=np.full(slots * k, np.nan),
         )
 
     def trees(self, sausages: Sausage) -> Trees:
