@@ -22,6 +22,7 @@ ROOMS = {
     "loop": "drafters models verify rescoring",
     "engines": "loop drafters models verify rescoring cost.pass_costs cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
+    "calm": "loop models",
     "replay": "rescoring",
     "tuning": "replay rescoring",
     "bench": "replay engines loop drafters models rescoring cost verify",
