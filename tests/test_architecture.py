@@ -27,7 +27,7 @@ ROOMS = {
     "tuning": "replay rescoring",
     "bench": "replay engines loop drafters models rescoring cost verify",
     "report": "bench tuning replay models rescoring cost",
-    "cli": "report bench training tuning replay engines loop drafters models verify rescoring cost",
+    "cli": "report bench calm training tuning replay engines loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

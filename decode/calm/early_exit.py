@@ -118,11 +118,8 @@ class LossyEarlyExitTarget:
 
     def read(self, block: Block, cache: ExitCache) -> Tensor:
         started = self._pass(block, cache)
-        self.layered.gated.under_way, cache.slots.stored = started, started.stored
-        try:
+        with self.layered.gated.running(started, cache.slots):
             states = self.inner.read(block, cache.slots)
-        finally:
-            self.layered.gated.under_way, cache.slots.stored = None, None
         for row, (request, used) in enumerate(zip(cache.rows, started.used.tolist())):
             cache.layers[request].append(used[int(block.depths[row, -1])])
         return states

@@ -9,11 +9,14 @@ interrupted as soon as it has stored them; so no family has code here.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rescore.decode.models.slot_cache import SlotCache
 
 LAYERS = ("layers", "block", "h")
 NORMS = ("norm", "final_layer_norm", "ln_f")
@@ -124,6 +127,15 @@ class GatedDecoder:
         self.depth = len(layers)
         self.under_way: ExitPass | None = None
         self.decoder = with_layers(decoder, name, [Gate(layer, i, self) for i, layer in enumerate(layers, 1)])
+
+    @contextmanager
+    def running(self, started: ExitPass, cache: SlotCache) -> Iterator[None]:
+        """The gates heed this pass in the block, which reads into that cache."""
+        self.under_way, cache.stored = started, started.stored
+        try:
+            yield
+        finally:
+            self.under_way, cache.stored = None, None
 
 
 def with_layers(decoder: Any, name: str, layers: list[nn.Module]) -> Any:
