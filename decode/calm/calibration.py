@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.calm.consistency import RISKS
 from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.exit_heads import ExitHeads
 from rescore.decode.calm.learn_then_test import Tested, fixed_sequence, least_valid
 from rescore.decode.calm.setting import ExitSetting
 from rescore.decode.calm.texts import early_exit_texts
 from rescore.decode.calm.threshold import Threshold
 from rescore.decode.loop.generate import Options, generate
 from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.exit_heads import ExitHeads
 
 FORMAT, VERSION = "rescore calm", 1
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.exit_heads import scaled
 from rescore.decode.calm.gates import ExitPass
 from rescore.decode.models.block import Block
+from rescore.decode.models.exit_heads import scaled
 
 CHUNK = 256  # positions whose logits are computed at once
 

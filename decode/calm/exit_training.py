@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.exit_files import ExitForm
-from rescore.decode.calm.exit_heads import ExitHeads
 from rescore.decode.calm.exit_states import ExitStates, best_tokens
+from rescore.decode.models.exit_files import ExitForm
+from rescore.decode.models.exit_heads import ExitHeads
 
 RIDGE = 0.01  # of the mean square of the states' coordinates
 DECAY = 1e-3  # of a classifier's weights

@@ -8,7 +8,6 @@ interrupted as soon as it has stored them; so no family has code here.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,10 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rescore.decode.models.decoder_layers import DecoderLayers
 from rescore.decode.models.slot_cache import SlotCache
-
-LAYERS = ("layers", "block", "h")
-NORMS = ("norm", "final_layer_norm", "ln_f")
 
 
 class ExitPass:
@@ -122,11 +119,10 @@ class GatedDecoder:
     """
 
     def __init__(self, decoder: Any):
-        name, layers = _found(decoder, LAYERS, nn.ModuleList, "a list of layers")
-        _, self.norm = _found(decoder, NORMS, nn.Module, "a norm behind its layers")
-        self.depth = len(layers)
+        found = DecoderLayers.of(decoder)
+        self.norm, self.depth = found.norm, len(found.layers)
         self.under_way: ExitPass | None = None
-        self.decoder = with_layers(decoder, name, [Gate(layer, i, self) for i, layer in enumerate(layers, 1)])
+        self.decoder = found.replaced([Gate(layer, i, self) for i, layer in enumerate(found.layers, 1)])
 
     @contextmanager
     def running(self, started: ExitPass, cache: SlotCache) -> Iterator[None]:
@@ -136,23 +132,6 @@ class GatedDecoder:
             yield
         finally:
             self.under_way, cache.stored = None, None
-
-
-def with_layers(decoder: Any, name: str, layers: list[nn.Module]) -> Any:
-    """A decoder that runs these layers, and shares all else with the one given."""
-    view = copy.copy(decoder)
-    view._modules = {**decoder._modules, name: nn.ModuleList(layers)}
-    return view
-
-
-def _found(decoder: Any, names: tuple[str, ...], kind: type, what: str) -> tuple[str, Any]:
-    for name in names:
-        if isinstance(module := getattr(decoder, name, None), kind):
-            return name, module
-    raise ValueError(
-        f"{type(decoder).__name__}: expected {what}, named {', '.join(names[:-1])} or {names[-1]}, got none; "
-        "layers of this family cannot be left early"
-    )
 
 
 def state_of(output: Any) -> Tensor:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from rescore.decode.calm.confidence import Confidence, Saturation, SoftmaxResponse
 from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
-from rescore.decode.calm.exit_heads import ExitHeads
 from rescore.decode.calm.threshold import Threshold
+from rescore.decode.models.exit_heads import ExitHeads
 
 CONFIDENCES = (SoftmaxResponse.name, Saturation.name, ExitHeads.name)
 

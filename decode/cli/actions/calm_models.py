@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from rescore.decode.calm.early_exit import LayeredModel
-from rescore.decode.calm.exit_heads import ExitHeads
 from rescore.decode.calm.setting import ExitSetting, usual_exits
 from rescore.decode.calm.threshold import Threshold
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
@@ -18,6 +17,7 @@ from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.exit_heads import ExitHeads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

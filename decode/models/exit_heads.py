@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rescore.decode.calm.exit_files import ExitForm, read_exits, write_exits
+from rescore.decode.models.exit_files import ExitForm, read_exits, write_exits
 
 
 class ExitHeads(nn.Module):
