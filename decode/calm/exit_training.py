@@ -20,7 +20,7 @@ from rescore.decode.models.exit_files import ExitForm
 from rescore.decode.models.exit_heads import ExitHeads
 
 RIDGE = 0.01  # of the mean square of the states' coordinates
-DECAY = 1e-3  # of a classifier's weights
+DECAY = 0.02  # of a classifier's weights
 STEPS = 200  # of L-BFGS, at most
 
 
