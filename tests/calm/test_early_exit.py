@@ -244,6 +244,14 @@ def test_families_without_such_layers_are_refused():
             leaving(layered, 0.5, exits=exits)
 
 
+def test_a_layer_that_stores_nothing_of_its_own_is_found_out(monkeypatch):
+    model = deep("llama")
+    target = leaving(opened(model), 0.0, exits=[2])
+    monkeypatch.setattr(model.model.layers[-1], "forward", lambda states, **_: states)
+    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores keys and values of its own"):
+        early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3))
+
+
 def test_the_model_stays_as_it_is():
     model = deep("llama")
     before = list(model.model.layers)

@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 from support import tiny_transformers
+from support.tiny_blockwise import untrained, write_tokenizer
 from support.tiny_transformers import V
 
 from rescore.decode.calm.calibration import read_calibrated
@@ -142,6 +143,23 @@ def test_what_cannot_be_is_refused(world, trained, capsys):
     assert "expected at least 10 texts" in cli.refusal(capsys, *asked, "-o", world / "no")
     asked = calibrate(world, "--thresholds", "0.5,0.6", "-o", world / "no")
     assert "expected falling numbers" in cli.call(capsys, *asked).err
+    asked = calibrate(world, "--layers", "3,2", "-o", world / "no")
+    assert "expected rising layers" in cli.call(capsys, *asked).err
+    asked = calibrate(world, "--delta", "1", "-o", world / "no")
+    assert "--delta: expected a number below 1, got 1" in cli.refusal(capsys, *asked, status=2)
+    asked = calibrate(world, "--skip", "20", "-o", world / "no")
+    assert "expected prompts behind --skip 20, got none" in cli.refusal(capsys, *asked)
+    asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
+    assert "expected either --calibration or --threshold" in cli.refusal(capsys, *asked, status=2)
+    asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
+    assert "--calibration: names confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
+
+
+def test_our_own_models_have_no_exits(world, capsys):
+    untrained().save(world / "model.safetensors", dtype=torch.float32)
+    write_tokenizer(world / "tokenizer.json")
+    asked = ["calm", "generate", world / "model.safetensors", "--threshold", "0.5", "--threads", "1", "w5"]
+    assert "expected a model of Hugging Face, got blockwise" in cli.refusal(capsys, *asked)
 
 
 FILE_FAULTS = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,22 @@ def test_names_and_layers_that_are_not_there_are_refused():
             early_layers(target, count)
     with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
         DraftModelHeads(target, slots=0, vocab_size=V)
+
+
+class Inside(torch.nn.Module):
+    """A model whose decoder lies deeper than its own parts."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def get_decoder(self):
+        return self.inner.get_decoder()
+
+
+def test_a_decoder_that_cannot_be_replaced_is_refused():
+    with pytest.raises(ValueError, match="Inside: expected a decoder that is a part of it by itself, got one inside"):
+        early_layers(SimpleNamespace(model=Inside(build("llama"))), 1)
 
 
 def test_the_model_stays_as_it_is():
