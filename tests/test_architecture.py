@@ -22,11 +22,12 @@ ROOMS = {
     "loop": "drafters models verify rescoring",
     "engines": "loop drafters models verify rescoring cost.pass_costs cost.pass_times cost.acceptance_rates",
     "training": "loop models verify",
+    "calm": "loop models",
     "replay": "rescoring",
     "tuning": "replay rescoring",
     "bench": "replay engines loop drafters models rescoring cost verify",
     "report": "bench tuning replay models rescoring cost",
-    "cli": "report bench training tuning replay engines loop drafters models verify rescoring cost",
+    "cli": "report bench calm training tuning replay engines loop drafters models verify rescoring cost",
 }
 AT_THE_ROOT = {"__init__.py", "core.py", "facade.py", "facade.pyi", "_core.pyi", "README.md", "py.typed", "csrc"}
 

@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import Any
 
 from rescore import __version__
-from rescore.decode.cli import bench, cost, draw, dump, generate, lm, oracle, report, run, train, tune
+from rescore.decode.cli import bench, calm, cost, draw, dump, generate, lm, oracle, report, run, train, tune
 from rescore.decode.cli.arguments import Misuse, Parser, printable
 
-VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, bench)
+VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what bad data and a full disk raise
 EXTRAS = {

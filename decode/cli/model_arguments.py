@@ -23,10 +23,11 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     )
     parser.add_argument(
         "--heads",
-        metavar="DIR|mtp",
+        metavar="DIR|mtp|early:L",
         help=(
             "the heads that propose: a folder of `rescore train heads` or of Medusa heads, or the model's own MTP "
-            "modules (default: those that come with the model)"
+            "modules, or its own first L layers, early:L[:DIR], with the exits of `rescore calm train` in DIR "
+            "(default: those that come with the model)"
         ),
     )
     add_opening(parser)

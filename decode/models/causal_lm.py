@@ -33,15 +33,17 @@ class CausalLMTarget:
     context is the configuration's max_position_embeddings. Rotary models compute beyond it, but were not made for it:
     raise the field to go on. Where rotary angles change with the length of the text (longrope), it is the length up to
     which they do not, since a batch's longest row would change the others' logits.
+
+    decoder  is run in place of the model's own, None, and must give the same states
     """
 
     trees = True
     reads_back = True
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, decoder: Any = None):
         check_attention_model(model, encoder_decoder=False)
         self.model = model
-        self.decoder = model.get_decoder()
+        self.decoder = model.get_decoder() if decoder is None else decoder
         self.config = model.config.get_text_config(decoder=True)
         self._output = model.get_output_embeddings()
         self.vocab_size = int(self._output.weight.shape[0])

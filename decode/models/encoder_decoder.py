@@ -53,16 +53,17 @@ class EncoderDecoderTarget:
     """An encoder-decoder of transformers as a `Target` of chains.
 
     context limits prompt and text each; None for T5, whose positions have no end.
+    decoder: is run in place of the model's own, None, and must give the same states.
     """
 
     trees = False
     reads_back = True
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, decoder: Any = None):
         check_attention_model(model, encoder_decoder=True)
         self.model = model
         self.encoder = model.get_encoder()
-        self.decoder = model.get_decoder()
+        self.decoder = model.get_decoder() if decoder is None else decoder
         self._output = model.get_output_embeddings()
         self.vocab_size = int(self._output.weight.shape[0])
         self.context: int | None = getattr(model.config, "max_position_embeddings", None)

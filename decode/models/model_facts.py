@@ -16,6 +16,7 @@ from rescore.decode.models.medusa_files import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
 
 MTP = "mtp"
+EARLY = "early:"  # what names the model's own first layers begins so: `early_layers.EarlyLayers`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
     """
     file = gguf_file(path)
     place, hugging_face = model_place(described(file) if file else Path(path), heads)
-    if heads not in (None, MTP) and not Path(str(heads)).exists():
+    if heads not in (None, MTP) and not _early(heads) and not Path(str(heads)).exists():
         raise FileNotFoundError(f"{heads}: expected Medusa heads, a folder or a file, got nothing of that name")
     return _hugging_face(place, heads) if hugging_face else _blockwise(place, heads)
 
@@ -58,9 +59,10 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
             f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, "
             "got neither"
         )
-    if heads == MTP:
+    if heads == MTP or _early(heads):
+        what = "MTP modules" if heads == MTP else "layers"
         raise ValueError(
-            f"{file}: expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            f"{file}: expected a Hugging Face model with {what} for heads '{heads}', got one of ours, "
             "whose own heads need no name"
         )
     return file, False
@@ -102,7 +104,13 @@ def _hugging_face(folder: Path, heads: str | Path | None) -> ModelFacts:
     )
 
 
+def _early(heads: str | Path | None) -> bool:
+    return str(heads).startswith(EARLY)
+
+
 def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_decoder: bool) -> bool:
+    if _early(heads) and encoder_decoder:
+        raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got an encoder-decoder")
     if heads not in (None, MTP) or (heads is None and holds_medusa(folder)):
         return True
     if encoder_decoder:

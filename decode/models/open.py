@@ -51,8 +51,8 @@ def open_model(
     `gguf.converted`), or the name of a model that a package ships ("smollm2").
 
     heads   a folder of `rescore train heads` or of `rescore train bita`, a folder or file of Medusa heads, or "mtp"
-            for the multi-token prediction modules stored with the model; None takes what the model's folder holds: our
-            own heads, Medusa's, MTP's, or none
+            for the multi-token prediction modules stored with the model, or "early:LAYERS" for its own first layers
+            (`EarlyLayers`); None takes what the model's folder holds: our own heads, Medusa's, MTP's, or none
     dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
     device  None is the CPU
 
@@ -143,6 +143,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
 
 def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any) -> Heads | None:
     from rescore.decode.models.causal_lm import CausalLMTarget
+    from rescore.decode.models.early_layers import EarlyLayers
     from rescore.decode.models.mtp import MtpHeads, stores_mtp
 
     causal = isinstance(target, CausalLMTarget)
@@ -150,11 +151,14 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
         heads = folder if holds_medusa(folder) else MTP if causal and stores_mtp(model) else None
     if heads is None:
         return None
-    if heads != MTP:
+    early = EarlyLayers.named(heads)
+    if early and causal:
+        return early.heads(target)
+    if heads != MTP and not early:
         embeddings = model.get_input_embeddings().weight, model.get_output_embeddings().weight
         return stored_heads(heads, target.logits, *embeddings)
     if not causal:
-        raise ValueError(f"{folder}: expected a causal language model for heads 'mtp', got {type(model).__name__}")
+        raise ValueError(f"{folder}: expected a causal language model for heads '{heads}', got {type(model).__name__}")
     return MtpHeads.of_checkpoint(target)
 
 

@@ -7,7 +7,7 @@ row's padding, is never seen before it is written over: going back is reading on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ class SlotCache:
 
     rows of a batch differ in length; slots are added when they run out.
     held: how many tokens of each row were there already when a target opened it.
+    stored: is told of every layer whose keys and values of a pass have been stored.
     """
 
     def __init__(self, rows: int, slots: int):
@@ -28,6 +29,7 @@ class SlotCache:
         self.rows = rows
         self.slots = slots
         self.held = [0] * rows
+        self.stored: Callable[[int], None] | None = None
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._end = 0
@@ -60,6 +62,8 @@ class SlotCache:
             self.values.append(self._empty(values))
         self._store(self.keys[layer], keys)
         self._store(self.values[layer], values)
+        if self.stored is not None:
+            self.stored(layer)
         keys, values = self.keys[layer][:, :, : self._end], self.values[layer][:, :, : self._end]
         return (keys, values) if self._rows is None else (keys[self._rows], values[self._rows])
 

@@ -11,7 +11,7 @@ from rescore.decode.engines.llama_cpp.target import LlamaTarget
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
 from rescore.decode.models.gguf import REMEDY, gguf_file
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless
-from rescore.decode.models.model_facts import MTP, ModelFacts
+from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.stored_heads import stored_heads
 
@@ -28,6 +28,8 @@ def open_llama(
         raise ValueError(f"{path}: expected a .gguf file for llama.cpp, got another model; run it without --engine")
     if heads == MTP:
         raise ValueError(f"{path}: llama.cpp shows no hidden states of prompts, which heads 'mtp' read")
+    if str(heads).startswith(EARLY):
+        raise ValueError(f"{path}: llama.cpp runs all layers, of which heads '{heads}' are the first")
     target = LlamaTarget(file, threads=threads, hidden=heads is not None)
     return OpenModel(
         target=target,

@@ -1,0 +1,160 @@
+"""A threshold whose texts are seldom far from the model's own, from prompts like those to come.
+
+Schuster et al. 2022 (arXiv 2207.07061), section 4: with probability 1 - epsilon over the draw of the prompts, the mean
+dissimilarity of early texts and full ones is at most delta, for prompts drawn as these were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rescore.decode.calm.consistency import RISKS
+from rescore.decode.calm.early_exit import LayeredModel
+from rescore.decode.calm.learn_then_test import Tested, fixed_sequence, least_valid
+from rescore.decode.calm.setting import ExitSetting
+from rescore.decode.calm.texts import early_exit_texts
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.exit_heads import ExitHeads
+
+FORMAT, VERSION = "rescore calm", 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """P(mean risk > delta) <= epsilon; `risk` is one of `consistency.RISKS`."""
+
+    risk: str = "rouge-l"
+    delta: float = 0.1
+    epsilon: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TextsAt:
+    """Texts at one threshold: losses float64 [n], and the mean number of layers that a token took."""
+
+    threshold: float
+    losses: NDArray[np.float64]
+    layers: float
+
+
+class ThresholdSearch:
+    """Texts of prompts at falling thresholds.
+
+    setting  how tokens leave; its threshold's value is what is looked for
+    rows     texts decoded at once
+    """
+
+    def __init__(
+        self,
+        layered: LayeredModel,
+        setting: ExitSetting,
+        heads: ExitHeads | None,
+        prompts: Sequence[ArrayLike],
+        options: Options,
+        rows: int = 16,
+        advance: Callable[[int], None] = lambda texts: None,
+    ):
+        self.layered, self.setting, self.heads = layered, setting, heads
+        self.prompts, self.options, self.rows, self.advance = prompts, options, rows, advance
+        self.measured: list[TextsAt] = []
+        self._full = [
+            text.tokens
+            for batch in self._batches()
+            for text in self._told(generate(layered.target, batch, None, options))
+        ]
+
+    def run(self, thresholds: Sequence[float], promise: Promise, *, every: bool = False) -> list[Tested]:
+        """The thresholds that were tested; with `every`, the others are measured too."""
+        tested = fixed_sequence(
+            thresholds,
+            lambda value: self._measure(value, promise.risk).losses,
+            delta=promise.delta,
+            epsilon=promise.epsilon,
+        )
+        for value in thresholds[len(tested) :] if every else ():
+            self._measure(value, promise.risk)
+        return tested
+
+    def _measure(self, value: float, risk: str) -> TextsAt:
+        setting = replace(self.setting, threshold=replace(self.setting.threshold, value=value))
+        target = setting.target(self.layered, self.heads)
+        texts = [
+            text for batch in self._batches() for text in self._told(early_exit_texts(target, batch, self.options))
+        ]
+        losses = np.array([RISKS[risk](text.tokens, full) for text, full in zip(texts, self._full)])
+        layers = float(np.concatenate([text.layers for text in texts]).mean())
+        self.measured.append(TextsAt(threshold=value, losses=losses, layers=layers))
+        return self.measured[-1]
+
+    def _batches(self) -> Iterator[Sequence[ArrayLike]]:
+        return (self.prompts[start : start + self.rows] for start in range(0, len(self.prompts), self.rows))
+
+    def _told(self, texts: list) -> list:
+        self.advance(len(texts))
+        return texts
+
+
+def calibrated_file(
+    search: ThresholdSearch, tested: Sequence[Tested], promise: Promise, about: dict[str, Any]
+) -> dict[str, Any]:
+    """What `rescore calm calibrate` writes: the setting, the threshold (null where none is valid) and the tests."""
+    setting, best = search.setting, least_valid(tested)
+    of_tests = {one.threshold: {"p_value": one.p_value, "valid": one.valid} for one in tested}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        **about,
+        "confidence": setting.confidence,
+        "exits": list(setting.exits),
+        "depth": search.layered.depth,
+        "threshold": best.threshold if best else None,
+        "decay": setting.threshold.decay,
+        "length": setting.threshold.length,
+        "risk": promise.risk,
+        "delta": promise.delta,
+        "epsilon": promise.epsilon,
+        "texts": len(search.prompts),
+        "tested": [
+            {
+                "threshold": one.threshold,
+                "risk": float(one.losses.mean()),
+                "layers": one.layers,
+                **of_tests.get(one.threshold, {"p_value": None, "valid": None}),
+                "losses": one.losses.round(6).tolist(),
+            }
+            for one in search.measured
+        ],
+    }
+
+
+def read_calibrated(path: Path) -> ExitSetting:
+    """The setting of such a file. ValueError for another, or where no threshold was valid."""
+    found = read_object(path)
+    if found.get("format") != FORMAT or found.get("version") != VERSION:
+        raise ValueError(
+            f"{path}: expected format {FORMAT!r}, version {VERSION}, of `rescore calm calibrate`, "
+            f"got {found.get('format')!r:.40}, {found.get('version')!r:.40}"
+        )
+    value, exits = found.get("threshold"), found.get("exits")
+    if value is None:
+        raise ValueError(f"{path}: no threshold was valid there: only the full model keeps its promise")
+    whole = isinstance(exits, list) and exits and all(type(one) is int for one in exits)
+    if not whole or not all(_number(found.get(name)) for name in ("threshold", "length", "decay")):
+        raise ValueError(f"{path}: expected layers in 'exits', and numbers in 'threshold', 'length' and 'decay'")
+    try:
+        threshold = Threshold(value=value, decay=found["decay"], length=found["length"])
+        return ExitSetting(confidence=found.get("confidence", ""), exits=tuple(exits or ()), threshold=threshold)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _number(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))

@@ -1,0 +1,139 @@
+"""LOSSY decoding: a model whose tokens leave its layers early, when a layer is confident (CALM).
+
+Schuster et al. 2022, "Confident Adaptive Language Modeling" (arXiv 2207.07061), section 3. The text is not the model's
+own; `calibration` says how far it is from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rescore.decode.calm.confidence import Confidence
+from rescore.decode.calm.gates import ExitPass, GatedDecoder
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncodedCache, EncoderDecoderTarget
+from rescore.decode.models.slot_cache import SlotCache
+
+
+class LayeredModel:
+    """A model of Hugging Face whose layers can be left, and what each layer alone would predict.
+
+    depth   of its decoder's layers
+    target  runs them all until a pass is under way in `gated`
+    """
+
+    def __init__(self, target: CausalLMTarget | EncoderDecoderTarget):
+        model = target.model
+        self.gated = GatedDecoder(model.get_decoder())
+        self.depth = self.gated.depth
+        # Made anew, and so tried out: through open gates it must give the model's own logits.
+        self.target = type(target)(model, self.gated.decoder)
+
+    def logits(self, state: Tensor) -> Tensor:
+        """Logits [..., V] of states [..., width] of any layer, through the model's last norm and its output layer."""
+        return self.target.logits(self.gated.norm(state))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ExitCache:
+    """Keys and values, and along them how many layers each token took.
+
+    rows    the requests that are under way
+    first   of each request, the first position that may leave early: that behind a causal model's prompt
+    layers  of each request, the layers behind which each token was predicted, in plain decoding
+    """
+
+    slots: SlotCache
+    rows: list[int]
+    first: list[int]
+    layers: list[list[int]] = field(default_factory=list)
+
+    @property
+    def held(self) -> list[int]:
+        return self.slots.held
+
+    def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        self.slots.keep(starts, paths)
+
+    def select(self, rows: Sequence[int]) -> None:
+        self.slots.select(rows)
+        self.rows = [self.rows[row] for row in rows]
+
+    def copy(self, sources: Sequence[int], starts: Sequence[int], stops: Sequence[int]) -> None:
+        self.slots.copy(sources, starts, stops)
+
+
+class LossyEarlyExitTarget:
+    """A model as a `Target` that LOSES exactness: a token leaves after the first of `exits` whose confidence reaches
+    the threshold. Prompts are read by all layers.
+
+    confidence  in [0, 1], of a layer's states
+    exits       numbers of layers, 1 .. depth - 1, behind which tokens may leave
+    translate   what the last norm and the output layer are given of a state behind so many layers; None: the state
+    opened      the cache of the last call
+
+    A position's states depend on nothing but the positions that it sees, so batches and drafts change no text.
+    """
+
+    reads_back = True
+
+    def __init__(
+        self,
+        layered: LayeredModel,
+        confidence: Confidence,
+        threshold: Threshold,
+        exits: Sequence[int],
+        translate: Any = None,
+    ):
+        if not exits or not all(1 <= one < layered.depth for one in exits):
+            raise ValueError(f"exits: expected layers from 1 to {layered.depth - 1}, got {list(exits)}")
+        self.layered, self.inner = layered, layered.target
+        self.confidence, self.threshold = confidence, threshold
+        self.exits = frozenset(exits)
+        self._translate = translate or (lambda layers, state: state)
+        self.vocab_size, self.context, self.trees = self.inner.vocab_size, self.inner.context, self.inner.trees
+        self.opened: ExitCache | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
+    def open(
+        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
+    ) -> tuple[ExitCache, list[NDArray[np.int64]]]:
+        slots, firsts = self.inner.open(prompts, copies, length)
+        rows = [i for i in range(len(prompts)) for _ in range(copies)]
+        first = [0 if isinstance(slots, EncodedCache) else len(ids) for ids in firsts]
+        self.opened = ExitCache(slots=slots, rows=rows, first=first, layers=[[] for _ in prompts])
+        return self.opened, firsts
+
+    def read(self, block: Block, cache: ExitCache) -> Tensor:
+        started = self._pass(block, cache)
+        with self.layered.gated.running(started, cache.slots):
+            states = self.inner.read(block, cache.slots)
+        for row, (request, used) in enumerate(zip(cache.rows, started.used.tolist())):
+            cache.layers[request].append(used[int(block.depths[row, -1])])
+        return states
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.inner.logits(hidden)
+
+    def _pass(self, block: Block, cache: ExitCache) -> ExitPass:
+        first = torch.tensor([cache.first[row] for row in cache.rows], device=block.ids.device)
+        tokens = block.positions - first[:, None]
+        least = self.threshold.at(tokens.clamp(min=0))
+
+        def leaves(layers: int, state: Tensor, below: Tensor) -> Tensor:
+            return (self.confidence(layers, state, below) >= least) & (tokens >= 0)
+
+        exits = self.exits if bool((tokens >= 0).any()) else frozenset()
+        return ExitPass(block.ids.shape, self.layered.depth, exits, leaves, self._translate, block.ids.device)

@@ -1,0 +1,119 @@
+"""Exit heads from states, in closed form and by a convex fit: seconds, and the same every time.
+
+Translations are a ridge regression of the last layer's states, shrunk towards no change. Each classifier is a logistic
+regression of its own, as in the independent per-layer loss of Schuster et al. 2022 (arXiv 2207.07061), section 3; on
+states that translations were not fitted to, whose tokens would look right too often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rescore.decode.calm.early_exit import LayeredModel
+from rescore.decode.calm.exit_states import ExitStates, best_tokens
+from rescore.decode.models.exit_files import ExitForm
+from rescore.decode.models.exit_heads import ExitHeads
+
+RIDGE = 0.01  # of the mean square of the states' coordinates
+DECAY = 0.02  # of a classifier's weights
+STEPS = 200  # of L-BFGS, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitScore:
+    """An exit on texts held out.
+
+    plain      share of positions whose token is the last layer's, with the state as it is
+    agreement  the same, translated
+    accuracy   of the classifier, at 1/2
+    area       under its receiver operating characteristic: how often it ranks a right token above a wrong one
+    """
+
+    layers: int
+    plain: float
+    agreement: float
+    accuracy: float
+    area: float
+
+
+@torch.inference_mode()
+def fit_exits(
+    layered: LayeredModel, exits: Sequence[int], translating: ExitStates, classifying: ExitStates
+) -> ExitHeads:
+    """Translations of the first states, classifiers of the second."""
+    width = translating.last.shape[1]
+    heads = ExitHeads(ExitForm(exits=tuple(exits), depth=layered.depth, width=width))
+    for row, layers in enumerate(exits):
+        weights = ridge(translating.exits[layers].float(), translating.last.float(), RIDGE)
+        heads.translation[row], heads.offset[row] = weights[:-1], weights[-1]
+        right = _right(layered, heads, layers, classifying)
+        heads.classifier[row], heads.bias[row] = logistic(classifying.exits[layers].float(), right, DECAY)
+    return heads
+
+
+def score_exits(layered: LayeredModel, heads: ExitHeads, held_out: ExitStates) -> list[ExitScore]:
+    return [_score(layered, heads, layers, held_out) for layers in heads.exits]
+
+
+@torch.inference_mode()
+def _score(layered: LayeredModel, heads: ExitHeads, layers: int, held_out: ExitStates) -> ExitScore:
+    states = held_out.exits[layers].float()
+    right, sure = _right(layered, heads, layers, held_out), heads(layers, states, states)
+    return ExitScore(
+        layers=layers,
+        plain=float((best_tokens(layered, _cast(layered, states)) == held_out.tokens).float().mean()),
+        agreement=float(right.mean()),
+        accuracy=float(((sure >= 0.5) == right.bool()).float().mean()),
+        area=area(sure, right),
+    )
+
+
+def ridge(states: Tensor, wanted: Tensor, shrink: float) -> Tensor:
+    """W and b, [width + 1, width], that least |x W + b - (y - x)|^2 + shrink |W|^2 over n rows x, y, where `shrink` is
+    relative to the mean square of x.
+    """
+    x = F.pad(states, (0, 1), value=1.0)
+    gram = x.T @ x
+    gram.diagonal().add_(shrink * gram.diagonal().mean())
+    return torch.linalg.solve(gram, x.T @ (wanted - states))
+
+
+def logistic(states: Tensor, right: Tensor, decay: float) -> tuple[Tensor, Tensor]:
+    """Weights [width] and bias [] of the logistic regression of right, 0 or 1 [n], on states [n, width]."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x, wanted = states.clone(), right.clone()
+        weights, bias = (torch.zeros(shape, requires_grad=True) for shape in ((x.shape[1],), ()))
+        optimizer = torch.optim.LBFGS([weights, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            total = F.binary_cross_entropy_with_logits(x @ weights + bias, wanted) + decay * weights.square().sum()
+            total.backward()
+            return total
+
+        optimizer.step(loss)  # type: ignore[arg-type]
+    return weights.detach(), bias.detach()
+
+
+def area(scores: Tensor, right: Tensor) -> float:
+    """How often a right one has a greater score than a wrong one, ties half; 1/2 where all are alike."""
+    positive, negative = scores[right.bool()], scores[~right.bool()].sort().values
+    if not len(positive) or not len(negative):
+        return 0.5
+    below = torch.searchsorted(negative, positive).double() + torch.searchsorted(negative, positive, right=True)
+    return float(below.mean() / (2 * len(negative)))
+
+
+def _right(layered: LayeredModel, heads: ExitHeads, layers: int, states: ExitStates) -> Tensor:
+    """float32 [n]: 1 where the exit's token is the last layer's."""
+    translated = heads.translate(layers, states.exits[layers].float())
+    return (best_tokens(layered, _cast(layered, translated)) == states.tokens).float()
+
+
+def _cast(layered: LayeredModel, states: Tensor) -> Tensor:
+    return states.to(layered.target.device, layered.target.model.dtype)

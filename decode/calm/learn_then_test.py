@@ -1,0 +1,89 @@
+"""The least threshold whose risk is bounded with confidence: fixed sequence testing of Learn then Test.
+
+Angelopoulos et al. 2021 (arXiv 2110.01052), as Schuster et al. 2022 (arXiv 2207.07061), section 4, use it. Losses in
+[0, 1] of n texts, exchangeable with those to come. For each threshold, from the greatest down, the hypothesis "its risk
+exceeds delta" is tested at level epsilon, and the first that is not rejected ends the tests: as they come in an order
+that the losses do not choose, all of them may be tested at the full level. Then
+
+    P(the risk of the threshold that is returned > delta) <= epsilon,  over the draw of the n texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tested:
+    """One threshold: losses float64 [n], their mean, and the p-value of "its risk exceeds delta"."""
+
+    threshold: float
+    losses: NDArray[np.float64]
+    risk: float
+    p_value: float
+    valid: bool
+
+
+def fixed_sequence(
+    thresholds: Iterable[float], losses_of: Callable[[float], ArrayLike], *, delta: float, epsilon: float
+) -> list[Tested]:
+    """The thresholds that were tested, the greatest first; only the last may not be valid.
+
+    losses_of  losses [n] in [0, 1] at a threshold. ValueError for others, and for thresholds that do not fall.
+    """
+    for name, value in (("delta", delta), ("epsilon", epsilon)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name}: expected a number between 0 and 1, got {value}")
+    tested: list[Tested] = []
+    for threshold in thresholds:
+        if tested and threshold >= tested[-1].threshold:
+            raise ValueError(f"thresholds: expected falling ones, got {threshold} behind {tested[-1].threshold}")
+        losses = _checked(losses_of(threshold))
+        risk = float(losses.mean())
+        p_value = hoeffding_bentkus(risk, len(losses), delta)
+        tested.append(Tested(threshold=threshold, losses=losses, risk=risk, p_value=p_value, valid=p_value <= epsilon))
+        if not tested[-1].valid:
+            break
+    return tested
+
+
+def least_valid(tested: Iterable[Tested]) -> Tested | None:
+    """The last that is valid; None where none is, and only the full model will do."""
+    return next((one for one in reversed(list(tested)) if one.valid), None)
+
+
+def hoeffding(risk: float, n: int, delta: float) -> float:
+    """exp(-n kl(risk, delta)), 1 where risk >= delta: Hoeffding's bound on P(mean of n losses <= risk | delta)."""
+    if risk >= delta:
+        return 1.0
+    kl = (1 - risk) * math.log((1 - risk) / (1 - delta)) + (risk * math.log(risk / delta) if risk > 0 else 0.0)
+    return math.exp(-n * kl)
+
+
+def hoeffding_bentkus(risk: float, n: int, delta: float) -> float:
+    """The less of Hoeffding's p-value and Bentkus', e P(Binomial(n, delta) <= ceil(n risk)), at most 1.
+
+    Valid for any losses in [0, 1] (Bates et al. 2021, arXiv 2101.02703, proposition 7).
+    """
+    return min(hoeffding(risk, n, delta), math.e * _binomial_at_most(math.ceil(n * risk - 1e-9), n, delta))
+
+
+def _binomial_at_most(k: int, n: int, p: float) -> float:
+    """P(Binomial(n, p) <= k)."""
+    terms = (
+        math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) + i * math.log(p) + (n - i) * math.log1p(-p)
+        for i in range(k + 1)
+    )
+    return min(1.0, math.fsum(map(math.exp, terms)))
+
+
+def _checked(losses: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(losses, np.float64)
+    if values.ndim != 1 or not len(values) or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"losses: expected numbers from 0 to 1 of at least one text, got shape {list(values.shape)}")
+    return values

@@ -1,0 +1,69 @@
+"""Models that `rescore calm` leaves early, opened with their exits and prompts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import torch
+
+from rescore.decode.calm.early_exit import LayeredModel
+from rescore.decode.calm.setting import ExitSetting, usual_exits
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.cli.actions.decoders import Decoder, open_decoder
+from rescore.decode.cli.arguments import Misuse
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.prompts import Prompt, read_prompts
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.models.exit_heads import ExitHeads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExitModel:
+    """A model, its layers, and the trained exits of --exits, if any."""
+
+    decoder: Decoder
+    layered: LayeredModel
+    heads: ExitHeads | None
+
+    def setting(self, args: argparse.Namespace, threshold: float) -> ExitSetting:
+        """What --confidence, --layers and --decay ask for."""
+        exits = self.heads.exits if self.heads else usual_exits(self.layered.depth)
+        if self.heads and args.layers and not set(args.layers) <= set(self.heads.exits):
+            raise Misuse(f"--layers: expected some of the exits trained, {exits}, got {args.layers}")
+        return ExitSetting(
+            confidence=args.confidence or "softmax",
+            exits=args.layers or exits,
+            threshold=Threshold(value=threshold, decay=args.decay, length=args.max_tokens),
+        )
+
+    def options(self, max_tokens: int) -> Options:
+        return Options(max_tokens=max_tokens, stopping=Stopping(tokens=frozenset(self.decoder.ends)))
+
+
+def open_exit_model(args: argparse.Namespace) -> ExitModel:
+    """The model of a command line; --exits are checked against it."""
+    torch.set_num_threads(args.threads)
+    decoder = open_decoder(args)
+    target = decoder.model.target
+    if not isinstance(target, (CausalLMTarget, EncoderDecoderTarget)):
+        raise ValueError(f"{args.model}: expected a model of Hugging Face, got {decoder.facts.kind}")
+    layered, heads = LayeredModel(target), None
+    if getattr(args, "exits", None):
+        model = target.model
+        width = model.get_output_embeddings().weight.shape[1]
+        heads = ExitHeads.load(args.exits, depth=layered.depth, width=width, dtype=model.dtype, device=target.device)
+    return ExitModel(decoder=decoder, layered=layered, heads=heads)
+
+
+def chosen_prompts(args: argparse.Namespace, decoder: Decoder) -> list[Prompt]:
+    """Those of --prompts behind --skip and within --limit, that leave room for a text."""
+    tasks = read_prompts(args.prompts, decoder.facts.vocab_size, decoder.text, limit=args.limit)
+    found = [prompt for prompts in tasks.values() for prompt in prompts[args.skip :]]
+    if not found:
+        raise ValueError(f"{args.prompts}: expected prompts behind --skip {args.skip}, got none")
+    for prompt in found:
+        decoder.check_length(f"{args.prompts}, line {prompt.number + 1}", len(prompt.tokens), args.max_tokens)
+    return found

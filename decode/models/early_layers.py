@@ -1,0 +1,83 @@
+"""The first layers of a model as a model of their own, which shares its weights: they draft, and all layers verify.
+
+Draft & Verify (Zhang et al. 2023, arXiv 2309.08168) and LayerSkip (Elhoushi et al. 2024, arXiv 2404.16710) speculate
+so. Nothing is lost: the text is that of all layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.decoder_layers import DecoderLayers, with_modules
+from rescore.decode.models.draft_model_heads import DraftModelHeads
+from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.model_facts import EARLY
+
+SLOTS = 4
+
+
+def early_layers(
+    target: CausalLMTarget, count: int, translate: Callable[[int, Tensor], Tensor] | None = None
+) -> CausalLMTarget:
+    """A target of the first `count` layers, the model's last norm and its output layer.
+
+    translate  what the norm is given in place of a state behind so many layers; None: the state
+    """
+    model, found = target.model, DecoderLayers.of(target.model.get_decoder())
+    depth = len(found.layers)
+    if not 1 <= count < depth:
+        raise ValueError(f"{type(model).__name__}: expected 1 to {depth - 1} of its layers, got {count}")
+    norm = None if translate is None else _TranslatedNorm(found.norm, count, translate)
+    decoder = found.replaced(found.layers[:count], norm)
+    name = next((name for name, module in model.named_children() if module is found.decoder), None)
+    if name is None:
+        raise ValueError(f"{type(model).__name__}: expected a decoder that is a part of it by itself, got one inside")
+    return CausalLMTarget(with_modules(model, {name: decoder}))
+
+
+class _TranslatedNorm(nn.Module):
+    def __init__(self, norm: nn.Module, count: int, translate: Callable[[int, Tensor], Tensor]):
+        super().__init__()
+        self.norm, self._count, self._translate = norm, count, translate
+
+    def forward(self, state: Tensor) -> Any:
+        return self.norm(self._translate(self._count, state))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyLayers:
+    """What "early:LAYERS" and "early:LAYERS:DIR" name as heads: so many layers, with the exits of `rescore calm train`
+    in a folder, if one is given.
+    """
+
+    layers: int
+    exits: Path | None = None
+
+    @classmethod
+    def named(cls, heads: str | Path | None) -> EarlyLayers | None:
+        """None where other heads are named. ValueError for a name that begins like this and does not go on so."""
+        if not str(heads).startswith(EARLY):
+            return None
+        layers, _, folder = str(heads).removeprefix(EARLY).partition(":")
+        if not layers.isdecimal() or not 1 <= int(layers) < 1 << 12:
+            raise ValueError(f"{heads}: expected early:LAYERS or early:LAYERS:DIR, such as early:24")
+        return cls(layers=int(layers), exits=Path(folder) if folder else None)
+
+    def heads(self, target: CausalLMTarget) -> DraftModelHeads:
+        """Those layers as heads of the model that they are of."""
+        translate = None
+        if self.exits is not None:
+            depth = len(DecoderLayers.of(target.model.get_decoder()).layers)
+            width = target.model.get_output_embeddings().weight.shape[1]
+            found = ExitHeads.load(self.exits, depth=depth, width=width, dtype=target.model.dtype, device=target.device)
+            if self.layers not in found.exits:
+                raise ValueError(f"{self.exits}: expected an exit behind {self.layers} layers, got {found.exits}")
+            translate = found.translate
+        model = early_layers(target, self.layers, translate)
+        return DraftModelHeads(model, slots=SLOTS, vocab_size=target.vocab_size)

@@ -1,0 +1,77 @@
+"""What is trained for a model's exits, which itself stays as it is: translations and classifiers.
+
+A layer's state predicts badly through the last norm and the output layer unless the model was trained for it, as the
+paper's was. A translation turns it into what the last layer would have made of it: x + x W + b of the state x, scaled
+to a root mean square of 1 (the tuned lens of Belrose et al. 2023, arXiv 2303.08112). A classifier, sigmoid(v x + c),
+says whether the exit's token will be the model's own (Schuster et al. 2022, arXiv 2207.07061, section 3).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rescore.decode.models.exit_files import ExitForm, read_exits, write_exits
+
+
+class ExitHeads(nn.Module):
+    """Translations and classifiers behind the layers `exits`. Before training, states as they are, and probability 1/2.
+
+    translation [E, width, width], offset [E, width]; classifier [E, width], bias [E]: row e behind exits[e] layers
+    """
+
+    name = "classifier"
+    translation: Tensor
+    offset: Tensor
+    classifier: Tensor
+    bias: Tensor
+
+    def __init__(self, form: ExitForm):
+        super().__init__()
+        self.form = form
+        self._row = {layers: row for row, layers in enumerate(form.exits)}
+        for name, shape in form.shapes().items():
+            self.register_buffer(name, torch.zeros(shape))
+
+    @property
+    def exits(self) -> tuple[int, ...]:
+        return self.form.exits
+
+    def translate(self, layers: int, state: Tensor) -> Tensor:
+        """States [..., width] that the last norm is given in place of those behind so many layers."""
+        row, x = self._row[layers], scaled(state)
+        return x + x @ self.translation[row] + self.offset[row]
+
+    def forward(self, layers: int, state: Tensor, below: Tensor) -> Tensor:
+        """A `Confidence`: the probability that the exit's token is the last layer's."""
+        row = self._row[layers]
+        return torch.sigmoid((scaled(state) @ self.classifier[row] + self.bias[row]).float())
+
+    def save(self, folder: str | Path, about: dict[str, Any]) -> None:
+        """Two files; `about` says what they are of."""
+        write_exits(folder, self.form, dict(self.named_buffers()), about)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        depth: int,
+        width: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> ExitHeads:
+        """Those in a folder, for a model of this depth and width. ValueError for another's."""
+        form, tensors = read_exits(folder, depth=depth, width=width)
+        heads = cls(form)
+        heads.load_state_dict(tensors)
+        return heads.to(device=device, dtype=dtype).eval()
+
+
+def scaled(state: Tensor) -> Tensor:
+    """States [..., width] at a root mean square of 1."""
+    return F.rms_norm(state, state.shape[-1:])

@@ -1,0 +1,274 @@
+"""Tokens that leave layers early: states, layers, keys and values against every position written out by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from support.early_exit import llama_layer, t5_layer, written_out
+from support.tiny_transformers import CAUSAL, V, build, shared
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from rescore.decode.calm.confidence import Saturation, SoftmaxResponse
+from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
+from rescore.decode.calm.texts import early_exit_texts
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.block import Block
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+
+DEPTH = 5
+LLAMAS = ("llama", "llama-tied", "llama-eager")
+PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def deep(name: str):
+    """With layers that change less and less, so that some tokens are sure early."""
+    changed = {"num_layers": DEPTH} if name.startswith(("t5", "umt5")) else {"num_hidden_layers": DEPTH}
+    return build(name, **changed)
+
+
+def opened(model) -> LayeredModel:
+    kind = EncoderDecoderTarget if model.config.is_encoder_decoder else CausalLMTarget
+    return LayeredModel(kind(model))
+
+
+def leaving(layered: LayeredModel, value: float, *, confidence=None, exits=range(1, DEPTH), **options):
+    confidence = confidence or SoftmaxResponse(lambda layers, state: layered.logits(state))
+    return LossyEarlyExitTarget(layered, confidence, Threshold(value=value, **options), list(exits))
+
+
+def softmax_gap(logits: torch.Tensor) -> float:
+    best = sorted(torch.softmax(logits, dim=-1).tolist())
+    return best[-1] - best[-2]
+
+
+def own_logits(model, state: torch.Tensor) -> torch.Tensor:
+    """Of a layer's state, by the modules that the family names."""
+    if not model.config.is_encoder_decoder:
+        return model.lm_head(model.model.norm(state))
+    state = model.decoder.final_layer_norm(state)
+    scale = model.config.d_model**-0.5 if model.config.scale_decoder_outputs else 1.0
+    return model.lm_head(state * scale)
+
+
+def sure(model, threshold: float, behind: int):
+    """Which positions leave: those behind a prompt whose softmax response reaches the threshold."""
+    return lambda at, layers, state, below: at >= behind and softmax_gap(own_logits(model, state)) >= threshold
+
+
+def usual_gap(model, embedded, layer) -> float:
+    """A threshold that three exits in ten reach."""
+    gaps = []
+
+    def note(position, layers, state, below):
+        gaps.append(softmax_gap(own_logits(model, state)))
+        return False
+
+    written_out(model, DEPTH, embedded, layer, lambda state: own_logits(model, state), note)
+    return float(np.quantile(gaps, 0.7))
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_a_llama_s_early_text_is_that_of_positions_written_out(name):
+    model = deep(name)
+    layered = opened(model)
+    threshold = usual_gap(model, model.model.embed_tokens(torch.from_numpy(PROMPTS[0])), llama_layer)
+    found = early_exit_texts(leaving(layered, threshold), PROMPTS, Options(max_tokens=8))
+    for prompt, text in zip(PROMPTS, found):
+        ids = torch.from_numpy(np.concatenate((prompt, text.tokens[:-1])))
+        expected = written_out(
+            model,
+            DEPTH,
+            model.model.embed_tokens(ids),
+            llama_layer,
+            lambda state: own_logits(model, state),
+            sure(model, threshold, behind=len(prompt)),
+        )
+        assert text.tokens.tolist() == expected.predicted[len(prompt) - 1 :].argmax(dim=-1).tolist()
+        assert text.layers.tolist() == expected.layers[len(prompt) - 1 :]
+    assert {DEPTH} < {layers for text in found for layers in text.layers.tolist()}, "some left, some did not"
+
+
+@pytest.mark.parametrize("name", ["t5", "t5-untied"])
+def test_a_t5_s_early_text_is_that_of_positions_written_out(name):
+    model = deep(name)
+    layered = opened(model)
+    start = model.decoder.embed_tokens(torch.tensor([0, 5, 9, 3]))
+    threshold = usual_gap(model, start, t5_layer(model, torch.from_numpy(PROMPTS[0])))
+    found = early_exit_texts(leaving(layered, threshold), PROMPTS, Options(max_tokens=8))
+    for prompt, text in zip(PROMPTS, found):
+        ids = torch.from_numpy(np.concatenate(([0], text.tokens[:-1])))
+        expected = written_out(
+            model,
+            DEPTH,
+            model.decoder.embed_tokens(ids),
+            t5_layer(model, torch.from_numpy(prompt)),
+            lambda state: own_logits(model, state),
+            sure(model, threshold, behind=0),
+        )
+        assert text.tokens.tolist() == expected.predicted.argmax(dim=-1).tolist()
+        assert text.layers.tolist() == expected.layers
+    assert min(layers for text in found for layers in text.layers.tolist()) < DEPTH
+
+
+def test_keys_and_values_of_skipped_layers_are_projections_of_the_exit_state():
+    """The paper's propagation, by the projections themselves: norm, k and v, rotation."""
+    model = deep("llama")
+    target = leaving(opened(model), 0.0, exits=[2])
+    ids = torch.tensor([[3, 4, 5, 6, 7]])
+    cache, _ = target.open([ids[0, :4].numpy()], 1, 8)
+    target.read(Block.chain(ids[:, :4], torch.tensor([0]), 4), cache)
+    target.read(Block.chain(ids[:, 4:], torch.tensor([4]), 5), cache)
+    assert cache.layers == [[DEPTH, 2]]
+    full = transformers.DynamicCache()
+    model(input_ids=ids, past_key_values=full)
+    state = model.model(input_ids=ids, output_hidden_states=True).hidden_states[2][:, 4:]
+    cos, sin = model.model.rotary_emb(state, position_ids=torch.tensor([[4]]))
+    for number, layer in enumerate(model.model.layers):
+        keys, values = cache.slots.keys[number][:, :, :5], cache.slots.values[number][:, :, :5]
+        torch.testing.assert_close(keys[:, :, :4], full.layers[number].keys[:, :, :4], atol=1e-5, rtol=0)
+        if number < 2:
+            torch.testing.assert_close(keys, full.layers[number].keys, atol=1e-5, rtol=0)
+            continue
+        normed, attention = layer.input_layernorm(state), layer.self_attn
+        key = attention.k_proj(normed).view(1, 1, 2, 8).transpose(1, 2)
+        _, key = apply_rotary_pos_emb(key, key, cos, sin)
+        torch.testing.assert_close(keys[:, :, 4:], key, atol=1e-5, rtol=0)
+        value = attention.v_proj(normed).view(1, 1, 2, 8).transpose(1, 2)
+        torch.testing.assert_close(values[:, :, 4:], value, atol=1e-5, rtol=0)
+        own = (keys[:, :, 4] - full.layers[number].keys[:, :, 4]).abs().max() < 1e-5
+        assert own == (number == 2), "layer 3 reads what it would have read, those above do not"
+
+
+def test_a_skipped_layer_computes_no_attention_and_no_feed_forward():
+    model = deep("llama")
+    target, ran = leaving(opened(model), 0.0, exits=[2]), []
+    for number, layer in enumerate(model.model.layers):
+        layer.mlp.register_forward_hook(lambda *_, number=number: ran.append(number))
+    early_exit_texts(target, PROMPTS[:1], Options(max_tokens=2))
+    assert ran == [*range(DEPTH), 0, 1]
+
+
+def test_saturation_is_the_cosine_of_successive_states():
+    model = deep("llama")
+    layered = opened(model)
+    ids = torch.tensor([[3, 4, 5, 6, 7]])
+    states = model.model(input_ids=ids, output_hidden_states=True).hidden_states
+    cosines = [torch.nn.functional.cosine_similarity(a, b, dim=-1)[0, 4] for a, b in zip(states, states[1:-1])]
+    best = max(range(1, DEPTH - 1), key=lambda layer: float(cosines[layer]))
+    target = leaving(layered, float(cosines[best]) - 1e-4, confidence=Saturation(), exits=range(2, DEPTH))
+    cache, _ = target.open([ids[0, :4].numpy()], 1, 8)
+    target.read(Block.chain(ids[:, :4], torch.tensor([0]), 4), cache)
+    target.read(Block.chain(ids[:, 4:], torch.tensor([4]), 5), cache)
+    assert cache.layers == [[DEPTH, best + 1]]
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_without_exits_the_text_is_the_model_s_own(name):
+    model = shared(name)
+    layered = opened(model)
+    full = generate(CausalLMTarget(model), PROMPTS, None, Options(max_tokens=6))
+    early = early_exit_texts(leaving(layered, 1.0, exits=[1]), PROMPTS, Options(max_tokens=6))
+    assert [one.tokens.tolist() for one in early] == [one.tokens.tolist() for one in full]
+    assert all(set(one.layers.tolist()) == {2} for one in early)
+    for prompt, one in zip(PROMPTS, early):
+        ids = model.generate(torch.from_numpy(prompt)[None], max_new_tokens=6, do_sample=False, eos_token_id=None)
+        assert ids[0, len(prompt) :].tolist() == one.tokens.tolist()
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt2", "gemma3", "deepseek-v3"])
+def test_batches_and_drafts_change_no_text(name):
+    """A position's states depend on what it sees alone, also where others of its pass leave earlier or later."""
+    layered = opened(build(name, **({"n_layer": DEPTH} if name == "gpt2" else _deeper(name))))
+    target = leaving(layered, 0.1)
+    alone = [early_exit_texts(target, [prompt], Options(max_tokens=10))[0] for prompt in PROMPTS]
+    together = early_exit_texts(target, PROMPTS, Options(max_tokens=10))
+    assert [one.tokens.tolist() for one in together] == [one.tokens.tolist() for one in alone]
+    assert [one.layers.tolist() for one in together] == [one.layers.tolist() for one in alone]
+    assert min(layers for one in alone for layers in one.layers) < DEPTH
+    drafter = TreeDrafter(None, CalibratedRescorer(NGram.uniform(V)), nodes=8, depth=3)
+    drafted = generate(target, PROMPTS, drafter, Options(max_tokens=10))
+    assert [one.tokens.tolist() for one in drafted] == [one.tokens.tolist() for one in alone]
+
+
+def _deeper(name: str) -> dict:
+    deeper = {"num_hidden_layers": DEPTH}
+    return deeper | (
+        {"layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"]} if name == "gemma3" else {}
+    )
+
+
+def test_a_state_is_translated_for_the_output_alone():
+    model = deep("llama")
+    layered = opened(model)
+    plain = leaving(layered, 0.0, exits=[2])
+    turned = LossyEarlyExitTarget(
+        layered, plain.confidence, plain.threshold, [2], lambda layers, state: -layers * state
+    )
+    caches, logits = [], []
+    for target in (plain, turned):
+        cache, _ = target.open([np.array([3, 4])], 1, 8)
+        target.read(Block.chain(torch.tensor([[3, 4]]), torch.tensor([0]), 2), cache)
+        states = target.read(Block.chain(torch.tensor([[5]]), torch.tensor([2]), 3), cache)
+        caches.append(cache)
+        logits.append(target.logits(states)[0, 0])
+    state = model.model(input_ids=torch.tensor([[3, 4, 5]]), output_hidden_states=True).hidden_states[2][0, 2]
+    torch.testing.assert_close(logits[0], own_logits(model, state), atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits[1], own_logits(model, -2 * state), atol=1e-5, rtol=0)
+    for one, other in zip(caches[0].slots.keys, caches[1].slots.keys):
+        assert torch.equal(one[:, :, :3], other[:, :, :3])
+
+
+def test_families_without_such_layers_are_refused():
+    with pytest.raises(ValueError, match="BartDecoder: expected a norm behind its layers, named norm"):
+        opened(shared("bart"))
+    layered = opened(deep("llama"))
+    for exits in ([], [0], [DEPTH], [2, 9]):
+        with pytest.raises(ValueError, match=rf"exits: expected layers from 1 to {DEPTH - 1}, got"):
+            leaving(layered, 0.5, exits=exits)
+
+
+def test_a_layer_that_stores_nothing_of_its_own_is_found_out(monkeypatch):
+    model = deep("llama")
+    target = leaving(opened(model), 0.0, exits=[2])
+    monkeypatch.setattr(model.model.layers[-1], "forward", lambda states, **_: states)
+    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores keys and values of its own"):
+        early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3))
+
+
+def test_the_model_stays_as_it_is():
+    model = deep("llama")
+    before = list(model.model.layers)
+    early_exit_texts(leaving(opened(model), 0.0), PROMPTS, Options(max_tokens=3))
+    assert list(model.model.layers) == before and not any("inner" in name for name, _ in model.named_parameters())
+
+
+def test_thresholds_fall_along_a_text():
+    tokens = torch.tensor([0, 16, 64])
+    assert Threshold(value=0.7).at(tokens).tolist() == pytest.approx([0.7] * 3)
+    falling = Threshold(value=0.7, decay=4.0, length=64).at(tokens).tolist()
+    assert falling == pytest.approx([0.63 + 0.1, 0.63 + 0.1 * np.exp(-1), 0.63 + 0.1 * np.exp(-4)], abs=1e-6)
+    assert Threshold(value=1.0, decay=0.0).at(tokens).tolist() == [1.0] * 3
+    for changed, match in (
+        ({"value": 1.5}, "value: expected a confidence from 0 to 1, got 1.5"),
+        ({"decay": -1.0}, "decay: expected a number from 0 on"),
+        ({"length": 0}, "length: expected at least 1 token"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            Threshold(**{"value": 0.5, **changed})

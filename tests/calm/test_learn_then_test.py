@@ -1,0 +1,122 @@
+"""Fixed sequence testing: p-values against sums, and the guarantee itself over many draws of texts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rescore.decode.calm.learn_then_test import fixed_sequence, hoeffding, hoeffding_bentkus, least_valid
+
+DELTA, EPSILON, N = 0.1, 0.1, 60
+THRESHOLDS = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
+
+
+def binomial(n: int, p: float) -> np.ndarray:
+    return np.array([math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)])
+
+
+@pytest.mark.parametrize(("n", "delta"), [(5, 0.3), (40, 0.1), (200, 0.02)])
+def test_p_values_are_the_bounds_as_they_are_written(n, delta):
+    below = binomial(n, delta).cumsum()
+    for k in range(n + 1):
+        risk = k / n
+        got = hoeffding_bentkus(risk, n, delta)
+        kl = sum(a * math.log(a / b) for a, b in ((risk, delta), (1 - risk, 1 - delta)) if a > 0)
+        expected = min(1.0 if risk >= delta else math.exp(-n * kl), math.e * below[k])
+        assert got == pytest.approx(min(expected, 1.0), rel=1e-9)
+        assert hoeffding(risk, n, delta) <= max(math.exp(-2 * n * max(0.0, delta - risk) ** 2), got) + 1e-12
+
+
+@pytest.mark.parametrize(("n", "delta"), [(5, 0.3), (40, 0.1), (200, 0.02)])
+def test_a_p_value_is_seldom_small_where_the_risk_is_delta(n, delta):
+    """Super-uniform for losses of 0 and 1, the widest with this mean; exactly, by sums."""
+    p_values = np.array([hoeffding_bentkus(k / n, n, delta) for k in range(n + 1)])
+    for level in (0.01, 0.05, 0.1, 0.3):
+        assert binomial(n, delta)[p_values <= level].sum() <= level
+
+
+def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[float, float]:
+    """How often the threshold that is returned has too great a risk, and how often one is returned."""
+    random = np.random.default_rng(1)
+    wrong = found = 0
+    for _ in range(resamples):
+        uniforms = random.random((2, N))  # the same texts at all thresholds
+        tested = fixed_sequence(
+            THRESHOLDS, lambda at, same=uniforms: draw(risks[at], same), delta=DELTA, epsilon=EPSILON
+        )
+        best = least_valid(tested)
+        found += best is not None
+        wrong += best is not None and risks[best.threshold] > DELTA
+    return wrong / resamples, found / resamples
+
+
+def bernoulli(risk: float, uniforms: np.ndarray) -> np.ndarray:
+    return (uniforms[0] < risk).astype(float)
+
+
+def spread(risk: float, uniforms: np.ndarray) -> np.ndarray:
+    """Most texts as they were, others half changed: of mean `risk`."""
+    return (uniforms[0] < 2 * risk) * uniforms[1]
+
+
+def all_alike(risk: float, uniforms: np.ndarray) -> np.ndarray:
+    return 2 * risk * uniforms[1]
+
+
+@pytest.mark.parametrize("draw", [bernoulli, spread, all_alike])
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0.0, 0.01, 0.03, 0.1001, 0.2, 0.3),
+        (0.1001,) * 6,
+        (0.02, 0.1001, 0.02, 0.1001, 0.02, 0.1001),  # no order among them
+        (0.2, 0.01, 0.01, 0.01, 0.01, 0.01),
+    ],
+)
+def test_the_risk_of_what_is_returned_seldom_exceeds_delta(values, draw):
+    wrong, found = simulated(dict(zip(THRESHOLDS, values)), draw)
+    assert wrong <= EPSILON + 3 * math.sqrt(EPSILON * (1 - EPSILON) / 2000)
+    if values[0] == 0.0:
+        assert found > 0.99, "and it returns something where there is much to return"
+
+
+def test_testing_every_threshold_and_taking_the_least_would_break_the_guarantee():
+    """The order is what allows full levels: the simulation sees the difference."""
+    random, wrong = np.random.default_rng(1), 0
+    for _ in range(2000):
+        losses = (random.random((60, 20)) < 0.3 + 1e-6).astype(float)  # sixty thresholds, none of them valid
+        wrong += any(hoeffding_bentkus(float(row.mean()), 20, 0.3) <= EPSILON for row in losses)
+    assert wrong / 2000 > 2 * EPSILON
+
+
+def test_tests_end_at_the_first_that_fails():
+    asked = []
+
+    def losses(threshold: float) -> list[float]:
+        asked.append(threshold)
+        return [0.0] * 50 if threshold > 0.65 else [0.5] * 50
+
+    tested = fixed_sequence(THRESHOLDS, losses, delta=DELTA, epsilon=EPSILON)
+    assert asked == [0.9, 0.8, 0.7, 0.6] and [one.valid for one in tested] == [True, True, True, False]
+    assert least_valid(tested).threshold == 0.7 and tested[2].risk == 0.0
+    assert tested[3].p_value == 1.0 and tested[0].p_value == pytest.approx(0.9**50)
+    assert least_valid(fixed_sequence([0.5], losses, delta=DELTA, epsilon=EPSILON)) is None
+    assert least_valid([]) is None
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "losses", "options", "match"),
+    [
+        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected falling ones, got 0.5 behind 0.5"),
+        ([0.5], [], {}, "losses: expected numbers from 0 to 1 of at least one text"),
+        ([0.5], [0.0, 1.2], {}, "losses: expected numbers from 0 to 1"),
+        ([0.5], [0.0, float("nan")], {}, "losses: expected numbers from 0 to 1"),
+        ([0.5], [0.0], {"delta": 0.0}, "delta: expected a number between 0 and 1, got 0.0"),
+        ([0.5], [0.0], {"epsilon": 1.0}, "epsilon: expected a number between 0 and 1, got 1.0"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(thresholds, losses, options, match):
+    with pytest.raises(ValueError, match=match):
+        fixed_sequence(thresholds, lambda _: losses, **{"delta": DELTA, "epsilon": EPSILON, **options})

@@ -1,0 +1,181 @@
+"""`rescore calm`: exits trained, a threshold calibrated, LOSSY text; and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support import cli
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+from support import tiny_transformers
+from support.tiny_blockwise import untrained, write_tokenizer
+from support.tiny_transformers import V
+
+from rescore.decode.calm.calibration import read_calibrated
+from rescore.decode.calm.consistency import rouge_l_risk
+from rescore.decode.calm.learn_then_test import hoeffding_bentkus
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.open import open_model
+
+END, DEPTH = 2, 5
+MODEL = ("--threads", "1", "--dtype", "float32")
+TEXTS = (*MODEL, "--max-tokens", "12", "--rows", "7")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calm")
+    tiny_transformers.build("llama", num_hidden_layers=DEPTH).save_pretrained(folder / "model")
+    tiny_transformers.build("t5", num_layers=DEPTH).save_pretrained(folder / "t5")
+    for name in ("model", "t5"):
+        cli.make_tokenizer(folder / name / "tokenizer.json", V)
+    draw = np.random.default_rng(3)
+    with open(folder / "prompts.jsonl", "w") as lines:
+        for i in range(40):
+            words = " ".join(f"w{one}" for one in draw.integers(3, V, draw.integers(2, 9)))
+            lines.write(json.dumps({"task": f"task{i % 2}", "prompt": words}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(world):
+    asked = ["calm", "train", world / "model", "--prompts", world / "prompts.jsonl", *TEXTS, "--layers", "2,3,4"]
+    assert cli.main([*map(str, asked), "-o", str(world / "exits"), "--json", str(world / "train.json")]) == 0
+    return world / "exits"
+
+
+def calibrate(world, *words, model: str = "model") -> list:
+    return ["calm", "calibrate", world / model, "--prompts", world / "prompts.jsonl", *TEXTS, *words]
+
+
+def test_training_says_how_good_exits_are(world, trained):
+    found = json.loads((world / "train.json").read_text())
+    assert [score["layers"] for score in found["scores"]] == [2, 3, 4]
+    assert all(
+        0 <= score[name] <= 1 for score in found["scores"] for name in ("plain", "agreement", "accuracy", "area")
+    )
+    assert set(found["tokens"]) == {"translating", "classifying", "held_out"}
+    assert json.loads((trained / "exits.json").read_text())["scores"] == found["scores"]
+
+
+@pytest.mark.parametrize("confidence", ["softmax", "saturation", "classifier"])
+def test_a_calibration_is_its_texts_measured(world, trained, capsys, confidence):
+    path = world / f"{confidence}.json"
+    asked = calibrate(world, "--exits", trained, "--confidence", confidence, "--delta", "0.6", "--epsilon", "0.3")
+    found = cli.figures(capsys, *asked, "--thresholds", "1,0.9,0.5,0.1,0", "--every", "-o", path)
+    assert json.loads(path.read_text()) == found
+    assert [one["threshold"] for one in found["tested"]] == [1, 0.9, 0.5, 0.1, 0]
+    assert found["tested"][0]["risk"] == 0.0 and found["tested"][-1]["layers"] < DEPTH
+    layers = [one["layers"] for one in found["tested"]]
+    assert layers == sorted(layers, reverse=True) and 2 < layers[-1]
+    tested = [one for one in found["tested"] if one["valid"] is not None]
+    for one in tested:
+        assert one["p_value"] == pytest.approx(hoeffding_bentkus(np.mean(one["losses"]), 40, 0.6), rel=1e-3)
+        assert one["valid"] == (one["p_value"] <= 0.3) and len(one["losses"]) == found["texts"] == 40
+    assert all(one["valid"] for one in tested[:-1])
+    assert found["threshold"] == [one["threshold"] for one in tested if one["valid"]][-1]
+    setting = read_calibrated(path)
+    assert (setting.confidence, setting.exits, setting.threshold.value) == (confidence, (2, 3, 4), found["threshold"])
+
+
+def test_lossy_text_is_called_so_and_compared_with_the_model_s_own(world, trained, capsys):
+    asked = [
+        "calm",
+        "generate",
+        world / "model",
+        *MODEL,
+        "--exits",
+        trained,
+        "--threshold",
+        "0.02",
+        "--compare",
+        "--max-tokens",
+        "9",
+    ]
+    found = cli.figures(capsys, *asked, "w5 w6", "w7")
+    assert found["guarantee"] == "LOSSY: uncalibrated, texts may be anything"
+    model = open_model(world / "model", dtype=torch.float32)
+    stopping = Stopping(tokens=frozenset((END,)))
+    own = generate(model.target, [[5, 6], [7]], None, Options(max_tokens=9, stopping=stopping))
+    for row, full in zip(found["texts"], own):
+        assert len(row["layers"]) == len(row["tokens"]) and row["layers"][0] == DEPTH
+        assert row["risk"] == rouge_l_risk(np.array(row["tokens"]), full.tokens)
+    assert min(min(row["layers"]) for row in found["texts"]) < DEPTH
+    result = cli.call(capsys, *asked, "w5")
+    assert result.status == 0 and "LOSSY" in result.err and "of 5 a token, mean" in result.err
+
+
+def test_a_calibration_is_followed(world, trained, capsys):
+    path = world / "followed.json"
+    words = ("--exits", trained, "--delta", "0.9", "--epsilon", "0.3", "--thresholds", "1,0.3", "--decay", "4")
+    assert cli.call(capsys, *calibrate(world, *words, "-o", path)).status == 0
+    asked = ["calm", "generate", world / "model", *MODEL, "--exits", trained, "--calibration", path, "w5"]
+    found = cli.figures(capsys, *asked, "--max-tokens", "9")
+    assert found["guarantee"] == f"LOSSY: calibrated, {path}" and found["threshold"] == 0.3
+    assert read_calibrated(path).threshold.decay == 4.0
+
+
+def test_an_encoder_decoder_is_calibrated_with_states_as_they_are(world, capsys):
+    words = ("--confidence", "saturation", "--layers", "2,4", "--thresholds", "1,0", "--every")
+    found = cli.figures(capsys, *calibrate(world, *words, "-o", world / "t5.json", model="t5"))
+    assert found["exits"] == [2, 4] and found["tested"][-1]["layers"] == 2.0
+
+
+def test_what_cannot_be_is_refused(world, trained, capsys):
+    generate_ = ["calm", "generate", world / "model", *MODEL]
+    assert "expected either --calibration or --threshold" in cli.refusal(capsys, *generate_, "w5", status=2)
+    asked = [*generate_, "--threshold", "0.5", "--confidence", "classifier", "w5"]
+    assert "expected exit heads for a classifier, got none" in cli.refusal(capsys, *asked)
+    asked = [*generate_, "--threshold", "0.5", "--exits", trained, "--layers", "1,2", "w5"]
+    assert "--layers: expected some of the exits trained" in cli.refusal(capsys, *asked, status=2)
+    asked = [*generate_, "--threshold", "0.5", "--layers", "5", "w5"]
+    assert "exits: expected layers from 1 to 4, got [5]" in cli.refusal(capsys, *asked)
+    train = ["calm", "train", world / "t5", "--prompts", world / "prompts.jsonl", *MODEL, "-o", world / "no"]
+    assert "expected a causal language model, got encoder-decoder" in cli.refusal(capsys, *train)
+    assert not (world / "no").exists()
+    asked = ["calm", "train", world / "model", "--prompts", world / "prompts.jsonl", *TEXTS, "--limit", "2"]
+    assert "expected at least 10 texts" in cli.refusal(capsys, *asked, "-o", world / "no")
+    asked = calibrate(world, "--thresholds", "0.5,0.6", "-o", world / "no")
+    assert "expected falling numbers" in cli.call(capsys, *asked).err
+    asked = calibrate(world, "--layers", "3,2", "-o", world / "no")
+    assert "expected rising layers" in cli.call(capsys, *asked).err
+    asked = calibrate(world, "--delta", "1", "-o", world / "no")
+    assert "--delta: expected a number below 1, got 1" in cli.refusal(capsys, *asked, status=2)
+    asked = calibrate(world, "--skip", "20", "-o", world / "no")
+    assert "expected prompts behind --skip 20, got none" in cli.refusal(capsys, *asked)
+    asked = [*generate_, "--threshold", "0.5", "--calibration", "x", "w5"]
+    assert "expected either --calibration or --threshold" in cli.refusal(capsys, *asked, status=2)
+    asked = [*generate_, "--calibration", "x", "--decay", "4", "w5"]
+    assert "--calibration: names confidence, layers and decay" in cli.refusal(capsys, *asked, status=2)
+
+
+def test_our_own_models_have_no_exits(world, capsys):
+    untrained().save(world / "model.safetensors", dtype=torch.float32)
+    write_tokenizer(world / "tokenizer.json")
+    asked = ["calm", "generate", world / "model.safetensors", "--threshold", "0.5", "--threads", "1", "w5"]
+    assert "expected a model of Hugging Face, got blockwise" in cli.refusal(capsys, *asked)
+
+
+FILE_FAULTS = [
+    ({"format": "other"}, "expected format 'rescore calm', version 1"),
+    ({"threshold": None}, "no threshold was valid there: only the full model keeps its promise"),
+    ({"threshold": "0.5"}, "expected layers in 'exits', and numbers in 'threshold'"),
+    ({"threshold": 1.5}, "value: expected a confidence from 0 to 1, got 1.5"),
+    ({"exits": [2, "3"]}, "expected layers in 'exits'"),
+    ({"confidence": "luck"}, "confidence: expected softmax, saturation, classifier, got 'luck'"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), FILE_FAULTS)
+def test_calibrations_that_are_not_are_refused(world, capsys, changed, message):
+    good = dict(format="rescore calm", version=1, threshold=0.5, exits=[2], confidence="softmax", decay=None, length=9)
+    path = world / "bad.json"
+    path.write_text(json.dumps({**good, **changed}))
+    asked = ["calm", "generate", world / "model", *MODEL, "--calibration", path, "w5"]
+    assert message in cli.refusal(capsys, *asked)

@@ -1,0 +1,162 @@
+"""A model's first layers as a model of their own, as drafts and as heads: the text is that of all layers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from support.tiny_blockwise import untrained
+from support.tiny_transformers import V, build, shared
+
+from rescore.decode.drafters.draft_model_drafter import DraftModelDrafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.tree_drafter import TreeDrafter
+from rescore.decode.loop.generate import Options, generate
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.draft_model_heads import DraftModelHeads
+from rescore.decode.models.early_layers import SLOTS, EarlyLayers, early_layers
+from rescore.decode.models.exit_files import ExitForm
+from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.heads import DraftStep
+from rescore.decode.models.model_facts import model_facts
+from rescore.decode.models.open import open_model
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.lm.ngram import NGram
+
+torch.set_num_threads(1)
+
+DEPTH = 4
+PROMPTS = [np.array([3, 4, 5, 6]), np.array([7, 8]), np.array([9, 1, 1, 2, 30, 4])]
+FAMILIES = {
+    "llama": "num_hidden_layers",
+    "llama-tied": "num_hidden_layers",
+    "gpt2": "n_layer",
+    "gpt-neox": "num_hidden_layers",
+}
+
+
+def target_of(name: str) -> CausalLMTarget:
+    return CausalLMTarget(build(name, **{FAMILIES[name]: DEPTH}))
+
+
+def own_logits(target: CausalLMTarget, ids: np.ndarray, layers: int, translate=lambda layers, state: state):
+    """Behind the text, of a layer's hidden states in the model's own forward pass."""
+    model, decoder = target.model, target.decoder
+    norm = next(getattr(decoder, name) for name in ("norm", "ln_f", "final_layer_norm") if hasattr(decoder, name))
+    out = model(input_ids=torch.from_numpy(ids)[None], output_hidden_states=True, use_cache=False)
+    return model.get_output_embeddings()(norm(translate(layers, out.hidden_states[layers][0, -1])))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_heads_of_early_layers_are_its_greedy_draft(name):
+    target = target_of(name)
+    heads = DraftModelHeads(early_layers(target, 2), slots=3, vocab_size=V).open(3)
+    histories = [prompt.astype(np.int32) for prompt in PROMPTS]
+    step = DraftStep(histories=histories, hidden=torch.zeros(3, 1), fresh=[], room=[9] * 3, random=[])
+    found = heads.logits(step)
+    assert found.shape == (3, 3, V)
+    for text, slots in zip(PROMPTS, found):
+        for logits in slots:
+            expected = own_logits(target, text, 2)
+            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+            text = np.append(text, int(expected.argmax()))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_drafts_of_early_layers_lose_nothing(name):
+    target = target_of(name)
+    plain = generate(target, PROMPTS, None, Options(max_tokens=12))
+    heads = DraftModelHeads(early_layers(target, DEPTH - 1), slots=3, vocab_size=V)
+    lattice = HeadsLattice(heads=heads, top_k=4)
+    drafters = (
+        DraftModelDrafter(early_layers(target, 1), gamma=3, vocab_size=V, drawn=False),
+        TreeDrafter(lattice, nodes=8),
+        TreeDrafter(lattice, Rescorer([NGram.uniform(V)]), nodes=8),
+    )
+    for drafter in drafters:
+        found = generate(target, PROMPTS, drafter, Options(max_tokens=12))
+        assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in plain]
+    assert sum(sum(one.statistics.accepted) for one in found) > 0, "some drafts are right"
+
+
+def trained(folder, layers: int) -> ExitHeads:
+    heads = ExitHeads(ExitForm(exits=(layers,), depth=DEPTH, width=32))
+    heads.translation += torch.randn(heads.translation.shape, generator=torch.Generator().manual_seed(1)).half()
+    heads.save(folder, {})
+    return heads
+
+
+@torch.no_grad()
+def test_trained_exits_translate_their_states(tmp_path):
+    target, heads = target_of("llama"), trained(tmp_path, 2)
+    found = EarlyLayers.named(f"early:2:{tmp_path}").heads(target)
+    histories = [prompt.astype(np.int32) for prompt in PROMPTS]
+    step = DraftStep(histories=histories, hidden=torch.zeros(3, 1), fresh=[], room=[9] * 3, random=[])
+    for text, logits in zip(PROMPTS, found.open(3).logits(step)[:, 0]):
+        torch.testing.assert_close(logits, own_logits(target, text, 2, heads.translate), atol=1e-4, rtol=0)
+    with pytest.raises(ValueError, match=r"expected an exit behind 3 layers, got \(2,\)"):
+        EarlyLayers.named(f"early:3:{tmp_path}").heads(target)
+
+
+def test_names_and_layers_that_are_not_there_are_refused():
+    assert EarlyLayers.named(None) is None and EarlyLayers.named("folder") is None
+    assert EarlyLayers.named("early:24") == EarlyLayers(layers=24)
+    for name in ("early:", "early:x", "early:0", "early:-1", "early:99999"):
+        with pytest.raises(ValueError, match=f"{name}: expected early:LAYERS or early:LAYERS:DIR"):
+            EarlyLayers.named(name)
+    target = CausalLMTarget(shared("llama"))
+    for count in (0, 2):
+        with pytest.raises(ValueError, match=f"LlamaForCausalLM: expected 1 to 1 of its layers, got {count}"):
+            early_layers(target, count)
+    with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
+        DraftModelHeads(target, slots=0, vocab_size=V)
+
+
+class Inside(torch.nn.Module):
+    """A model whose decoder lies deeper than its own parts."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def get_decoder(self):
+        return self.inner.get_decoder()
+
+
+def test_a_decoder_that_cannot_be_replaced_is_refused():
+    with pytest.raises(ValueError, match="Inside: expected a decoder that is a part of it by itself, got one inside"):
+        early_layers(SimpleNamespace(model=Inside(build("llama"))), 1)
+
+
+def test_the_model_stays_as_it_is():
+    target = target_of("llama")
+    early_layers(target, 1)
+    assert len(target.model.model.layers) == DEPTH == target.model.config.num_hidden_layers
+
+
+def test_a_model_is_opened_with_its_early_layers_as_heads(tmp_path):
+    target_of("llama").model.save_pretrained(tmp_path)
+    opened = open_model(tmp_path, heads="early:3")
+    assert model_facts(tmp_path, "early:3").heads and opened.heads.slots == SLOTS
+    plain = generate(opened.target, PROMPTS, None, Options(max_tokens=12))
+    drafter = TreeDrafter(HeadsLattice(heads=opened.heads, top_k=4), nodes=8)
+    found = generate(opened.target, PROMPTS, drafter, Options(max_tokens=12))
+    assert [one.tokens.tolist() for one in found] == [one.tokens.tolist() for one in plain]
+    with pytest.raises(ValueError, match="LlamaForCausalLM: expected 1 to 3 of its layers, got 4"):
+        open_model(tmp_path, heads="early:4")
+
+
+def test_models_without_such_layers_have_no_early_heads(tmp_path):
+    shared("t5").save_pretrained(tmp_path / "t5")
+    untrained().save(tmp_path / "model.safetensors", dtype=torch.float32)
+    for asked in (model_facts, lambda path, heads: open_model(path, heads=heads)):
+        with pytest.raises(ValueError, match="expected a causal language model for heads 'early:1', got"):
+            asked(tmp_path / "t5", "early:1")
+        with pytest.raises(ValueError, match="expected a Hugging Face model with layers for heads 'early:1', got one"):
+            asked(tmp_path, "early:1")

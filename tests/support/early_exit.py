@@ -1,0 +1,67 @@
+"""Early exits written out: every position alone, every layer by the family's own module, nothing cached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class WrittenOut:
+    """predicted: logits [n, V]; layers: run at each of n positions; inputs: of every layer, states [n, width]."""
+
+    predicted: Tensor
+    layers: list[int]
+    inputs: list[Tensor]
+
+
+def llama_layer(model: Any, layer: int, states: Tensor) -> Tensor:
+    """States [n, width] behind a layer of a Llama, of the states of all positions before it."""
+    n = len(states)
+    positions = torch.arange(n)[None]
+    mask = torch.full((n, n), torch.finfo(states.dtype).min).triu(1)[None, None]
+    angles = model.model.rotary_emb(states[None], position_ids=positions)
+    return model.model.layers[layer](states[None], attention_mask=mask, position_embeddings=angles)[0]
+
+
+def t5_layer(model: Any, prompt: Tensor) -> Callable[[Any, int, Tensor], Tensor]:
+    """The same of a T5's decoder, for a prompt [m]."""
+    encoded = model.encoder(input_ids=prompt[None]).last_hidden_state
+
+    def layer(model: Any, number: int, states: Tensor) -> Tensor:
+        n = len(states)
+        first = model.decoder.block[0].layer[0].SelfAttention
+        bias = first.compute_bias(n, n)
+        mask = torch.full((n, n), torch.finfo(states.dtype).min).triu(1)[None, None]
+        cross = torch.zeros(1, model.config.num_heads, n, len(prompt))
+        return model.decoder.block[number](states[None], mask, bias, encoded, None, cross)[0][0]
+
+    return layer
+
+
+def written_out(
+    model: Any,
+    depth: int,
+    embedded: Tensor,
+    layer: Callable[[Any, int, Tensor], Tensor],
+    logits: Callable[[Tensor], Tensor],
+    leaves: Callable[[int, int, Tensor, Tensor], bool],
+) -> WrittenOut:
+    """Of embeddings [n, width] of a text. leaves(position, layers run, state, state of the layer below)."""
+    inputs: list[list[Tensor]] = [[] for _ in range(depth)]
+    layers, predicted = [], []
+    for position, state in enumerate(embedded):
+        used = None
+        for number in range(depth):
+            inputs[number].append(state)
+            if used is None:
+                below, state = state, layer(model, number, torch.stack(inputs[number]))[-1]
+                if number + 1 < depth and leaves(position, number + 1, state, below):
+                    used = number + 1
+        layers.append(used or depth)
+        predicted.append(logits(state))
+    return WrittenOut(torch.stack(predicted), layers, [torch.stack(one) for one in inputs])
