@@ -1,0 +1,318 @@
+"""The systems of the papers on one model, in one run: tokens a pass, layers and operations a token, tokens/s, and how
+far the text is from the model's own.
+
+    python tools/bench/systems.py smollm2 --bita trained/bita/tokens --exits exits --prompts spec_bench/question.jsonl
+
+Rows: plain decoding; prompt lookup (Hugging Face's); the blend, which needs no training; Medusa-style heads rescored;
+BiTA with its own tree, and rescored; early layers that draft (lossless); CALM at three thresholds (LOSSY). `layers a
+token` are those that run one after another for each token, `GFLOP a token` two operations for each weight that a
+position behind the prompt meets, drafted and masked positions included; attention is left out, as texts are short
+beside the width.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from rescore.decode.bench.decoding import PLAIN, Contender, Measurement, bench
+from rescore.decode.bench.huggingface import huggingface_contender
+from rescore.decode.bench.results import bench_machine
+from rescore.decode.calm.consistency import rouge_l_risk
+from rescore.decode.calm.early_exit import LayeredModel, LossyEarlyExitTarget
+from rescore.decode.calm.setting import ExitSetting
+from rescore.decode.calm.threshold import Threshold
+from rescore.decode.drafters.blended_drafter import BlendedDrafter
+from rescore.decode.drafters.drafter import Drafter
+from rescore.decode.drafters.heads_lattice import HeadsLattice
+from rescore.decode.drafters.static_tree_drafter import StaticTreeDrafter
+from rescore.decode.loop.generate import Options
+from rescore.decode.loop.layout import TreeLayout
+from rescore.decode.loop.prompt_text import PromptText
+from rescore.decode.loop.prompts import read_prompts
+from rescore.decode.loop.request import Generation, Request
+from rescore.decode.loop.stopping import Stopping
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.decode.models.chat import ChatTemplate
+from rescore.decode.models.early_layers import EarlyLayers
+from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.model_facts import model_facts
+from rescore.decode.models.open import open_model
+from rescore.decode.models.target import Target
+from rescore.decode.replay.bootstrap import resampled_sums
+from rescore.decode.rescoring.static_tree import StaticTree
+from rescore.lm.ngram import NGram
+from rescore.lm.tokenizer import TextTokenizer
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Weights that positions meet, of a model of `depth` layers.
+
+    layer, output  of a layer, and of the output layer
+    """
+
+    depth: int
+    layer: int
+    output: int
+
+    @classmethod
+    def of(cls, target: CausalLMTarget) -> Work:
+        layers = target.decoder.layers
+        return cls(
+            depth=len(layers),
+            layer=sum(one.numel() for one in layers[0].parameters()),
+            output=target.model.get_output_embeddings().weight.numel(),
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class System:
+    """A contender, and what a text of it costs.
+
+    counted    whether it says what it drafts
+    copies     positions that a drafted node is: itself and its masks
+    ahead      logits beside those of nodes, at each drafting
+    extra      weights of heads, met at each drafting
+    early      layers of a draft of `slots` tokens
+    target     where tokens leave early: whose cache says how many layers each took
+    checked    logits at exits that tokens did not take, for each of the latter
+    """
+
+    contender: Contender
+    counted: bool = True
+    copies: int = 1
+    ahead: int = 0
+    extra: int = 0
+    early: int = 0
+    slots: int = 0
+    target: LossyEarlyExitTarget | None = None
+    checked: bool = False
+    texts: list[list[int]] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
+    passes: list[int] = field(default_factory=list)
+
+    def recorded(self) -> Contender:
+        """The contender, whose texts and layers are noted as it writes."""
+
+        def write(requests: Sequence[Request], options: Options) -> list[Generation]:
+            found = self.contender.write(requests, options)
+            self.texts += [one.tokens.tolist() for one in found]
+            self.passes += [one.statistics.passes for one in found]
+            if self.target is not None and self.target.opened is not None:
+                self.layers += [used for row in self.target.opened.layers for used in row]
+            return found
+
+        return Contender(name=self.contender.name, write=write, alone=self.contender.alone)
+
+    def layers_a_token(self, found: Measurement, work: Work) -> float:
+        if self.target is not None:
+            return float(np.mean(self.layers))
+        return (found.passes * work.depth + found.steps * self.early * self.slots) / found.tokens
+
+    def flop_a_token(self, found: Measurement, work: Work) -> float:
+        """Behind the prompts; NaN where nobody knows."""
+        if not self.counted:
+            return float("nan")
+        if self.target is not None:
+            layers, exits = self.layers_a_token(found, work), self._exits_tried() if self.checked else 0.0
+            return 2 * (layers * work.layer + (1 + exits) * work.output)
+        nodes = found.steps + found.drafted
+        weights = nodes * (self.copies * work.depth * work.layer + work.output)
+        weights += found.steps * (self.ahead * work.output + self.extra)
+        weights += found.steps * self.slots * (self.early * work.layer + work.output)
+        return 2 * weights / found.tokens
+
+    def _exits_tried(self) -> float:
+        assert self.target is not None
+        exits = sorted(self.target.exits)
+        return float(np.mean([sum(one < used for one in exits) for used in self.layers]))
+
+
+def systems(args: argparse.Namespace) -> Iterator[System]:
+    dtype = getattr(torch, args.dtype)
+    plain = open_model(args.model, dtype=dtype).target
+    assert isinstance(plain, CausalLMTarget)
+    lm = NGram.open(args.lm) if args.lm else None
+    yield System(contender=huggingface_contender(plain.model, "Hugging Face lookup 10", drawn=False), counted=False)
+    yield System(contender=ours(plain, "blend", BlendedDrafter(plain, lm)))
+    nodes = args.nodes
+    yield System(contender=ours(plain, f"blend {nodes}", BlendedDrafter(plain, lm, nodes=nodes)))
+    if args.heads:
+        headed = open_model(args.model, heads=args.heads, dtype=dtype)
+        assert headed.heads is not None
+        lattice = HeadsLattice(heads=headed.heads)
+        extra = weights_of(headed.heads)
+        drafter = BlendedDrafter(headed.target, lm, lattice=lattice, nodes=nodes)
+        yield System(contender=ours(headed.target, f"heads, rescored {nodes}", drafter), extra=extra)
+    if args.bita:
+        masked = open_model(args.model, heads=args.bita, dtype=dtype)
+        assert masked.heads is not None
+        lattice, masks = HeadsLattice(heads=masked.heads), masked.heads.slots
+        own = StaticTreeDrafter(HeadsLattice(heads=masked.heads, top_k=5), StaticTree.spine(masks, 5))
+        named = [(f"BiTA, its tree {5 * masks}", own)]
+        named.append((f"BiTA, rescored {nodes}", BlendedDrafter(masked.target, lm, lattice=lattice, nodes=nodes)))
+        for name, drafter in named:
+            yield System(contender=ours(masked.target, name, drafter), copies=1 + masks, ahead=masks)
+    if args.exits:
+        yield from early(args, plain, lm)
+
+
+def weights_of(heads: Any) -> int:
+    """Those that heads which are modules meet at each drafting, the rows of their output tables included."""
+    tables = heads.slots * heads.table.numel() if hasattr(heads, "table") else 0
+    return tables + sum(one.numel() for one in heads.parameters())
+
+
+def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> Iterator[System]:
+    """Early layers: as drafts, and LOSSY."""
+    layers = EarlyLayers.named(f"early:{args.early}:{args.exits}")
+    assert layers is not None
+    heads = layers.heads(plain)
+    drafter = BlendedDrafter(plain, lm, lattice=HeadsLattice(heads=heads), nodes=args.nodes)
+    name = f"first {args.early} layers draft, rescored {args.nodes}"
+    yield System(contender=ours(plain, name, drafter), early=args.early, slots=heads.slots)
+    layered = LayeredModel(plain)
+    width = plain.model.get_output_embeddings().weight.shape[1]
+    exits = ExitHeads.load(args.exits, depth=layered.depth, width=width, dtype=plain.model.dtype)
+    for threshold in args.thresholds:
+        setting = ExitSetting(
+            confidence=args.confidence, exits=exits.exits, threshold=Threshold(value=threshold, decay=None, length=1)
+        )
+        target = setting.target(layered, exits)
+        name = f"CALM {args.confidence} {threshold:g} (LOSSY)"
+        yield System(contender=ours(target, name, None), target=target, checked=args.confidence == "softmax")
+
+
+def ours(target: Target, name: str, drafter: Drafter | None) -> Contender:
+    return Contender.of_drafter(target, name, drafter, TreeLayout())
+
+
+def spec_bench(args: argparse.Namespace) -> dict[str, list[NDArray[np.int32]]]:
+    facts = model_facts(args.model)
+    text = PromptText(TextTokenizer.open(facts.tokenizer), ChatTemplate(args.model) if args.chat else None)
+    tasks = read_prompts(args.prompts, facts.vocab_size, text, limit=args.limit)
+    context = facts.context or 1 << 30
+    fits = {
+        task: [one.tokens for one in rows if len(one.tokens) + args.max_tokens <= min(context, args.longest)]
+        for task, rows in tasks.items()
+    }
+    return {task: rows for task, rows in fits.items() if rows}
+
+
+def interval(tokens: Sequence[int], passes: Sequence[int]) -> tuple[float, float]:
+    """95% of tokens a pass, over texts drawn again."""
+    both = np.array([tokens, passes], np.float64).T
+    sums = resampled_sums(both, RESAMPLES, np.random.default_rng(1))
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
+    return float(low), float(high)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--heads", default="data/demo/heads", help="Medusa-style heads (none: '')")
+    parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
+    parser.add_argument("--bita", help="of `rescore train bita`")
+    parser.add_argument("--exits", help="of `rescore calm train`")
+    parser.add_argument("--early", type=int, default=28, help="layers that draft, an exit of --exits")
+    parser.add_argument("--confidence", default="classifier")
+    parser.add_argument("--thresholds", type=float, nargs="+", default=[0.95, 0.8, 0.6])
+    parser.add_argument("--prompts", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=4, help="prompts of a task")
+    parser.add_argument("--longest", type=int, default=1024, help="prompt and text together; others are left out")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    tasks = spec_bench(args)
+    everyone = list(systems(args))
+    plain = open_model(args.model, dtype=getattr(torch, args.dtype)).target
+    assert isinstance(plain, CausalLMTarget)
+    first = System(contender=ours(plain, PLAIN, None))
+    options = Options(
+        max_tokens=args.max_tokens, stopping=Stopping(tokens=frozenset(model_facts(args.model).end_of_text))
+    )
+    contenders = [one.recorded() for one in everyone]
+    (found,) = bench(plain, tasks, contenders, options, batches=[1], repeats=args.repeats)
+    texts = first.recorded().write([Request(prompt=one) for rows in tasks.values() for one in rows], options)
+    rows = [
+        row_of(system, one.together, found[0].together, texts, Work.of(plain))
+        for system, one in zip([first, *everyone], found)
+    ]
+    show(
+        rows,
+        f"{args.model}, {args.dtype}, {len(texts)} prompts of {len(tasks)} tasks, at most {args.max_tokens} tokens",
+    )
+    if args.json:
+        args.json.write_text(
+            json.dumps({"machine": bench_machine("torch", "transformers"), "rows": rows}, indent=2) + "\n"
+        )
+
+
+def row_of(
+    system: System, one: Measurement, plain: Measurement, texts: Sequence[Generation], work: Work
+) -> dict[str, Any]:
+    written = system.texts[-len(texts) :]  # of the last round
+    risks = [rouge_l_risk(np.array(mine), text.tokens) for mine, text in zip(written, texts)]
+    return {
+        "system": system.contender.name,
+        "tokens_a_pass": one.tokens / one.passes,
+        "interval": interval([len(text) for text in written], system.passes[-len(texts) :]),
+        "layers_a_token": system.layers_a_token(one, work),
+        "gflop_a_token": system.flop_a_token(one, work) / 1e9,
+        "tokens_per_s": max(one.tokens / seconds for seconds in one.seconds),
+        "times_plain": float(np.median(one.times(plain))),
+        "equal": sum(risk == 0 for risk in risks) / len(risks),
+        "rouge_l_off": float(np.mean(risks)),
+    }
+
+
+def show(rows: Sequence[dict[str, Any]], title: str) -> None:
+    table = Table("system", title=title, title_justify="left")
+    for header in (
+        "tokens a pass",
+        "95%",
+        "layers a token",
+        "GFLOP a token",
+        "tokens/s",
+        "x plain",
+        "equal",
+        "1 - ROUGE-L",
+    ):
+        table.add_column(header, justify="right")
+    for row in rows:
+        low, high = row["interval"]
+        table.add_row(
+            row["system"],
+            f"{row['tokens_a_pass']:.2f}",
+            f"{low:.2f} to {high:.2f}",
+            f"{row['layers_a_token']:.1f}",
+            f"{row['gflop_a_token']:.2f}",
+            f"{row['tokens_per_s']:.1f}",
+            f"{row['times_plain']:.2f}",
+            f"{row['equal']:.0%}",
+            f"{row['rouge_l_off']:.3f}",
+        )
+    Console(width=max(Console().width, 140)).print(table)
+
+
+if __name__ == "__main__":
+    main()
