@@ -51,7 +51,9 @@ def holds_bita(folder: Path) -> bool:
 
 def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """The folder's two files; `about` goes into config.json."""
-    write_folder(Path(folder), WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **asdict(form), **about})
+    write_folder(
+        Path(folder) / CONFIG, WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+    )
 
 
 def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, Tensor]]:
@@ -59,7 +61,7 @@ def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, 
     FileNotFoundError names what is wrong.
     """
     folder = Path(folder)
-    config = read_config(folder, WEIGHTS, FORMAT, VERSION)
+    config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
     for name, wanted in (("width", model.width), ("vocab_size", model.vocab_size), ("layers", _lists(model.layers))):
         if config.get(name) != wanted:
             raise ValueError(

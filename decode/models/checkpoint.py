@@ -62,7 +62,7 @@ def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
             if names != shapes.keys():
                 odd = sorted(names ^ shapes.keys())[0]
                 raise ValueError(
-                    f"{path}: expected the {len(shapes)} tensors that config.json asks for, got "
+                    f"{path}: expected the {len(shapes)} tensors that its configuration asks for, got "
                     f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
                 )
             return {name: file.get_tensor(name) for name in shapes}
@@ -81,9 +81,8 @@ def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) 
         raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
 
 
-def read_config(folder: Path, weights: str, form: str, version: int) -> dict[str, Any]:
-    """config.json of a folder that must hold `weights` of this format and version."""
-    path = folder / "config.json"
+def read_config(path: Path, weights: str, form: str, version: int) -> dict[str, Any]:
+    """What a JSON file says of the file `weights` beside it, which must be of this format and version."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {weights}, got nothing of that name")
     config = read_object(path)
@@ -95,12 +94,12 @@ def read_config(folder: Path, weights: str, form: str, version: int) -> dict[str
     return config
 
 
-def write_folder(folder: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """Tensors to the file `weights`, and beside it config.json, whose "format" says what they are; a config.json of
-    another format is not written over.
+def write_folder(path: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """Tensors to the file `weights` beside the JSON file `path`, whose "format" says what they are; one of another
+    format is not written over.
     """
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "config.json"
     if path.exists() and config["format"] not in path.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(
             f"{path}: expected no file, or one of format {config['format']!r}, got another's; save in a folder apart"

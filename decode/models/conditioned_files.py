@@ -58,7 +58,9 @@ def holds_heads(folder: Path) -> bool:
 def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """The folder's two files; weights in float16. `about` goes into config.json."""
     stored = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    write_folder(Path(folder), WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about})
+    write_folder(
+        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+    )
 
 
 def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[HeadsForm, dict[str, Tensor]]:
@@ -85,7 +87,7 @@ def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[Head
 
 def read_form(folder: Path) -> HeadsForm:
     """What config.json says."""
-    config = read_config(folder, WEIGHTS, FORMAT, VERSION)
+    config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
     try:
         return HeadsForm(**{name: config.get(name) for name in MOST})  # type: ignore[arg-type]
     except ValueError as error:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from rescore.decode.models.checkpoint import read_object
-from rescore.lm.atomic import replacing
+from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
 
 CONFIG = "exits.json"
 WEIGHTS = "exits.safetensors"
@@ -45,14 +41,10 @@ class ExitForm:
 
 def write_exits(folder: str | Path, form: ExitForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """The folder's two files; weights in float16. `about` goes into exits.json."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    stored = {name: tensor.detach().half().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(folder / WEIGHTS) as file:
-        file.write(safetensors_bytes(stored))
-    with replacing(folder / CONFIG) as file:
-        told = {"format": FORMAT, "version": VERSION, **asdict(form), **about}
-        file.write((json.dumps(told, indent=2) + "\n").encode())
+    stored = {name: tensor.half() for name, tensor in tensors.items()}
+    write_folder(
+        Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
+    )
 
 
 def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm, dict[str, Tensor]]:
@@ -68,15 +60,9 @@ def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm,
     path, shapes = folder / WEIGHTS, form.shapes()
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {CONFIG}, got nothing of that name")
-    try:
-        with safe_open(path, "pt") as file:
-            if odd := sorted(set(file.keys()) ^ shapes.keys()):
-                raise ValueError(f"{path}: expected {', '.join(shapes)} alone, got otherwise for {odd[0]!r:.80}")
-            tensors = {name: file.get_tensor(name) for name in shapes}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+    tensors = read_tensors(path, shapes)
     for name, shape in shapes.items():
-        _check(path, name, tensors[name], shape)
+        check_floats(path, name, tensors[name], shape)
     return form, tensors
 
 
@@ -85,12 +71,7 @@ def read_exit_form(folder: Path) -> ExitForm:
     path = folder / CONFIG
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected what `rescore calm train` writes, got nothing of that name")
-    config = read_object(path)
-    if config.get("format") != FORMAT or config.get("version") != VERSION:
-        raise ValueError(
-            f"{path}: expected format {FORMAT!r}, version {VERSION}, got {config.get('format')!r:.40}, "
-            f"{config.get('version')!r:.40}"
-        )
+    config = read_config(path, WEIGHTS, FORMAT, VERSION)
     exits = config.get("exits")
     try:
         if not isinstance(exits, list):
@@ -102,13 +83,3 @@ def read_exit_form(folder: Path) -> ExitForm:
 
 def _whole(value: object, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tuple(tensor.shape) != shape or not tensor.is_floating_point():
-        raise ValueError(
-            f"{path}: {name}: expected floating point {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
-            "the file is damaged, or another's"
-        )
-    if not tensor.isfinite().all():
-        raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")

@@ -79,7 +79,7 @@ TENSOR_FAULTS = [
     ({"bias": torch.tensor([1, 2])}, "bias: expected floating point [2], got torch.int64 [2]"),
     ({"offset": torch.full((2, WIDTH), torch.inf)}, "offset: expected finite numbers, got NaN or infinity"),
     ({"classifier": torch.zeros(WIDTH, 2)}, "classifier: expected floating point [2, 6], got torch.float32 [6, 2]"),
-    ({"more": torch.zeros(1)}, "expected translation, offset, classifier, bias alone, got otherwise for 'more'"),
+    ({"more": torch.zeros(1)}, "expected the 4 tensors that its configuration asks for, got also 'more'"),
 ]
 
 
