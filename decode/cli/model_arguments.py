@@ -25,8 +25,9 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         "--heads",
         metavar="DIR|mtp|early:L",
         help=(
-            "the heads that propose: a folder of `rescore train heads` or of Medusa heads, or the model's own MTP "
-            "modules, or its own first L layers, early:L[:DIR], with the exits of `rescore calm train` in DIR "
+            "the heads that propose: a folder of `rescore train heads`, of `rescore train bita` or of Medusa heads, "
+            "or the model's own MTP modules, or its own first L layers, early:L[:DIR], with the exits of "
+            "`rescore calm train` in DIR "
             "(default: those that come with the model)"
         ),
     )

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rescore.decode.models.bita_files import BitaForm, read_bita, write_bita
@@ -92,11 +90,6 @@ class BitaTarget(CausalLMTarget):
         self._prompts = [(k.detach().to(dtype), v.detach().to(dtype)) for k, v in zip(tokens.keys, tokens.values)]
         super().__init__(model)
 
-    def open(
-        self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
-    ) -> tuple[BitaCache, list[NDArray[np.int64]]]:
-        return BitaCache(len(prompts) * copies, length), list(prompts)
-
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         at = _drafting_columns(block, cache)
         wide = with_masks(block, at, self.form, self.context)
@@ -130,16 +123,15 @@ class BitaHeads(Memoryless):
         return self._target.ahead(hidden)
 
 
-class BitaCache(SlotCache):
-    """prompt: whether the pass to come is the first one, which drafts behind each row's last token alone."""
-
-    prompt = True
+def with_tokens(folder: str | Path, target: CausalLMTarget) -> tuple[BitaTarget, BitaHeads]:
+    """The target with the tokens in a folder, and what they propose. ValueError says what does not fit."""
+    masked = BitaTarget(target.model, BitaTokens.load(folder, target))
+    return masked, BitaHeads(masked)
 
 
 def _drafting_columns(block: Block, cache: SlotCache) -> Tensor:
-    """Behind which columns of each row masks stand, int64 [R, G]: all, but of a prompt."""
-    if isinstance(cache, BitaCache) and cache.prompt:
-        cache.prompt = False
+    """Behind which columns of each row masks stand, int64 [R, G]: all, but of prompts, which are read first."""
+    if not cache.keys:
         return block.depths.amax(dim=1, keepdim=True)  # a chain, whose padding has the depth of its last token
     return torch.arange(block.width, device=block.ids.device).expand(block.ids.shape)
 

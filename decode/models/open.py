@@ -164,13 +164,12 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
 
 def _with_masks(folder: Path, target: Target) -> tuple[Target, Heads]:
     """The target with the mask tokens of BiTA in a folder, which are its heads."""
-    from rescore.decode.models.bita import BitaHeads, BitaTarget, BitaTokens
+    from rescore.decode.models.bita import with_tokens
     from rescore.decode.models.causal_lm import CausalLMTarget
 
     if not isinstance(target, CausalLMTarget):
         raise ValueError(f"{folder}: expected a causal language model for tokens of BiTA, got an encoder-decoder")
-    masked = BitaTarget(target.model, BitaTokens.load(folder, target))
-    return masked, BitaHeads(masked)
+    return with_tokens(folder, target)
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:

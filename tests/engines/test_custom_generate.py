@@ -12,6 +12,7 @@ from support.scripted import Scripted
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from support import tiny_transformers
+from support.bita import tokens_for
 from support.tiny_mtp import modules_of
 from tokenizers import Tokenizer, decoders, models
 from transformers import DynamicCache, StoppingCriteria, StoppingCriteriaList, TextStreamer
@@ -479,6 +480,24 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
         )
     heads = MedusaHeads.load(tmp_path / "heads", width=width, vocab_size=V, output=model.get_output_embeddings())
     assert model.generate(**inputs, **arguments, custom_generate=Drafting(heads, top_k=4)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
+def test_mask_tokens_draft_and_go_on_from_a_cache(family, tmp_path):
+    model, inputs = tiny_transformers.shared(family), one(6)
+    tokens_for(family).save(tmp_path, {})
+    drafting = Drafting(tmp_path, lm=ngram(), nodes=7)
+    arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None)
+    expected = model.generate(**inputs, **arguments)
+    first = model.generate(**inputs, **arguments, custom_generate=drafting, return_dict_in_generate=True)
+    assert first.sequences.tolist() == expected.tolist()
+    ids = torch.cat((expected, one(4, seed=9)["input_ids"]), dim=1)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    got = model.generate(**inputs, **arguments, past_key_values=first.past_key_values, custom_generate=drafting)
+    assert got.tolist() == model.generate(**inputs, **arguments).tolist()
+    assert model.generate(**ragged(), **arguments, custom_generate=drafting).tolist() == (
+        model.generate(**ragged(), **arguments).tolist()
+    )
 
 
 def test_one_object_serves_several_models(tmp_path):

@@ -25,6 +25,8 @@ from rescore.decode.engines.huggingface.row import WARPERS, CallRow, check_proce
 from rescore.decode.engines.huggingface.steps import Steps, Together
 from rescore.decode.loop.generate import Options, stream
 from rescore.decode.loop.request import Finish, Request, Statistics
+from rescore.decode.models.bita import with_tokens
+from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.heads import Heads, Memoryless
 from rescore.decode.models.stored_heads import stored_heads
@@ -41,7 +43,8 @@ class Drafting:
     """What decodes when it is given to a causal model's `generate` as `custom_generate`.
 
     source    what drafts beside the text so far and the model's own predictions along it: nothing, an n-gram model, or
-              heads of that model (an object, or a folder of `rescore train heads` or of Medusa heads). Or any drafter,
+              heads of that model (an object, or a folder of `rescore train heads`, of `rescore train bita` or of
+              Medusa heads). Or any drafter,
               which then drafts alone, for example `NGramDrafter` or `DraftModelDrafter` (a small model)
     lm        an n-gram model beside heads
     rescorer  what rescores the lattice of heads instead of all that: n-gram models alone, or what
@@ -153,20 +156,17 @@ class Drafting:
     def _open(self, model: Any) -> tuple[CausalLMTarget, Drafter]:
         """The model as a target, and who drafts for it; made once for a model."""
         if self._opened is None or self._opened[0] is not model or self._opened[1] != model.dtype:
-            target = CausalLMTarget(model)
-            self._opened = (model, model.dtype, target, self._drafter(target))
+            target, source = CausalLMTarget(model), self.source
+            if self._of_heads and isinstance(source, (str, PathLike)):
+                target, source = _stored(Path(source), target)
+            self._opened = (model, model.dtype, target, self._drafter(target, source))
         return self._opened[2:]
 
-    def _drafter(self, target: CausalLMTarget) -> Drafter:
-        source: Any = self.source
+    def _drafter(self, target: CausalLMTarget, source: Any) -> Drafter:
         if source is None or isinstance(source, NGram):
             return BlendedDrafter(target, source, memory=self.memory, nodes=self.nodes)
         if not self._of_heads:
             return source
-        if isinstance(source, (str, PathLike)):
-            model = target.model
-            embeddings = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-            source = stored_heads(Path(source), target.logits, *embeddings)
         lattice = HeadsLattice(heads=source, top_k=self.top_k)
         if self.rescorer is None:
             return BlendedDrafter(target, self.lm, lattice=lattice, memory=self.memory, nodes=self.nodes)
@@ -184,6 +184,14 @@ class _Warped:
 
     def open(self, prompts: Sequence[NDArray[np.int64]], shaping: Shaping) -> DrafterSession:
         return self.drafter.open(prompts, shaping.with_processors(self.warpers))
+
+
+def _stored(path: Path, target: CausalLMTarget) -> tuple[CausalLMTarget, Heads]:
+    """The heads of a path, and the target that they are of."""
+    if holds_bita(path):
+        return with_tokens(path, target)
+    embeddings = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
+    return target, stored_heads(path, target.logits, *embeddings)
 
 
 def _needs_every_state(drafter: Any) -> bool:
