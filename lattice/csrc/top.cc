@@ -20,8 +20,9 @@ constexpr int kWide = 4;
 #endif
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Bits = int32_t __attribute__((vector_size(4 * kWide)));
-constexpr int kLanes = 32;                      // so many that no sum waits for the one before it
-constexpr int kStep = std::max(kLanes, kWide);  // logits that are weighed at once
+using Words = uint32_t __attribute__((vector_size(4 * kWide)));  // which may overflow, as what is no number does
+constexpr int kLanes = 32;                                       // so many that no sum waits for the one before it
+constexpr int kStep = std::max(kLanes, kWide);                   // logits that are weighed at once
 constexpr int kSummed = std::min(kLanes, kWide);
 using Sums = float __attribute__((vector_size(4 * kSummed)));
 constexpr int kBlock = 64;   // logits that are compared with the least of the found ones at once
@@ -36,7 +37,6 @@ Floats load(const float* from) {
 // bfloat16 is the upper half of a float.
 Floats load(const uint16_t* from) {
   using Halves = uint16_t __attribute__((vector_size(2 * kWide)));
-  using Words = uint32_t __attribute__((vector_size(4 * kWide)));
   Halves lanes;
   std::memcpy(&lanes, from, sizeof lanes);
   return reinterpret_cast<Floats>(__builtin_convertvector(lanes, Words) << 16);
@@ -82,7 +82,7 @@ constexpr float kLeast = -87;  // of an exponent: e^-87 is the least power of e 
   const Floats power = x * kLog2E, rounded = power + kRounder, f = power - (rounded - kRounder);
   Floats sum = Floats{} + 1.32764701e-3f;
   for (const float term : {9.67554096e-3f, 5.55071309e-2f, 0.240221202f, 0.693146944f, 1.0f}) sum = sum * f + term;
-  return sum * reinterpret_cast<Floats>((reinterpret_cast<Bits>(rounded) + 127) << 23);
+  return sum * reinterpret_cast<Floats>((reinterpret_cast<Words>(rounded) + 127) << 23);
 }
 
 // The k greatest so far, descending.
