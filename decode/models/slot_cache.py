@@ -83,35 +83,24 @@ class SlotCache:
         if heads not in self._places:
             assert isinstance(self._at, tuple)
             rows, _, slots = self._at
-            self._places[heads] = self._among_all(rows, slots, heads).flatten()
+            head = rows[:, :, None] * heads + torch.arange(heads)[:, None]
+            self._places[heads] = (head * self.slots + slots[:, None]).flatten()
         return self._places[heads]
-
-    def _among_all(self, rows: Tensor, slots: Tensor, heads: int) -> Tensor:
-        """Where slots [.., L] of rows [.., 1] lie among all rows, heads and slots, int64 [.., heads, L]."""
-        head = rows[..., None] * heads + torch.arange(heads, device=rows.device)[:, None]
-        return head * self.slots + slots[..., None, :]
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
 
         A chain's columns lie there already; of a tree's, those behind the first that is left out move up.
         """
-        sources, targets = [], []
         for row, (start, path) in enumerate(zip(starts, paths)):
-            for place, column in enumerate(path):
-                if column != place:
-                    sources.append((row, start + column))
-                    targets.append((row, start + place))
-        if not sources:
-            return
-        both = torch.tensor([sources, targets], device=self.keys[0].device)
-        places: dict[int, Tensor] = {}  # by attention heads
-        for store in (*self.keys, *self.values):
-            heads = store.shape[1]
-            if heads not in places:
-                places[heads] = self._among_all(both[..., :1], both[..., 1:], heads).flatten(1)
-            every = store.view(-1, store.shape[3])
-            every.index_copy_(0, places[heads][1], every.index_select(0, places[heads][0]))
+            first = next((i for i, column in enumerate(path) if column != i), len(path))
+            if first == len(path):
+                continue
+            target = slice(start + first, start + len(path))
+            source = torch.tensor(path[first:], device=self.keys[0].device) + start
+            for store in (*self.keys, *self.values):
+                slots = store[row]
+                slots[:, target] = slots.index_select(1, source)
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
         """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
