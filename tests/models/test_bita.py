@@ -94,7 +94,7 @@ def test_masks_stay_within_the_context():
     target = target_of("gpt2")  # 64 learned positions
     text = np.arange(64) % V
     cache, _ = target.open([text], 1, 64)
-    assert target.read(chain([text], [0]), cache).isfinite().all()
+    assert target.read(chain(text[None], [0]), cache).isfinite().all()
 
 
 def test_a_folder_opens_with_its_model(tmp_path):
