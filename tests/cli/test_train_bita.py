@@ -11,9 +11,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from support import cli, tiny_transformers
+from support.bita import plain_reading
 from support.tiny_transformers import V
 
 from rescore.decode.cli import main
+from rescore.decode.models.bita import BitaTokens
+from rescore.decode.models.causal_lm import CausalLMTarget
+from rescore.lattice.dump import Dump
 
 TEXTS = "--max-tokens 16 --threads 1 --dtype float32".split()
 WORDS = "--masks 2 --prompt-tokens 4 --groups 8 --rounds 2 --every 10".split()
@@ -59,6 +63,23 @@ def test_text_with_them_is_the_model_s_own(world, trained, capsys):
     plain = capsys.readouterr().out
     assert main([*asked, "--heads", str(trained / "bita" / "tokens")]) == 0
     assert capsys.readouterr().out == plain
+
+
+def test_dumps_hold_what_the_masks_propose(world, trained, tmp_path):
+    """Each row against the masks behind all of its text, read alone by the family's own code."""
+    tokens = trained / "bita" / "tokens"
+    words = f"--prompts {world / 'prompts.jsonl'} --kind greedy --top-k 5 --max-tokens 12 --limit 3 --dtype float32"
+    model = ["--model", str(world / "model"), "--heads", str(tokens)]
+    assert main(["dump", "make", *model, *words.split(), "-o", str(tmp_path / "dump")]) == 0
+    dump = Dump.open(tmp_path / "dump")
+    assert dump.header.heads == 3
+    family = tiny_transformers.shared("llama")
+    learned = BitaTokens.load(tokens, CausalLMTarget(family))
+    for block in dump.blocks():
+        prompt, text = block.prompt_tokens[: block.prompt_offsets[1]], block.tokens[: block.offsets[1]]
+        for row in range(len(text)):
+            logits = plain_reading(family, learned, [*prompt.tolist(), *text[:row].tolist()])
+            assert block.topk_ids[row, 1:].tolist() == logits.topk(5).indices.tolist()
 
 
 def test_heads_and_masks_learn_from_the_same_texts(world, trained, tmp_path):

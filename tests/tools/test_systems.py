@@ -33,7 +33,19 @@ def world(tmp_path_factory):
 
 
 def test_rows(world, monkeypatch, capsys):
-    asked = ["systems", str(world / "model"), "--no-chat", "--heads", "", "--lm", "", "--bita", str(world / "tokens")]
+    asked = [
+        "systems",
+        str(world / "model"),
+        "--no-chat",
+        "--heads",
+        "",
+        "--lm",
+        "",
+        "--exits",
+        "",
+        "--bita",
+        str(world / "tokens"),
+    ]
     more = ["--prompts", str(world / "prompts.jsonl"), "--max-tokens", "8", "--repeats", "1", "--threads", "1"]
     monkeypatch.setattr("sys.argv", [*asked, *more, "--longest", "64", "--json", str(world / "out.json")])
     systems.main()

@@ -1,7 +1,7 @@
 """The systems of the papers on one model, in one run: tokens a pass, layers and operations a token, tokens/s, and how
 far the text is from the model's own.
 
-    python tools/bench/systems.py smollm2 --bita trained/bita/tokens --exits exits --prompts spec_bench/question.jsonl
+    python tools/bench/systems.py smollm2 --prompts spec_bench/question.jsonl
 
 Rows: plain decoding; prompt lookup (Hugging Face's); the blend, which needs no training; Medusa-style heads rescored;
 BiTA with its own tree, and rescored; early layers that draft (lossless); CALM at three thresholds (LOSSY). `layers a
@@ -55,6 +55,7 @@ from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
 RESAMPLES = 2000
+DEPTHS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,8 +227,8 @@ def main() -> None:
     parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--heads", default="data/demo/heads", help="Medusa-style heads (none: '')")
     parser.add_argument("--lm", default="data/demo/demo.ngram", help="an n-gram model of the target's ids (none: '')")
-    parser.add_argument("--bita", help="of `rescore train bita`")
-    parser.add_argument("--exits", help="of `rescore calm train`")
+    parser.add_argument("--bita", default="data/demo/bita", help="of `rescore train bita` (none: '')")
+    parser.add_argument("--exits", default="data/demo/exits", help="of `rescore calm train` (none: '')")
     parser.add_argument("--early", type=int, default=28, help="layers that draft, an exit of --exits")
     parser.add_argument("--confidence", default="classifier")
     parser.add_argument("--thresholds", type=float, nargs="+", default=[0.95, 0.8, 0.6])
@@ -275,6 +276,7 @@ def row_of(
     return {
         "system": system.contender.name,
         "tokens_a_pass": one.tokens / one.passes,
+        "accepted": accepted(one) if system.counted else [],
         "interval": interval([len(text) for text in written], system.passes[-len(texts) :]),
         "layers_a_token": system.layers_a_token(one, work),
         "gflop_a_token": system.flop_a_token(one, work) / 1e9,
@@ -285,11 +287,18 @@ def row_of(
     }
 
 
+def accepted(one: Measurement) -> list[float]:
+    """Shares of the drafting passes that accepted at least 1, 2 .. DEPTHS tokens."""
+    lengths = np.concatenate([text.accepted for text in one.texts] or [np.zeros(0)])
+    return [float(np.mean(lengths >= depth)) for depth in range(1, DEPTHS + 1)]
+
+
 def show(rows: Sequence[dict[str, Any]], title: str) -> None:
     table = Table("system", title=title, title_justify="left")
     for header in (
         "tokens a pass",
         "95%",
+        "accepted to depth 1, 2 ..",
         "layers a token",
         "GFLOP a token",
         "tokens/s",
@@ -304,6 +313,7 @@ def show(rows: Sequence[dict[str, Any]], title: str) -> None:
             row["system"],
             f"{row['tokens_a_pass']:.2f}",
             f"{low:.2f} to {high:.2f}",
+            " ".join(f"{share:.0%}" for share in row["accepted"]),
             f"{row['layers_a_token']:.1f}",
             f"{row['gflop_a_token']:.2f}",
             f"{row['tokens_per_s']:.1f}",
@@ -311,7 +321,7 @@ def show(rows: Sequence[dict[str, Any]], title: str) -> None:
             f"{row['equal']:.0%}",
             f"{row['rouge_l_off']:.3f}",
         )
-    Console(width=max(Console().width, 140)).print(table)
+    Console(width=max(Console().width, 170)).print(table)
 
 
 if __name__ == "__main__":
