@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
+from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
 
 CONFIG = "config.json"
 WEIGHTS = "bita.safetensors"
@@ -78,11 +78,7 @@ def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, 
         )
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: {error}") from None
-    shapes = form.shapes()
-    tensors = read_tensors(folder / WEIGHTS, shapes)
-    for name, shape in shapes.items():
-        check_floats(folder / WEIGHTS, name, tensors[name], shape)
-    return form, tensors
+    return form, read_floats(folder / WEIGHTS, form.shapes())
 
 
 def _lists(layers: tuple[tuple[int, int, int], ...]) -> list[list[int]]:

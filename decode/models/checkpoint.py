@@ -81,6 +81,14 @@ def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) 
         raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
 
 
+def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """As `read_tensors`, of tensors that must all hold finite floating-point numbers."""
+    tensors = read_tensors(path, shapes)
+    for name, shape in shapes.items():
+        check_floats(path, name, tensors[name], shape)
+    return tensors
+
+
 def read_config(path: Path, weights: str, form: str, version: int) -> dict[str, Any]:
     """What a JSON file says of the file `weights` beside it, which must be of this format and version."""
     if not path.exists():

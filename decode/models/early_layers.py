@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.decoder_layers import DecoderLayers, with_modules
 from rescore.decode.models.draft_model_heads import DraftModelHeads
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.exit_heads import exits_of
 from rescore.decode.models.model_facts import EARLY
 
 SLOTS = 4
@@ -73,9 +73,7 @@ class EarlyLayers:
         """Those layers as heads of the model that they are of."""
         translate = None
         if self.exits is not None:
-            depth = len(DecoderLayers.of(target.model.get_decoder()).layers)
-            width = target.model.get_output_embeddings().weight.shape[1]
-            found = ExitHeads.load(self.exits, depth=depth, width=width, dtype=target.model.dtype, device=target.device)
+            found = exits_of(self.exits, target.model)
             if self.layers not in found.exits:
                 raise ValueError(f"{self.exits}: expected an exit behind {self.layers} layers, got {found.exits}")
             translate = found.translate

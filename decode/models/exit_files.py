@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rescore.decode.models.checkpoint import check_floats, read_config, read_tensors, write_folder
+from rescore.decode.models.checkpoint import read_config, read_floats, write_folder
 
 CONFIG = "exits.json"
 WEIGHTS = "exits.safetensors"
@@ -57,13 +57,10 @@ def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm,
                 f"{folder / CONFIG}: expected exits of this model, of {name} {wanted}, got {getattr(form, name)}; "
                 "they were trained for another"
             )
-    path, shapes = folder / WEIGHTS, form.shapes()
+    path = folder / WEIGHTS
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {CONFIG}, got nothing of that name")
-    tensors = read_tensors(path, shapes)
-    for name, shape in shapes.items():
-        check_floats(path, name, tensors[name], shape)
-    return form, tensors
+    return form, read_floats(path, form.shapes())
 
 
 def read_exit_form(folder: Path) -> ExitForm:

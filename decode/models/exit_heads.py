@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rescore.decode.models.decoder_layers import DecoderLayers
 from rescore.decode.models.exit_files import ExitForm, read_exits, write_exits
 
 
@@ -70,6 +71,13 @@ class ExitHeads(nn.Module):
         heads = cls(form)
         heads.load_state_dict(tensors)
         return heads.to(device=device, dtype=dtype).eval()
+
+
+def exits_of(folder: str | Path, model: Any) -> ExitHeads:
+    """The exits in a folder for a model of Hugging Face, in its dtype and on its device."""
+    table = model.get_output_embeddings().weight
+    depth = len(DecoderLayers.of(model.get_decoder()).layers)
+    return ExitHeads.load(folder, depth=depth, width=table.shape[1], dtype=model.dtype, device=table.device)
 
 
 def scaled(state: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ In the run's folder `tokens/` are those that did best on held-out texts so far; 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -95,20 +95,17 @@ class BitaTraining(TrainingRun):
             np.sort(draw.choice(one, min(len(one), options.groups), replace=False))
             for one in (text.positions() for text in texts)
         ]
-        return torch.stack(self._losses(texts, positions)[0]).sum()
+        return torch.stack([F.cross_entropy(logits, truth) for logits, truth in self._taught(texts, positions)]).sum()
 
-    def _losses(
+    def _taught(
         self, texts: Sequence[TaughtText], positions: Sequence[NDArray[np.int64]]
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Of every mask: its mean loss, its hits [len(RECALLS), M], and how many groups have a truth for it [M]."""
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of every mask, logits [N, V] and truth [N] of the groups that have one for it."""
         groups = Groups.behind(texts, positions, self.tokens.form.masks)
         states, truth = group_states(self.target, self.tokens, groups), groups.truth.to(self.device)
-        there = truth >= 0
-        logits = [self.target.logits(states[:, :, t][there[:, :, t]]).float() for t in range(truth.shape[2])]
-        wanted = [truth[:, :, t][there[:, :, t]] for t in range(truth.shape[2])]
-        losses = [F.cross_entropy(one, ids) for one, ids in zip(logits, wanted)]
-        hits = torch.stack([_hits(one.detach(), ids) for one, ids in zip(logits, wanted)], dim=1)
-        return losses, hits, there.sum(dim=(0, 1))
+        for t in range(truth.shape[2]):
+            there = truth[:, :, t] >= 0
+            yield self.target.logits(states[:, :, t][there]).float(), truth[:, :, t][there]
 
     def validate(self) -> tuple[list[float], dict[int, list[float]]]:
         masks = self.tokens.form.masks
@@ -116,11 +113,10 @@ class BitaTraining(TrainingRun):
         for start in range(0, len(self.held), ROWS):
             texts = self.held[start : start + ROWS]
             positions = [_spread(text.positions(), self.options.groups) for text in texts]
-            losses, hits, there = self._losses(texts, positions)
-            n = there.cpu().numpy()
-            loss += np.array([float(one) for one in losses]) * n
-            found += hits.cpu().numpy()
-            counted += n
+            for t, (logits, truth) in enumerate(self._taught(texts, positions)):
+                loss[t] += float(F.cross_entropy(logits, truth)) * len(truth)
+                found[:, t] += _hits(logits, truth).cpu().numpy()
+                counted[t] += len(truth)
         return (loss / counted).tolist(), {k: row.tolist() for k, row in zip(RECALLS, found / counted)}
 
     def keep(self, progress: Progress) -> None:

@@ -45,7 +45,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.chat import ChatTemplate
 from rescore.decode.models.early_layers import EarlyLayers
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.exit_heads import exits_of
 from rescore.decode.models.model_facts import model_facts
 from rescore.decode.models.open import open_model
 from rescore.decode.models.target import Target
@@ -186,8 +186,7 @@ def early(args: argparse.Namespace, plain: CausalLMTarget, lm: NGram | None) -> 
     name = f"first {args.early} layers draft, rescored {args.nodes}"
     yield System(contender=ours(plain, name, drafter), early=args.early, slots=heads.slots)
     layered = LayeredModel(plain)
-    width = plain.model.get_output_embeddings().weight.shape[1]
-    exits = ExitHeads.load(args.exits, depth=layered.depth, width=width, dtype=plain.model.dtype)
+    exits = exits_of(args.exits, plain.model)
     for threshold in args.thresholds:
         setting = ExitSetting(
             confidence=args.confidence, exits=exits.exits, threshold=Threshold(value=threshold, decay=None, length=1)

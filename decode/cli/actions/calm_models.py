@@ -17,7 +17,7 @@ from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.causal_lm import CausalLMTarget
 from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-from rescore.decode.models.exit_heads import ExitHeads
+from rescore.decode.models.exit_heads import ExitHeads, exits_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,9 +52,7 @@ def open_exit_model(args: argparse.Namespace) -> ExitModel:
         raise ValueError(f"{args.model}: expected a model of Hugging Face, got {decoder.facts.kind}")
     layered, heads = LayeredModel(target), None
     if getattr(args, "exits", None):
-        model = target.model
-        width = model.get_output_embeddings().weight.shape[1]
-        heads = ExitHeads.load(args.exits, depth=layered.depth, width=width, dtype=model.dtype, device=target.device)
+        heads = exits_of(args.exits, target.model)
     return ExitModel(decoder=decoder, layered=layered, heads=heads)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 from rich.table import Table
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.training_texts import STATES, TrainingTexts, open_texts, run_training
+from rescore.decode.cli.actions.training_texts import STATES, TrainingTexts, open_texts, recalls_table, run_training
 from rescore.decode.models.bita import BitaTokens
 from rescore.decode.training.bita_groups import taught_texts
 from rescore.decode.training.bita_training import TOKENS, BitaOptions, BitaTraining
-from rescore.decode.training.training_run import RECALLS
 
 BITA = "bita"
 
@@ -51,15 +50,8 @@ def _train(args: argparse.Namespace, texts: TrainingTexts) -> tuple[dict[str, An
 
 
 def _table(figures: dict[str, Any]) -> Table:
-    best = figures["best"]
-    table = Table(
-        title=f"{figures['bita']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens of "
-        f"{figures['texts']['train']:,} texts; step {best['step']}",
-        title_justify="left",
+    title = (
+        f"{figures['bita']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens of "
+        f"{figures['texts']['train']:,} texts; step {figures['best']['step']}"
     )
-    table.add_column("mask")
-    for name in ("loss", *(f"recall@{k}" for k in RECALLS)):
-        table.add_column(name, justify="right")
-    for t, loss in enumerate(best["loss"]):
-        table.add_row(str(t + 1), f"{loss:.3f}", *(f"{values[t]:.3f}" for values in best["recall"].values()))
-    return table
+    return recalls_table(title, "mask", figures["best"])

@@ -13,7 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.cli.actions import output
-from rescore.decode.cli.actions.training_texts import STATES, TrainingTexts, minutes, open_texts, run_training
+from rescore.decode.cli.actions.training_texts import (
+    STATES,
+    TrainingTexts,
+    minutes,
+    open_texts,
+    recalls_table,
+    run_training,
+)
 from rescore.decode.loop.dump_make import sha256
 from rescore.decode.models.checkpoint import read_object
 from rescore.decode.models.conditioned_files import CONFIG, WEIGHTS, read_form
@@ -134,15 +141,8 @@ def _estimated(found: Estimate, there: int, out: Path) -> Table:
 
 
 def _table(figures: dict[str, Any]) -> Table:
-    best = figures["best"]
-    table = Table(
-        title=f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens; of those held out "
-        f"{figures['lost']:.2%} lie outside the draft vocabulary; step {best['step']}",
-        title_justify="left",
+    title = (
+        f"{figures['heads']}: {figures['parameters']:,} weights, {figures['tokens']:,} tokens; of those held out "
+        f"{figures['lost']:.2%} lie outside the draft vocabulary; step {figures['best']['step']}"
     )
-    table.add_column("slot")
-    for name in ("loss", *(f"recall@{k}" for k in best["recall"])):
-        table.add_column(name, justify="right")
-    for t, loss in enumerate(best["loss"]):
-        table.add_row(str(t + 1), f"{loss:.3f}", *(f"{values[t]:.3f}" for values in best["recall"].values()))
-    return table
+    return recalls_table(title, "slot", figures["best"])

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from rescore.decode.cli.actions.decoders import Decoder, checked_device, open_decoder
 from rescore.decode.loop.dump_make import fingerprint, sha256
@@ -184,6 +185,17 @@ def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
 def _line(progress: training_run.Progress) -> str:
     loss, recall = (" ".join(f"{value:.3f}" for value in values) for values in (progress.loss, progress.recall[1]))
     return f"step {progress.step} of {progress.steps}: loss {loss}; recall@1 {recall}"
+
+
+def recalls_table(title: str, what: str, best: dict[str, Any]) -> Table:
+    """A row for each slot or mask of the best validation."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(what)
+    for name in ("loss", *(f"recall@{k}" for k in best["recall"])):
+        table.add_column(name, justify="right")
+    for t, loss in enumerate(best["loss"]):
+        table.add_row(str(t + 1), f"{loss:.3f}", *(f"{values[t]:.3f}" for values in best["recall"].values()))
+    return table
 
 
 def minutes(seconds: float) -> str:

@@ -44,8 +44,8 @@ class Drafting:
 
     source    what drafts beside the text so far and the model's own predictions along it: nothing, an n-gram model, or
               heads of that model (an object, or a folder of `rescore train heads`, of `rescore train bita` or of
-              Medusa heads). Or any drafter,
-              which then drafts alone, for example `NGramDrafter` or `DraftModelDrafter` (a small model)
+              Medusa heads). Or any drafter, which then drafts alone, for example `NGramDrafter` or
+              `DraftModelDrafter` (a small model)
     lm        an n-gram model beside heads
     rescorer  what rescores the lattice of heads instead of all that: n-gram models alone, or what
               `Settings.calibrated` gives
