@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from support import cli, tiny_transformers
+from support import tiny_transformers
 from support.bita import plain_reading
-from support.tiny_transformers import V
+from support.training import training_world
 
 from rescore.decode.cli import main
 from rescore.decode.models.bita import BitaTokens
@@ -25,15 +24,7 @@ WORDS = "--masks 2 --prompt-tokens 4 --groups 8 --rounds 2 --every 10".split()
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bita")
-    tiny_transformers.shared("llama").save_pretrained(folder / "model")
-    cli.make_tokenizer(folder / "model" / "tokenizer.json", V)
-    draw = np.random.default_rng(3)
-    with open(folder / "prompts.jsonl", "w") as lines:
-        for _ in range(90):
-            words = " ".join(f"w{one}" for one in draw.integers(3, V, draw.integers(2, 9)))
-            lines.write(json.dumps({"prompt": words}) + "\n")
-    return folder
+    return training_world(tmp_path_factory.mktemp("bita"), "llama")
 
 
 def train(world, out, kind: str, *words) -> int:

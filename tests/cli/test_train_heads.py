@@ -15,6 +15,7 @@ pytest.importorskip("tokenizers")
 
 from support import tiny_transformers
 from support.tiny_transformers import V
+from support.training import training_world
 
 from rescore.decode.cli import main
 from rescore.decode.drafters.heads_lattice import HeadsLattice
@@ -30,16 +31,7 @@ WORDS = "--max-tokens 16 --slots 3 --rounds 2 --batch 64 --threads 1 --dtype flo
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("train")
-    tiny_transformers.shared("qwen2").save_pretrained(folder / "model")
-    cli.make_tokenizer(folder / "model" / "tokenizer.json", V)
-    draw = np.random.default_rng(3)
-    with open(folder / "prompts.jsonl", "w") as lines:
-        for i in range(90):
-            words = " ".join(f"w{one}" for one in draw.integers(3, V, draw.integers(2, 9)))
-            reference = draw.integers(3, V, 9).tolist()
-            lines.write(json.dumps({"task": f"task{i % 2}", "prompt": words, "reference": reference}) + "\n")
-    return folder
+    return training_world(tmp_path_factory.mktemp("train"), "qwen2")
 
 
 def train(world, out, *words) -> int:
