@@ -152,11 +152,17 @@ def top(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray
     """
 
 def top_predictions(
-    logits: NDArray[np.float32] | NDArray[np.uint16], k: int, threads: int = 1
+    logits: Sequence[NDArray[np.float32]] | Sequence[NDArray[np.uint16]], k: int, threads: int = 1
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The k most probable tokens of each row [m, V]: ids [m, k] as of `top`, and probabilities [m, k] among all V.
+    """The k most probable tokens of each row of arrays [m, V], one array after another: ids [sum of m, k] as of `top`,
+    and probabilities among all V.
 
     uint16 are the bits of bfloat16. Of a row with NaN or +inf, or without a finite logit, probabilities are NaN.
+    """
+
+def best_tokens(logits: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.int64]:
+    """The token of the greatest logit of each row [m, V], the first of equal ones; -1 where a logit is NaN or +inf, or
+    none is finite. uint16 are the bits of bfloat16.
     """
 
 def best_paths(
@@ -254,6 +260,16 @@ def read_pass(
     ids, p: what the target predicted behind the last root token, row 0, and behind node i, row 1 + i. What it predicted
     behind the other nodes is foreseen (`ContextModel.foresee`), in their order, then each token is read
     (`ContextModel.extend`). Nothing is read if something is refused.
+    """
+
+def move_slots(
+    stores: Sequence[NDArray[np.uint8]],  # [rows, heads, slots, bytes of a slot]
+    rows: NDArray[np.int64],  # [m]
+    sources: NDArray[np.int64],  # [m]
+    targets: NDArray[np.int64],  # [m]
+) -> None:
+    """In every store, all heads of slot sources[i] of row rows[i] become those of slot targets[i], move by move in their
+    order. Nothing is moved if something is refused.
     """
 
 def open_tree(

@@ -8,5 +8,6 @@ namespace rescore {
 void bind_searches(nanobind::module_& m);    // best_paths, best_tree, open_tree
 void bind_normalised(nanobind::module_& m);  // Normalised
 void bind_read_pass(nanobind::module_& m);   // read_pass
+void bind_slot_cache(nanobind::module_& m);  // move_slots
 
 }  // namespace rescore

@@ -44,4 +44,5 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_searches(m);
   bind_normalised(m);
   bind_read_pass(m);
+  bind_slot_cache(m);
 }

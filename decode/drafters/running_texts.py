@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from rescore import _core
 from rescore.decode.models.heads import DraftStep, LastPass
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
 from rescore.decode.rescoring.calibration import TOP
+from rescore.lattice.logit_rows import logit_rows
 
 CHUNK = 128  # positions of a prompt whose logits are computed at once
 PROMPT = 4096  # of a prompt's last positions, those whose predictions are counted at most
@@ -26,23 +26,17 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 """Ids int32 [m, TOP] and probabilities float32 [m, TOP], most probable first."""
 
 
-def top_predictions(logits: Tensor) -> Predicted:
-    """The most probable tokens of logits [m, V]."""
-    if logits.device.type == "cpu":
-        return _core.top_predictions(_rows(logits), min(TOP, logits.shape[-1]), torch.get_num_threads())
-    scores = logits.float()
-    top = scores.topk(min(TOP, scores.shape[-1]), dim=-1)
+def top_predictions(*logits: Tensor) -> Predicted:
+    """The most probable tokens of logits [m, V], of several such tensors one after another."""
+    k = min(TOP, logits[0].shape[-1])
+    if logits[0].device.type == "cpu":
+        return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
+    scores = torch.cat(logits).float()
+    top = scores.topk(k, dim=-1)
     p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
     both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # one copy from a device
     ids, shares = np.split(both, 2, axis=-1)
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
-
-
-def _rows(logits: Tensor) -> NDArray[Any]:
-    """Logits on a processor as the core takes them."""
-    if logits.dtype == torch.bfloat16:
-        return logits.contiguous().view(torch.int16).numpy().view(np.uint16)
-    return logits.float().contiguous().numpy()
 
 
 def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -> list[Predicted]:
@@ -74,33 +68,48 @@ class RunningTexts:
 
     def read(self, step: DraftStep) -> None:
         """What was added since the step that was read before. Of steps between, nobody has seen the logits."""
-        for row, text in enumerate(self.texts):
-            new = np.ascontiguousarray(step.histories[row][text.size :], np.int32)
-            if not self._soft or not step.last:
-                text.extend(new)
-            elif not text.size:
-                self._read_prompt(text, new, step, row)
+        new = [
+            np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, self.texts)
+        ]
+        if not self._soft or not step.last:
+            for text, tokens in zip(self.texts, new):
+                text.extend(tokens)
+            return
+        # Of all texts at once: a loop that threads share waits for the slowest of them.
+        logits = [self._logits(last) for last in step.last]
+        ids, p = top_predictions(*logits)
+        stops = np.cumsum([len(one) for one in logits])
+        for row, (text, tokens, stop) in enumerate(zip(self.texts, new, stops)):
+            part = slice(stop - len(logits[row]), stop)
+            if text.size:
+                self._read_pass(text, tokens, step.last[row], (ids[part], p[part]))
             else:
-                self._read_pass(text, new, step.last[row])
+                self._read_prompt(text, tokens, step, row, (ids[part], p[part]))
 
     def select(self, rows: Sequence[int]) -> None:
         self.texts = [self.texts[row] for row in rows]
 
-    def _read_prompt(self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int) -> None:
-        """A prompt, and the root token behind it."""
+    def _logits(self, last: LastPass) -> Tensor:
+        """Behind the root token and all nodes, or the accepted ones alone."""
+        return last.logits if self._rejected else last.logits[[0, *(1 + node for node in last.accepted)]]
+
+    def _read_prompt(
+        self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int, predicted: Predicted
+    ) -> None:
+        """A prompt, and the root token behind it, which was `predicted`."""
         chunks = predicted_along_prompt(step, row, self._prompt)
         text.extend(tokens[: len(tokens) - 1 - sum(len(ids) for ids, _ in chunks)])
         for ids, p in chunks:
             text.extend(tokens[text.size : text.size + len(ids)], ids, p)
-        text.extend(tokens[-1:], *top_predictions(step.last[row].logits))
+        text.extend(tokens[-1:], *predicted)
 
-    def _read_pass(self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass) -> None:
+    def _read_pass(
+        self, text: _core.ContextModel, tokens: NDArray[np.int32], last: LastPass, predicted: Predicted
+    ) -> None:
         unseen = len(tokens) - 1 - len(last.accepted)
         text.extend(tokens[:unseen])
-        tokens = tokens[unseen:]
         if not self._rejected:
-            path = [0, *(1 + node for node in last.accepted)]
-            text.extend(tokens, *top_predictions(last.logits[path]))
+            text.extend(tokens[unseen:], *predicted)
             return
         accepted, tree = np.array(last.accepted, np.int32), last.tree
-        _core.read_pass(text, tokens, tree.tokens, tree.parents, accepted, *top_predictions(last.logits))
+        _core.read_pass(text, tokens[unseen:], tree.tokens, tree.parents, accepted, *predicted)

@@ -168,6 +168,7 @@ class _Call:
                 return
             began = time.perf_counter()
             drafts = self._drafts(active, read)
+            del read  # its logits make room for those of the pass
             drafted = time.perf_counter()
             read, chunks = self._verify(active, drafts)
             self._note_times(active, drafted - began, time.perf_counter() - drafted)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore import _core
 from rescore.decode.models.block import Block
 
 
@@ -32,7 +35,9 @@ class SlotCache:
         self.stored: Callable[[int], None] | None = None
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self._bytes: list[NDArray[np.uint8]] = []  # of all keys and values, where a processor holds them
         self._end = 0
+        self._used = 0  # slots that were ever written to
         self._rows: Tensor | None = None
         self._at: slice | tuple[Tensor, slice, Tensor] | None = None
         self._places: dict[int, Tensor] = {}  # of a pass, by attention heads
@@ -45,6 +50,7 @@ class SlotCache:
         if block.end > self.slots:
             self._grow(max(block.end, 2 * self.slots))
         self._end = block.end
+        self._used = max(self._used, block.end)
         self._rows = rows
         start = block.common_start if rows is None else None
         if start is not None:
@@ -60,6 +66,7 @@ class SlotCache:
         if layer == len(self.keys):
             self.keys.append(self._empty(keys))
             self.values.append(self._empty(values))
+            self._bytes = []
         self._store(self.keys[layer], keys)
         self._store(self.values[layer], values)
         if self.stored is not None:
@@ -92,15 +99,28 @@ class SlotCache:
 
         A chain's columns lie there already; of a tree's, those behind the first that is left out move up.
         """
-        for row, (start, path) in enumerate(zip(starts, paths)):
-            first = next((i for i, column in enumerate(path) if column != i), len(path))
-            if first == len(path):
-                continue
-            target = slice(start + first, start + len(path))
-            source = torch.tensor(path[first:], device=self.keys[0].device) + start
-            for store in (*self.keys, *self.values):
-                slots = store[row]
-                slots[:, target] = slots.index_select(1, source)
+        moved = [
+            (row, start, column, place)
+            for row, (start, path) in enumerate(zip(starts, paths))
+            for place, column in enumerate(path)
+            if column != place
+        ]
+        if not moved:
+            return
+        rows, start, column, place = np.ascontiguousarray(np.array(moved).T)
+        if self.keys[0].device.type == "cpu":
+            _core.move_slots(self._as_bytes(), rows, start + column, start + place)
+            return
+        where = (torch.from_numpy(one).to(self.keys[0].device) for one in (rows, start + column, start + place))
+        row, source, target = where
+        for store in (*self.keys, *self.values):
+            store[row, :, target] = store[row, :, source]
+
+    def _as_bytes(self) -> list[NDArray[np.uint8]]:
+        """Every store's bytes [rows, heads, slots, bytes of a slot], views that last as long as the stores do."""
+        if not self._bytes:
+            self._bytes = [store.detach().view(torch.uint8).numpy() for store in (*self.keys, *self.values)]
+        return self._bytes
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
         """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
@@ -122,6 +142,7 @@ class SlotCache:
         """The rows of another cache, in their order, become `rows` of this one."""
         if other.slots > self.slots:
             self._grow(other.slots)
+        self._used = max(self._used, other.slots)
         at = torch.tensor(rows, dtype=torch.int64)
         for stores, others in ((self.keys, other.keys), (self.values, other.values)):
             for store, new in zip(stores, others):
@@ -133,9 +154,10 @@ class SlotCache:
         Where rows are only left out, those behind the first gap move up in place, and nothing is allocated.
         """
         self.rows = len(rows)
+        self._bytes = []
         if all(row < after for row, after in zip(rows, rows[1:])):
             for stores in (self.keys, self.values):
-                stores[:] = [_moved_up(store, rows) for store in stores]
+                stores[:] = [_moved_up(store, rows, self._used) for store in stores]
             return
         index = torch.tensor(rows, dtype=torch.int64)
         self.keys = [store[index.to(store.device)] for store in self.keys]
@@ -151,10 +173,11 @@ class SlotCache:
                 longer[:, :, : self.slots] = store
                 stores[layer] = longer
         self.slots = slots
+        self._bytes = []
 
 
-def _moved_up(store: Tensor, rows: Sequence[int]) -> Tensor:
+def _moved_up(store: Tensor, rows: Sequence[int], used: int) -> Tensor:
     for place, row in enumerate(rows):
         if place != row:
-            store[place] = store[row]
+            store[place, :, :used] = store[row, :, :used]
     return store[: len(rows)]

@@ -5,6 +5,6 @@
 
 namespace rescore {
 
-void bind_top(nanobind::module_& m);  // top
+void bind_top(nanobind::module_& m);  // top, top_predictions, best_tokens
 
 }  // namespace rescore

@@ -164,6 +164,19 @@ Found found_in(const T* logits, int64_t vocab, int k, int32_t* ids) {
   return found;
 }
 
+// Whether no logit is NaN or +inf.
+template <typename T>
+bool all_below_inf(const T* logits, int64_t vocab) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const int64_t whole = vocab / kBlock * kBlock;
+  Bits below = Bits{} - 1;
+  for (int64_t token = 0; token < whole; token += kWide) below &= load(logits + token) <= kMost;
+  bool all = true;
+  for (int i = 0; i < kWide; ++i) all &= below[i] != 0;
+  for (int64_t token = whole; token < vocab; ++token) all &= value_of(logits[token]) <= kMost;
+  return all;
+}
+
 }  // namespace
 
 void top_of_row(const float* logits, int64_t vocab, int k, int32_t* ids, float* logp, float* entropy) {
@@ -183,6 +196,15 @@ void predictions_of_row(const T* logits, int64_t vocab, int k, int32_t* ids, flo
   for (int i = 0; i < k; ++i) p[i] = std::exp(static_cast<double>(found.values[i]) - greatest) / total;
 }
 
+template <typename T>
+int64_t best_of_row(const T* logits, int64_t vocab) {
+  int32_t best;
+  const Found found = found_in(logits, vocab, 1, &best);
+  return best >= 0 && all_below_inf(logits, vocab) ? best : -1;
+}
+
+template int64_t best_of_row(const float*, int64_t);
+template int64_t best_of_row(const uint16_t*, int64_t);
 template void predictions_of_row(const float*, int64_t, int, int32_t*, float*);
 template void predictions_of_row(const uint16_t*, int64_t, int, int32_t*, float*);
 

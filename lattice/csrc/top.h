@@ -17,4 +17,8 @@ void top_of_row(const float* logits, int64_t vocab, int k, int32_t* ids, float* 
 template <typename T>
 void predictions_of_row(const T* logits, int64_t vocab, int k, int32_t* ids, float* p);
 
+// The token of the greatest logit, the first of equal ones; -1 where a logit is NaN or +inf, or none is finite.
+template <typename T>
+int64_t best_of_row(const T* logits, int64_t vocab);
+
 }  // namespace rescore

@@ -119,6 +119,8 @@ def test_predictions_are_the_softmax(dtype):
     assert ids.shape == p.shape == (5, TOP) and ids.dtype == np.int32 and p.dtype == np.float32
     assert p == pytest.approx(np.take_along_axis(wanted, ids, axis=1), abs=1e-6)
     assert p == pytest.approx(-np.sort(-wanted, axis=1)[:, :TOP], abs=1e-6)
+    for got, wanted in zip(top_predictions(logits[:2], logits[2:]), (ids, p)):
+        assert got.tolist() == wanted.tolist()
     few, _ = top_predictions(logits[:, :3])
     assert few.shape == (5, 3)
 

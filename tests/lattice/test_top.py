@@ -56,7 +56,7 @@ def test_predictions_of_any_row(row, k):
     k = min(k, len(row))
     if not np.isfinite(row).any():
         row[len(row) // 2] = 3.0
-    (ids,), (p,) = _core.top_predictions(row[None], k)
+    (ids,), (p,) = _core.top_predictions([row[None]], k)
     wanted, logp, _ = twin(row, k)
     assert ids.tolist() == wanted.tolist()
     assert p == pytest.approx(np.exp(logp), rel=2e-5)
@@ -66,14 +66,24 @@ def test_predictions_of_any_row(row, k):
 def test_bfloat16_is_widened(row):
     wide = (row.astype(np.uint32) << 16).view(np.float32)
     k = min(5, len(row))
-    for got, wanted in zip(_core.top_predictions(row[None], k), _core.top_predictions(wide[None], k)):
+    for got, wanted in zip(_core.top_predictions([row[None]], k), _core.top_predictions([wide[None]], k)):
         assert got.tobytes() == wanted.tobytes()
 
 
-def test_predictions_of_several_threads_are_those_of_one():
+def test_predictions_of_several_arrays_on_several_threads_are_those_of_one():
     logits = np.random.default_rng(0).standard_normal((9, 5000)).astype(np.float32)
-    for got, wanted in zip(_core.top_predictions(logits, 8, 3), _core.top_predictions(logits, 8)):
+    parts = [logits[:2], logits[2:2], logits[2:]]
+    for got, wanted in zip(_core.top_predictions(parts, 8, 3), _core.top_predictions([logits], 8)):
         assert got.tobytes() == wanted.tobytes()
+
+
+@given(row=st.integers(1, 300).flatmap(lambda n: arrays(np.uint16, n)))
+def test_the_best_token(row):
+    """Of any bits, NaN of both signs among them."""
+    wide = (row.astype(np.uint32) << 16).view(np.float32)
+    greatest = wide.max()
+    wanted = int(np.flatnonzero(wide == greatest)[0]) if np.isfinite(greatest) else -1
+    assert _core.best_tokens(row[None]).tolist() == _core.best_tokens(wide[None]).tolist() == [wanted]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -83,9 +93,9 @@ def test_what_is_no_number_is_seen(value, place):
     logits[1, place] = value
     ids, logp, entropy = _core.top(logits, 4)
     assert np.isnan(entropy).tolist() == [False, True] and not np.isfinite(logp[1]).any()
-    assert np.isnan(_core.top_predictions(logits, 4)[1]).tolist() == [[False] * 4, [True] * 4]
+    assert np.isnan(_core.top_predictions([logits], 4)[1]).tolist() == [[False] * 4, [True] * 4]
     nothing = np.full((1, 100), -np.inf, np.float32)
-    assert np.isnan(_core.top(nothing, 2)[2]).all() and np.isnan(_core.top_predictions(nothing, 2)[1]).all()
+    assert np.isnan(_core.top(nothing, 2)[2]).all() and np.isnan(_core.top_predictions([nothing], 2)[1]).all()
 
 
 def test_what_is_refused():
@@ -97,3 +107,7 @@ def test_what_is_refused():
         with pytest.raises(TypeError):
             _core.top(wrong, 1)
     assert _core.top(logits[:0], 3)[0].shape == (0, 3)
+    with pytest.raises(ValueError, match="every array as many columns as in the first: expected 10 entries, got 9"):
+        _core.top_predictions([logits, logits[:, :9].copy()], 2)
+    with pytest.raises(ValueError, match="arrays: expected 1 to"):
+        _core.top_predictions([], 2)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from support.blocks import chain, path_tokens, tree_block
 from support.tiny_blockwise import V, untrained
 
+from rescore import _core
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lattice.tree import TokenTree
 
@@ -138,6 +139,40 @@ def test_copies_touch_their_own_slots_alone(seed):
             after[row, :, starts[row] : stops[row]] = before[sources[row], :, starts[row] : stops[row]]
     cache.copy(sources, starts, stops)
     assert torch.equal(cache.keys[0], expected[0]) and torch.equal(cache.values[0], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_accepted_columns_move_and_nothing_else_does(dtype):
+    random = np.random.default_rng(5)
+    cache = SlotCache(4, 20)
+    cache.begin(chain(torch.zeros(4, 20, dtype=torch.int64), [0] * 4))
+    for layer in range(3):
+        cache.update(layer, *torch.rand(2, 4, 1 + layer, 20, 6).to(dtype))
+    for rows in (4, 3, 2):  # rows leave, and the cache grows
+        starts = random.integers(0, 8, rows).tolist()
+        paths = [np.sort(random.choice(12, random.integers(0, 12), replace=False)).tolist() for _ in range(rows)]
+        stores = [*cache.keys, *cache.values]
+        before = [store.clone() for store in stores]
+        cache.keep(starts, paths)
+        for row, (start, path) in enumerate(zip(starts, paths)):
+            for store, old in zip(stores, before):
+                wanted = old[row].clone()
+                wanted[:, start : start + len(path)] = old[row][:, [start + column for column in path]]
+                assert torch.equal(store[row], wanted)
+        cache.select([row for row in range(rows) if row != 1])
+        cache.begin(chain(torch.zeros(rows - 1, 1, dtype=torch.int64), [20 + 4 - rows] * (rows - 1)))
+
+
+def test_moves_beyond_the_stores_are_refused():
+    stores, at = [np.zeros((2, 1, 3, 4), np.uint8)], np.array([0, 1])
+    for name, rows, sources, targets in (
+        ("rows: expected 0 to 1, got 2", at + 1, at, at),
+        ("sources: expected 0 to 2, got 3", at, at + 2, at),
+        ("targets: expected 0 to 2, got -1", at, at, at - 1),
+        ("targets: expected 2 entries, got 1", at, at, at[:1]),
+    ):
+        with pytest.raises(ValueError, match=name):
+            _core.move_slots(stores, rows, sources, targets)
 
 
 def test_a_window_hides_what_lies_further_back():

@@ -45,7 +45,8 @@ def answers() -> dict[str, str]:
         found[f"{name}: headless"] = hashed(*open_trees(one, HEADLESS, *blank, texts))
     logits = (draw.standard_normal((6, 50257)) * 4).astype(np.float32)
     found["top"] = hashed(*_core.top(logits, 16))
-    found["top predictions"] = hashed(*_core.top_predictions(logits, 16))
+    found["top predictions"] = hashed(*_core.top_predictions([logits], 16))
+    found["best tokens"] = hashed(_core.best_tokens(logits))
     return found
 
 
