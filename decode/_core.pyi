@@ -268,8 +268,9 @@ def move_slots(
     sources: NDArray[np.int64],  # [m]
     targets: NDArray[np.int64],  # [m]
 ) -> None:
-    """In every store, all heads of slot sources[i] of row rows[i] become those of slot targets[i], move by move in their
-    order. Nothing is moved if something is refused.
+    """In every store, all heads of slot sources[i] of row rows[i] become those of slot targets[i], in the moves' order.
+
+    Nothing is moved if something is refused.
     """
 
 def open_tree(
