@@ -32,7 +32,7 @@ $(VENV)/created:
 	touch $@
 
 $(VENV)/installed: $(VENV)/created $(SOURCES)
-	$(PIP) install --no-warn-script-location -c constraints.txt ".[report]"
+	$(PIP) install --no-warn-script-location -c constraints.txt ".[parquet,report]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -44,7 +44,7 @@ demo: $(VENV)/installed
 	@echo "build/demo/: report.html, run.json, drafts.parquet and the pictures named above"
 
 demo-llm: $(VENV)/created
-	$(PIP) install --no-warn-script-location -c constraints.txt ".[report,gguf,tokenizers]"
+	$(PIP) install --no-warn-script-location -c constraints.txt ".[gguf,parquet,report,tokenizers]"
 	$(SMOLLM2)
 	$(RUN)/rescore generate --model smollm2 --chat --heads $(DEMO)/heads --settings $(DEMO)/settings.json --compare \
 	    --max-tokens 128 "Write a short, polite email that asks my manager for a day off on Friday."

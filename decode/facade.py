@@ -40,7 +40,10 @@ __all__ = list(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'rescore' has no attribute {name!r}")
-    return getattr(import_module(f"rescore.{_HOME[name]}"), name)
+    from rescore.lattice.extras import needed_for
+
+    with needed_for(f"rescore.{name}"):
+        return getattr(import_module(f"rescore.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pywrapfst
 
+from rescore.lattice.extras import needed_for
 from rescore.lattice.sausage import PADDING, Sausage
+
+with needed_for("a lattice of OpenFst"):
+    import pywrapfst
 
 
 def to_fst(sausage: Sausage) -> pywrapfst.VectorFst:

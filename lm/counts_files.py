@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from rescore.lattice.extras import needed_for
 from rescore.lm.atomic import replacing
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_header import FILE_NAME, MAX_TOKENS, CountsHeader, read_counts_header
 from rescore.lm.runs import Run, counted
+
+with needed_for("a folder of counts"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SCHEMA = pa.schema(
     [pa.field("ngram", pa.list_(pa.field("element", pa.int32(), False)), False), pa.field("count", pa.int64(), False)]

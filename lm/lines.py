@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from rescore.lattice.extras import needed_for
+
 MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory for each, two documents at a time
 BLOCK = 1 << 20  # read at once where lines are passed over
 BUFFER = 1 << 20
@@ -52,7 +54,8 @@ def _stream(path: str, suffix: str) -> BinaryIO:
     if suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if suffix == ".zst":
-        import pyarrow
+        with needed_for("a file packed by zstd"):
+            import pyarrow
 
         return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(path, compression="zstd"), BUFFER))
     return open(path, "rb", BUFFER)

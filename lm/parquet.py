@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rescore.lattice.extras import needed_for
+
 ROWS = 64  # decoded at once; a row may be a book
 STRINGS = ("string", "large_string", "string_view")
 
@@ -49,8 +51,9 @@ def texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """A Parquet file, read in small blocks. ValueError in the block if it is damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needed_for("a Parquet file"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:

@@ -13,22 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.lattice.extras import needed_for
 from rescore.lm.counts_header import FILE_NAME, CountsHeader
 from rescore.lm.skipped import Skipped
 from rescore.lm.spark_worker import Worker
 from rescore.lm.tokenizer import TextTokenizer
 from rescore.lm.windows import Packing
 
-try:
+with needed_for("counting on Spark"):
     from pyspark.accumulators import AccumulatorParam
     from pyspark.errors import AnalysisException, PythonException
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, IntegralType, StringType
-except ImportError as error:
-    raise ImportError(
-        f"counting on Spark needs pyspark with pandas and pyarrow ({error}): pip install rescore[spark]"
-    ) from None
 
 FORMS = ("json", "parquet")
 JSON_NAME = re.compile(r"\.(json|jsonl)(\.(gz|bz2|zst|lz4|snappy|deflate))?$")

@@ -14,13 +14,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from rescore.lattice.extras import needed_for
 from rescore.lm.documents import decoded, json_text, refuse_end_of_text
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.tokenizer import TextTokenizer
 from rescore.lm.windows import Packing, group, join
+
+with needed_for("counting on Spark"):
+    import pyarrow as pa
 
 COMBINE = 1 << 22  # windows counted together before they leave the worker
 ROWS = 1 << 18  # of a record batch that is sent to Spark

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.extras import needed_for
 from rescore.lm.word_ids import WordIds, is_word_wise
 
 FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
@@ -43,10 +44,8 @@ class TextTokenizer:
     @classmethod
     def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
         """The same of a file's content; `name` is what errors call it."""
-        try:
+        with needed_for("reading text"):
             from tokenizers import Tokenizer
-        except ImportError:
-            raise ValueError("reading text needs the package tokenizers: pip install rescore[tokenizers]") from None
         try:
             tokenizer = Tokenizer.from_buffer(raw)
         except Exception as error:  # the package raises bare Exceptions

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import Disagreement
+from rescore.lattice.extras import remedy
 from rescore.lm.arpa import write_arpa
 from rescore.lm.fst import save_fst
 from rescore.lm.ngram import NGram
@@ -60,7 +61,8 @@ def peers(model: NGram, lm: Path, folder: Path, without: set[str], left_out: lis
         yield Peer(name=KENLM_ARPA, engine="kenlm", file=arpa)
         yield from _binaries(arpa, folder, left_out)
     if "openfst" in without or importlib.util.find_spec("pywrapfst") is None:
-        left_out.append("OpenFst: as asked" if "openfst" in without else "OpenFst: not installed (pip install pynini)")
+        why = "as asked" if "openfst" in without else f"not installed ({remedy('pywrapfst')})"
+        left_out.append(f"OpenFst: {why}")
         return
     write_const(folder / "const.fst", model)
     yield Peer(name=CONST, engine="openfst", file=folder / "const.fst")

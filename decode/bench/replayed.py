@@ -29,6 +29,7 @@ from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.rescoring.propose import propose_trees
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import needed_for
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.tensors import TensorSausage
 from rescore.lattice.tree import TokenTree
@@ -37,13 +38,9 @@ SAMPLE = 64  # lattices that searches are timed on
 
 
 def random_target(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> Target:
-    """A causal language model of this shape with random weights. ValueError without transformers."""
-    try:
+    """A causal language model of this shape with random weights. ImportError without transformers."""
+    with needed_for("a model with random weights"):
         from transformers import LlamaConfig, LlamaForCausalLM
-    except ImportError:
-        raise ValueError(
-            "random weights of a shape need the package transformers: pip install rescore[transformers]"
-        ) from None
     from rescore.decode.models.causal_lm import CausalLMTarget
 
     config = LlamaConfig(

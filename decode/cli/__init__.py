@@ -15,19 +15,13 @@ from importlib import import_module
 from typing import Any
 
 from rescore import __version__
-from rescore.decode.cli import bench, calm, cost, draw, dump, generate, lm, oracle, report, run, train, tune
+from rescore.decode.cli import bench, calm, cost, draw, dump, env, generate, lm, oracle, report, run, train, tune
 from rescore.decode.cli.arguments import Misuse, Parser, printable
 
-VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench)
+VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench, env)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
-EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError)  # what bad data and a full disk raise
-EXTRAS = {
-    "torch": "transformers",
-    "transformers": "transformers",
-    "tokenizers": "tokenizers",
-    "plotly": "report",
-    "pywrapfst": "openfst",
-}
+# What bad data, a full disk and missing packages raise.
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
 
 
 class _Version(argparse.Action):
@@ -81,7 +75,10 @@ def _run(words: list[str]) -> int:
     """The exit status of a verb whose answer it is, else 0."""
     try:
         args = parser().parse_args(words)
-        return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
+        from rescore.lattice.extras import needed_for  # which imports what help has no use for
+
+        with needed_for("this"):
+            return import_module(f"rescore.decode.cli.actions.{args.does}").call(args) or 0
     finally:
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where an error of it can be told
@@ -114,8 +111,6 @@ def _drop_output() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"this needs the package {error.name}: pip install 'rescore[{EXTRAS[error.name]}]'"
     if isinstance(error, OSError) and error.strerror:
         text = (
             f"{os.fsdecode(error.filename)}: {error.strerror}"

@@ -11,7 +11,7 @@ def check_version(package: str, least: str, below: str, *, extra: str) -> None:
 
     extra: of ours that installs it.
     """
-    remedy = f'pip install "rescore[{extra}]"'
+    remedy = f"pip install 'rescore[{extra}]'"
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.decode.models.gguf import described, gguf_file
+from rescore.lattice.extras import needed_for
 
 
 class ChatTemplate:
@@ -37,12 +38,10 @@ class ChatTemplate:
 
 
 def _tokenizer(folder: Path) -> Any:
-    try:
+    with needed_for("a chat template"):
         from transformers import AutoTokenizer
-
+    try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except ImportError:
-        raise ValueError("chat templates need the package transformers: pip install rescore[transformers]") from None
     except Exception as error:  # as above
         raise ValueError(
             f"{folder}: expected a model with a tokenizer of Hugging Face, got {type(error).__name__}: {error}"

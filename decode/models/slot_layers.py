@@ -7,14 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-try:
-    from transformers import Cache, DynamicCache, EncoderDecoderCache
-except ImportError as error:
-    raise ImportError(
-        f"models of Hugging Face need the package transformers: pip install rescore[transformers] ({error})"
-    ) from None
-
 from rescore.decode.models.slot_cache import SlotCache
+from rescore.lattice.extras import needed_for
+
+with needed_for("a model of Hugging Face"):
+    from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 __all__ = ["DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"]
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.extras import needed_for
 
 SUFFIXES = (".parquet", ".jsonl")
 
@@ -54,8 +55,9 @@ class DraftWriter:
 
 
 def _open_parquet(stream: BinaryIO) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needed_for("writing drafts as Parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     fields = {
         "dump": pa.string(),

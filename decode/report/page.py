@@ -11,6 +11,7 @@ from typing import Any
 
 from rescore.decode.report import html
 from rescore.decode.report.content import Plot, Report
+from rescore.lattice.extras import needed_for
 
 STYLES = ("page.css", "browser.css")
 SCRIPTS = ("theme.js", "tables.js", "plots.js", "tree.js", "browser.js")
@@ -53,10 +54,8 @@ def embedded(value: Any) -> str:
 
 
 def plotly_source() -> str:
-    try:
+    with needed_for("a page of plots"):
         from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise ValueError("the page's plots need the package plotly: pip install rescore[report]") from None
     return get_plotlyjs()
 
 

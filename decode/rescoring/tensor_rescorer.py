@@ -73,7 +73,7 @@ def open_tensor_rescorer(rescorer: ArrayRescorer, device: torch.device, capacity
         return HostRescorer(rescorer)
     if not has_kernels(device):
         raise ValueError(
-            f"rescoring on {device}: expected a CUDA device and the package triton (pip install rescore[gpu]); "
+            f"rescoring on {device}: expected a CUDA device and the package triton (pip install 'rescore[gpu]'); "
             "move the tensors to the CPU"
         )
     from rescore.decode.device.rescoring import DeviceRescorer

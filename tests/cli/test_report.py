@@ -136,7 +136,8 @@ def test_plotly_is_asked_for(capsys, files, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    assert "pip install rescore[report]" in cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
+    told = cli.refusal(capsys, "report", files / "dump", "-o", files / "r.html")
+    assert "a page of plots needs the package plotly: pip install 'rescore[report]'" in told
     assert not (files / "r.html").exists()
 
 

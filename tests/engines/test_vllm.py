@@ -160,7 +160,7 @@ def test_trees_that_cannot_be_drafted():
 def test_other_versions_are_refused(monkeypatch, version):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: version)
     with pytest.raises(
-        ImportError, match=rf'expected a version from 0\.32 up to 0\.34, got {version}: pip install "rescore'
+        ImportError, match=rf"expected a version from 0\.32 up to 0\.34, got {version}: pip install 'rescore"
     ):
         Proposer(config())
 

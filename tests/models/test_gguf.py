@@ -199,9 +199,9 @@ def test_what_is_refused(tmp_path, monkeypatch):
         open_model(tmp_path / "nothing.gguf")
     assert gguf_file(tmp_path) is None and gguf_file("smollm3") is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"smollm2: expected the model .*; pip install rescore\[smollm2\]"):
+    with pytest.raises(FileNotFoundError, match=r"smollm2: expected the model .*; pip install 'rescore\[smollm2\]'"):
         open_model("smollm2")
-    with pytest.raises(ValueError, match=r"needs the package gguf: pip install rescore\[gguf\]"):
+    with pytest.raises(ImportError, match=r"needs the package gguf: pip install 'rescore\[gguf\]'"):
         converted(damaged)
 
 

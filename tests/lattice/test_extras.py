@@ -1,0 +1,57 @@
+"""Packages that are not there are named with the command that installs them."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from rescore.lattice.extras import DISTRIBUTIONS, EXTRAS, needed_for, remedy
+
+
+def required(extra: str) -> set[str]:
+    """Names of the distributions that an extra asks for, those of the extras that it asks for included."""
+    found = set()
+    for line in metadata.requires("rescore") or ():
+        if not re.search(rf"extra == ['\"]{extra}['\"]", line):
+            continue
+        inner = re.match(r"rescore\[(.+?)\]", line)
+        found |= set().union(*map(required, inner[1].split(","))) if inner else {re.split(r"[^\w-]", line)[0]}
+    return found
+
+
+@pytest.mark.parametrize("package, extra", EXTRAS.items())
+def test_every_extra_installs_what_it_is_named_for(package, extra):
+    assert DISTRIBUTIONS.get(package, package) in required(extra)
+
+
+def test_all_asks_for_what_is_not_special():
+    assert required("all") >= {"pyarrow", "pynini", "plotly", "tokenizers", "torch", "transformers", "gguf"}
+
+
+def test_what_a_missing_package_is_answered_with():
+    with pytest.raises(ImportError, match=r"^a page needs the package plotly: pip install 'rescore\[report\]'$"):
+        with needed_for("a page"):
+            raise ModuleNotFoundError("No module named 'plotly.offline'", name="plotly.offline")
+    with pytest.raises(ModuleNotFoundError, match="other"):  # one of nobody's extras
+        with needed_for("a page"):
+            raise ModuleNotFoundError("No module named 'other'", name="other")
+    assert remedy("pywrapfst") == "pip install 'rescore[openfst]'"
+
+
+@pytest.mark.parametrize(
+    "package, code, use",
+    [
+        ("torch", "from rescore import generate", "rescore.generate"),
+        ("pyarrow", "import rescore.lm.counts_files", "a folder of counts"),
+        ("pywrapfst", "import rescore.lattice.fst", "a lattice of OpenFst"),
+        ("tokenizers", "from rescore.lm.tokenizer import TextTokenizer as T; T.from_bytes(b'')", "reading text"),
+    ],
+)
+def test_without_it(package, code, use):
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None\n{code}"], capture_output=True, text=True
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == f"ImportError: {use} needs the package {package}: {remedy(package)}"

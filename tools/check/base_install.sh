@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs the wheel without extras into an environment of its own and uses it: size, start-up times, the demo's dumps, and what is
+# said where a package is missing. Takes a wheel, or builds one.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+most_mb=150
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv "$folder/env"
+run="$folder/env/bin"
+wheel=${1:-}
+if [ -z "$wheel" ]; then
+  "$run/python" -m pip --disable-pip-version-check -q wheel --no-deps -w "$folder" .
+  wheel=$(ls "$folder"/*.whl)
+fi
+before=$(du -sm "$folder/env" | cut -f1)
+began=$(date +%s)
+"$run/python" -m pip --disable-pip-version-check -q install -c constraints.txt "$wheel"
+size=$(($(du -sm "$folder/env" | cut -f1) - before))
+echo "installed in $(($(date +%s) - began)) s: $size MB beside pip ($("$run/python" -m pip list --format=freeze | cut -d= -f1 | xargs))"
+[ "$size" -le "$most_mb" ] || { echo "expected at most $most_mb MB"; exit 1; }
+
+TIMEFORMAT='%R s'
+echo -n "import rescore: "; time "$run/python" -c "import rescore"
+echo -n "rescore --help: "; time "$run/rescore" --help >/dev/null
+
+"$run/rescore" env
+"$run/rescore" run data/demo/greedy data/demo/sampled --settings data/demo/settings.json --json "$folder/run.json" --drafts "$folder/drafts.jsonl" >/dev/null
+"$run/rescore" draw data/demo/greedy --lm data/demo/demo.ngram -o "$folder/pictures" >/dev/null
+"$run/rescore" oracle data/demo/sampled >/dev/null
+"$run/rescore" lm convert data/demo/demo.ngram -o "$folder/demo.arpa" >/dev/null
+echo "run, draw, oracle, lm convert: done"
+
+# Each of these needs a package that is not here, and says how to get it.
+missing() {
+  local extra=$1; shift
+  local said
+  if said=$("$run/rescore" "$@" 2>&1 >/dev/null); then echo "expected a refusal of: rescore $*"; exit 1; fi
+  [ "$(wc -l <<<"$said")" = 1 ] && grep -qF "pip install 'rescore[$extra]'" <<<"$said" || { echo "rescore $*: $said"; exit 1; }
+  echo "$said"
+}
+missing report report data/demo/greedy --settings data/demo/settings.json -o "$folder/report.html"
+missing parquet run data/demo/greedy --lm data/demo/demo.ngram --drafts "$folder/drafts.parquet"
+missing tokenizers lm build README.md --tokenizer data/demo/tokenizer.json -o "$folder/lm.ngram"
+missing transformers generate --model smollm2 hello
