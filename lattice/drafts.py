@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import TokenTree
 
 
@@ -21,6 +22,8 @@ class Drafts:
     tokens: NDArray[np.int32]
     cost: NDArray[np.float32]
     count: NDArray[np.int32]
+
+    __repr__ = short_repr
 
     def tree(self) -> TokenTree:
         """The drafts of a single sausage merged by common prefix."""
@@ -48,3 +51,5 @@ class SampledDrafts:
     ids: NDArray[np.int32]
     logq: NDArray[np.float64]
     lengths: NDArray[np.int32]
+
+    __repr__ = short_repr

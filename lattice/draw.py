@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice import svg
 from rescore.lattice.oracle import oracle_lengths, ranks
+from rescore.lattice.pictures import picture
 from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import Words
 
@@ -97,6 +98,12 @@ def draw_sausage(
     width = max(grid.x(slots) - GAP, MARGIN + max((_caption_width(line) for _, line in captions), default=0)) + MARGIN
     height = grid.y(int(sausage.widths.max())) - ROW_GAP + MARGIN
     return svg.document(width, height, title or "Sausage lattice", body)
+
+
+@picture.register
+def _of_sausage(sausage: Sausage) -> str | None:
+    """One lattice, with ids for words; a batch has no picture."""
+    return None if sausage.is_batch else draw_sausage(sausage)
 
 
 def _drafts(

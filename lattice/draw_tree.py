@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice import svg
+from rescore.lattice.pictures import picture
 from rescore.lattice.svg import Words
 from rescore.lattice.tree import ROOT, TokenTree
 
@@ -82,6 +83,9 @@ def draw_tree(
     )
     height = top + (rows.max(initial=0) + 1) * ROW - (ROW - CHIP_HEIGHT) + MARGIN
     return svg.document(width, height, title or "Draft token tree", body)
+
+
+picture.register(TokenTree, draw_tree)
 
 
 def _rows(tree: TokenTree) -> NDArray[np.float64]:

@@ -82,6 +82,11 @@ class Dump:
                     f"but {loops} of {task.sequences} sequences loop"
                 )
 
+    def __repr__(self) -> str:
+        header = self.header
+        form = f"heads={header.heads}, top_k={header.top_k}, vocab_size={header.vocab_size:,}"
+        return f"Dump({str(self.path)!r}, {header.kind}, {form}, tasks={list(self.tasks)})"
+
     def info(self) -> dict[str, Any]:
         """What `dump.json` says, and totals: rows, sequences, bytes, loop share per task and overall."""
         header = self.header

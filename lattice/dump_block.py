@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.loops import loop_count
 from rescore.lattice.sausage import Sausage, trusted
+from rescore.lattice.short_repr import short_repr
 
 MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01, less where mass matters
 
@@ -46,6 +47,8 @@ class DumpBlock:
     seeds: NDArray[np.uint64] | None
     prompt_topk_ids: NDArray | None = None
     prompt_topk_logp: NDArray | None = None
+
+    __repr__ = short_repr
 
     @property
     def rows(self) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
+from rescore.lattice.short_repr import short_repr
 
 FORMAT = "rescore-dump"
 VERSION = 2  # 1 had at least two heads, and nothing predicted along prompts
@@ -84,6 +85,8 @@ class DumpHeader:
     tasks: tuple[TaskInfo, ...] = ()
     shards: tuple[ShardInfo, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         _check_name("model", self.model)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.pictures import picture
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.top import top_of_logits
 
 MAX_SLOTS = 32
@@ -30,6 +32,9 @@ class Sausage:
 
     ids: NDArray[np.int32]
     cost: NDArray[np.float32]
+
+    __repr__ = short_repr
+    _repr_svg_ = picture
 
     def __post_init__(self) -> None:
         _check_arrays(self.ids, self.cost)

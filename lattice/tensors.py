@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rescore.lattice.drafts import SampledDrafts
 from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH, Sausage, trusted
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.trees import Trees
 
 
@@ -22,6 +23,8 @@ class TensorSausage:
 
     ids: Tensor
     cost: Tensor
+
+    __repr__ = short_repr
 
     def __post_init__(self) -> None:
         for name, tensor, dtype in (("ids", self.ids, torch.int32), ("cost", self.cost, torch.float32)):
@@ -92,6 +95,8 @@ class TensorTrees:
     count: Tensor
     invalid: Tensor
 
+    __repr__ = short_repr
+
     @classmethod
     def of(cls, trees: Trees) -> TensorTrees:
         """The same memory in tensors on the CPU."""
@@ -139,6 +144,8 @@ class TensorDrafts:
     exact: Tensor
     invalid: Tensor
 
+    __repr__ = short_repr
+
     @property
     def single(self) -> TensorDrafts:
         """Those of the first lattice, without B."""
@@ -160,6 +167,8 @@ class TensorSamples:
     ids: Tensor
     logq: Tensor
     lengths: Tensor
+
+    __repr__ = short_repr
 
     def host(self) -> SampledDrafts:
         """The same drafts in arrays; waits for the device."""

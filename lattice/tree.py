@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.pictures import picture
+from rescore.lattice.short_repr import short_repr
+
 ROOT = -1  # parent of the nodes that follow the certain token
 
 
@@ -27,6 +30,9 @@ class TokenTree:
     parents: NDArray[np.int32]
     depths: NDArray[np.int32]
     logq: NDArray[np.float32]
+
+    __repr__ = short_repr
+    _repr_svg_ = picture
 
     def __post_init__(self) -> None:
         for name, dtype in (("tokens", np.int32), ("parents", np.int32), ("depths", np.int32), ("logq", np.float32)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import TokenTree
 
 
@@ -22,6 +23,8 @@ class Trees:
     depths: NDArray[np.int32]
     logq: NDArray[np.float32]
     count: NDArray[np.int32]
+
+    __repr__ = short_repr
 
     @classmethod
     def of_core(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.short_repr import short_repr
 from rescore.lm.grams import Grams, check_vocabulary
 from rescore.lm.rows import index_rows
 
@@ -82,6 +83,8 @@ class Counts:
     bos: int | None = None
     eos: int | None = None
     min_counts: tuple[int, ...] = ()
+
+    __repr__ = short_repr
 
     @property
     def order(self) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.short_repr import short_repr
 
 TOKEN_BITS = 24
 MAX_VOCABULARY = 1 << TOKEN_BITS
@@ -43,6 +44,8 @@ class Grams:
     context_parent: NDArray[np.uint32]
     begin: NDArray[np.uint64]
     token: NDArray[np.uint32]
+
+    __repr__ = short_repr
 
     @classmethod
     def unigrams(cls, vocab_size: int) -> Grams:

@@ -245,6 +245,10 @@ class NGram:
             raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: the model does not know it and has no <unk>")
         return ids
 
+    def __repr__(self) -> str:
+        arcs, states = self.core.num_arcs, self.core.num_states
+        return f"NGram(order={self.order}, vocab_size={self.vocab_size:,}, ngrams={arcs:,}, states={states:,})"
+
     def info(self) -> dict[str, Any]:
         """Facts about the model, ready for JSON; in constant time."""
         arcs, size = self.core.num_arcs, self.compact.bytes

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rescore.lattice.short_repr import short_repr
 from rescore.lm.ngram import NGram
 
 CHUNK = 1 << 20  # tokens scored at once
@@ -32,6 +33,8 @@ class Perplexity:
 
     hits: NDArray[np.int64]
     nats: NDArray[np.float64]
+
+    __repr__ = short_repr
 
     @classmethod
     def nothing(cls, order: int) -> Perplexity:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore import _core
+from rescore.lattice.short_repr import short_repr
 from rescore.lm.columns import Columns, Memory
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams, check_vocabulary, spell
 from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
@@ -35,6 +36,8 @@ class Tables:
     bos: int | None = None
     eos: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    __repr__ = short_repr
 
     @property
     def order(self) -> int:

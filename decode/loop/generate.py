@@ -29,6 +29,7 @@ from rescore.decode.verify.draft import Draft
 from rescore.decode.verify.rule import Verdict
 from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
+from rescore.lattice.short_repr import short_repr
 
 TREE = 64  # slots behind the longest text for what is drafted at its end; of larger trees the cache grows
 
@@ -94,6 +95,8 @@ class Chunk:
     accepted: int
     finish: Finish | None
     statistics: Statistics
+
+    __repr__ = short_repr
 
 
 def generate(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore.decode.loop.stopping import Stopping
 from rescore.decode.verify.shaping import Processor, Shaping
+from rescore.lattice.short_repr import short_repr
 
 
 class Finish(str, Enum):
@@ -88,10 +89,30 @@ class Generation:
     finish: Finish
     statistics: Statistics
 
+    __repr__ = short_repr
+
     @property
     def block_efficiency(self) -> float:
         """Generated tokens per pass."""
         return len(self.tokens) / self.statistics.passes
+
+    def _repr_html_(self) -> str:
+        """A row of figures, where notebooks show it."""
+        cost = self.statistics
+        figures = {
+            "tokens": f"{len(self.tokens):,}",
+            "finish": self.finish.value,
+            "passes": f"{cost.passes:,}",
+            "tokens per pass": f"{self.block_efficiency:.2f}",
+            "accepted of drafted": f"{sum(cost.accepted):,} of {sum(cost.drafted):,}",
+            "drafting": f"{cost.drafting_us / 1e3:.1f} ms",
+            "passes' time": f"{cost.verifying_us / 1e3:.1f} ms",
+        }
+        rows = "".join(
+            f"<tr>{''.join(f'<{tag}>{one}</{tag}>' for one in row)}</tr>"
+            for tag, row in (("th", figures), ("td", figures.values()))
+        )
+        return f"<table>{rows}</table>"
 
 
 class Running:

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rescore.lattice.short_repr import short_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
@@ -29,6 +31,8 @@ class Block:
     depths: Tensor
     ancestors: Tensor | None
     end: int
+
+    __repr__ = short_repr
 
     @classmethod
     def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.top import top_of_logits
 from rescore.lattice.tree import TokenTree
 
@@ -29,6 +30,8 @@ class LastPass:
     tree: TokenTree
     accepted: Sequence[int]
     logits: Tensor
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +55,8 @@ class DraftStep:
     random: Sequence[np.random.Generator]
     last: Sequence[LastPass] = ()
     logits: Callable[[Tensor], Tensor] | None = None
+
+    __repr__ = short_repr
 
 
 class HeadsSession(Protocol):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.lattice.short_repr import short_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tally:
@@ -25,6 +27,8 @@ class Tally:
     passes: NDArray[np.int32]
     accepted: int
     verified: int
+
+    __repr__ = short_repr
 
     @classmethod
     def of_replay(

@@ -15,6 +15,7 @@ from rescore.decode.replay.split import SplitPart, chosen_blocks
 from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.short_repr import short_repr
 
 BASE, RESCORED, ORACLE = "base", "rescored", "oracle"  # names of drafters that others are measured against
 
@@ -36,6 +37,8 @@ class TaskResult:
     tallies: dict[str, Tally]
     repetition: dict[str, Repetition]
     duel: Duel | None
+
+    __repr__ = short_repr
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -79,6 +82,8 @@ class DumpResult:
     tasks: list[TaskResult]
     lattices: int
     seconds: dict[str, float]
+
+    __repr__ = short_repr
 
     @property
     def names(self) -> list[str]:

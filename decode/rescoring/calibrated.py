@@ -46,6 +46,10 @@ class CalibratedRescorer:
         self._strength = np.array(self.calibration.text or (), np.float64)
         self._weights: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
+    def __repr__(self) -> str:
+        memory = f", memory={self.memory!r}" if self.memory else ""
+        return f"CalibratedRescorer({self.model!r}, {self.calibration!r}{memory})"
+
     @property
     def context(self) -> int:
         """How many tokens of the history the model, or the memory, looks at."""

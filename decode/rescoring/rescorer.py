@@ -59,6 +59,10 @@ class Rescorer:
         self.capacity = capacity
         self._on_device: dict[torch.device, TensorRescorer] = {}
 
+    def __repr__(self) -> str:
+        models = ", ".join(map(repr, self.models))
+        return f"Rescorer([{models}], alpha={self.alpha.tolist()}, head={self.head.tolist()})"
+
     @property
     def context(self) -> int:
         """How many tokens of the history the models look at: N - 1 of the longest."""

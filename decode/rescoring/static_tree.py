@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.oracle import ranks
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.trees import Trees
 
 
@@ -35,6 +36,8 @@ class StaticTree:
     parents: NDArray[np.int32]
     depths: NDArray[np.int32]
     share: NDArray[np.float64]
+
+    __repr__ = short_repr
 
     @classmethod
     def counted(cls, blocks: Iterable[DumpBlock], n: int, *, top_k: int | None = None) -> StaticTree:

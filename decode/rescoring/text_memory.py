@@ -55,6 +55,9 @@ class TextMemory:
         self._all, self._later = self._empty(), self._empty()
         self._early = 0  # texts that are not among the later ones
 
+    def __repr__(self) -> str:
+        return f"TextMemory({self.size:,} of {self.most:,} tokens{', frozen' if self.frozen else ''})"
+
     @property
     def context(self) -> int:
         """How many tokens before a position are looked at."""

@@ -21,6 +21,7 @@ from rescore.decode.tuning.tune import OBJECTIVE, Tuned
 from rescore.decode.tuning.tune_blend import BLEND, OBJECTIVE_OF_BLEND, TunedBlend
 from rescore.decode.tuning.tune_trees import KINDS, TreeWeights
 from rescore.lattice.dump import Dump
+from rescore.lattice.short_repr import short_repr
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
@@ -57,6 +58,8 @@ class Settings:
     seed: int = 0
     values: dict[str, float]
     program: str = __version__
+
+    __repr__ = short_repr
 
     @classmethod
     def of(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rescore.lattice.short_repr import short_repr
 from rescore.lattice.tree import TokenTree
 
 if TYPE_CHECKING:
@@ -35,3 +36,5 @@ class Draft:
     tree: TokenTree
     distribution: DraftDistribution | None = None
     draws: tuple[int, ...] = ()
+
+    __repr__ = short_repr

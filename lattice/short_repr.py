@@ -1,0 +1,25 @@
+"""One line for values that hold arrays: their fields, arrays by dtype and shape."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+CELLS = 60  # of a field
+
+
+def short_repr(value: Any) -> str:
+    """`Sausage(ids=int32[8, 16], cost=float32[8, 16])` of a dataclass, to be its `__repr__`."""
+    shown = ", ".join(f"{one.name}={_short(getattr(value, one.name))}" for one in fields(value) if one.repr)
+    return f"{type(value).__name__}({shown})"
+
+
+def _short(value: Any) -> str:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    text = repr(value)
+    if len(text) <= CELLS:
+        return text
+    if isinstance(value, (tuple, list, dict)):
+        return f"<{type(value).__name__} of {len(value)}>"
+    return f"{text[: CELLS - 2]}.."

@@ -1,0 +1,58 @@
+"""What values look like in a session: a line for everything, a picture for lattices and trees."""
+
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import pytest
+
+from rescore.decode.loop.request import Finish, Generation, Statistics
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.text_memory import TextMemory
+from rescore.lattice.sausage import Sausage
+from rescore.lattice.tree import TokenTree
+from rescore.lm.ngram import NGram
+
+BATCH = Sausage.from_logits(np.random.default_rng(0).standard_normal((3, 5, 5000)).astype(np.float32), 8)
+LATTICE = Sausage(ids=BATCH.ids[0], cost=BATCH.cost[0])
+LM = NGram.uniform(5000)
+TREE = CalibratedRescorer(LM).tree(LATTICE, [1], 64)
+GENERATION = Generation(
+    tokens=np.arange(5, dtype=np.int32), finish=Finish.LENGTH, statistics=Statistics(accepted=[2, 0], drafted=[3, 4])
+)
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        (BATCH, "Sausage(ids=int32[3, 5, 8], cost=float32[3, 5, 8])"),
+        (TREE, "TokenTree(tokens=int32[64], parents=int32[64], depths=int32[64], logq=float32[64])"),
+        (LM, "NGram(order=1, vocab_size=5,000, ngrams=5,000, states=1)"),
+        (Rescorer(LM, alpha=0.5), f"Rescorer([{LM}], alpha=[[0.5]], head=[1.0])"),
+        (TextMemory(vocab_size=9, end=1), "TextMemory(0 of 1,048,576 tokens)"),
+        (GENERATION, None),
+        (Rescorer(LM).paths(BATCH, np.zeros((3, 1), np.int32), 4), None),
+        (Rescorer(LM).trees(BATCH, np.zeros((3, 1), np.int32), 4), None),
+        (LM.to_tables(), None),
+    ],
+)
+def test_a_line(value, shown):
+    assert shown is None or repr(value) == shown
+    assert len(repr(value)) < 300 and "\n" not in repr(value) and type(value).__name__ in repr(value)
+
+
+def test_pictures():
+    """What a notebook asks for; they name every candidate and node."""
+    for value, ids in ((LATTICE, LATTICE.ids.ravel()), (TREE, TREE.tokens)):
+        root = xml.fromstring(value._repr_svg_())
+        words = " ".join(root.itertext())
+        assert root.tag.endswith("svg") and all(str(token) in words for token in ids.tolist())
+    assert BATCH._repr_svg_() is None
+    assert TokenTree.from_parents([], [])._repr_svg_().startswith("<svg")
+
+
+def test_a_generation_is_a_row():
+    root = xml.fromstring(GENERATION._repr_html_())
+    names, values = ([cell.text for cell in row] for row in root)
+    found = dict(zip(names, values))
+    assert found["tokens per pass"] == "1.67" and found["accepted of drafted"] == "2 of 7" and found["passes"] == "3"
