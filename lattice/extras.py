@@ -16,6 +16,7 @@ EXTRAS = {
     "pyspark": "spark",
     "pywrapfst": "openfst",
     "sglang": "sglang",
+    "shtab": "completion",
     "tokenizers": "tokenizers",
     "torch": "transformers",
     "transformers": "transformers",

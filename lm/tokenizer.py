@@ -19,6 +19,7 @@ from rescore.lm.word_ids import WordIds, is_word_wise
 
 FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
 OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
+FILE_NAME = "tokenizer.json"
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
@@ -38,8 +39,15 @@ class TextTokenizer:
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
-        """ValueError if the file has no such end-of-text token; by default one of the usual names."""
-        return cls.from_bytes(Path(path).read_bytes(), end_of_text, str(path))
+        """That of a file, or of a folder with a tokenizer.json.
+
+        ValueError if it has no such end-of-text token; by default one of the usual names.
+        """
+        path = Path(path)
+        if path.is_dir() and not (path / FILE_NAME).is_file():
+            raise FileNotFoundError(f"{path}: expected a {FILE_NAME} in this folder; a model's folder has one")
+        file = path / FILE_NAME if path.is_dir() else path
+        return cls.from_bytes(file.read_bytes(), end_of_text, str(file))
 
     @classmethod
     def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:

@@ -15,10 +15,25 @@ from importlib import import_module
 from typing import Any
 
 from rescore import __version__
-from rescore.decode.cli import bench, calm, cost, draw, dump, env, generate, lm, oracle, report, run, train, tune
+from rescore.decode.cli import (
+    bench,
+    calm,
+    completion,
+    cost,
+    draw,
+    dump,
+    env,
+    generate,
+    lm,
+    oracle,
+    report,
+    run,
+    train,
+    tune,
+)
 from rescore.decode.cli.arguments import Misuse, Parser, printable
 
-VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench, env)
+VERBS = (generate, run, report, tune, oracle, cost, draw, dump, lm, train, calm, bench, env, completion)
 EXIT_BAD_DATA, EXIT_MISUSE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 # What bad data, a full disk and missing packages raise.
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, MemoryError, ImportError)
@@ -74,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     """The exit status of a verb whose answer it is, else 0."""
     try:
-        args = parser().parse_args(words)
+        args = parser().parsed(words)
         from rescore.lattice.extras import needed_for  # which imports what help has no use for
 
         with needed_for("this"):

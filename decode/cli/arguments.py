@@ -5,13 +5,17 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 # Chosen on the valid splits of the demo's tasks, docs/results.md; not on what the demo reports.
 DEFAULT_ALPHA = 0.3
+DEFAULT_TOP_K = 16
+TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
 SEMANTICS = ("failure", "epsilon")
 
 
@@ -27,6 +31,37 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
+
+    def parsed(self, words: Sequence[str]) -> argparse.Namespace:
+        """As `parse_args`, but a verb refuses what it does not know, and names the option that may have been meant."""
+        found, unknown = self.parse_known_args(words)
+        if unknown:
+            verb = self._verb(words)
+            options = [one for one in verb._option_string_actions if one.startswith("--")]
+            verb.error(f"unrecognized arguments: {' '.join(unknown)}{meant(unknown[0].partition('=')[0], options)}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += meant(str(value), [str(one) for one in action.choices or ()])
+            raise
+
+    def _verb(self, words: Sequence[str]) -> Parser:
+        """The parser of the verb, and its action, that the words name."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                named = next(((i, word) for i, word in enumerate(words) if word in action.choices), None)
+                if named:
+                    return action.choices[named[1]]._verb(words[named[0] + 1 :])
+        return self
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` where one of the known words is close, else nothing."""
+    close = difflib.get_close_matches(given, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def printable(text: str) -> str:
@@ -51,13 +86,14 @@ def weighted_path(text: str) -> tuple[Path, float]:
 
 
 def whole(low: int, high: int):
-    """A parser of whole numbers in low..high."""
+    """A parser of whole numbers in low..high, perhaps with k, M or G, as in 400K and 1.5M."""
 
     def parse(text: str) -> int:
+        factor = {"k": 10**3, "m": 10**6, "g": 10**9}.get(text[-1:].lower(), 1)
         try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r:.80}") from None
+            value = round(float(text[:-1]) * factor) if factor > 1 else int(text)
+        except (ValueError, OverflowError):
+            raise argparse.ArgumentTypeError(f"expected a whole number, or one as 400K, got {text!r:.80}") from None
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"expected {low} to {high}, got {text:.80}")
         return value

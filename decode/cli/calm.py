@@ -81,7 +81,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
 def add_train(parser: argparse.ArgumentParser) -> None:
     _add_prompts(parser)
     _add_layers(parser)
-    parser.add_argument("--tokens", type=lm_arguments.amount, metavar="N", help="of answers (default: all prompts)")
+    parser.add_argument("--tokens", type=lm_arguments.AMOUNT, metavar="N", help="of answers (default: all prompts)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
 
 

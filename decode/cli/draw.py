@@ -36,7 +36,10 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--nodes", type=arguments.whole(1, 4096), default=16, metavar="N", help="of the token tree (default: 16)"
     )
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text"
+        "--tokenizer",
+        type=Path,
+        metavar="PATH",
+        help=f"{arguments.TOKENIZER}, that gives the tokens' text",
     )
     arguments.add_task(parser)
     parser.add_argument(

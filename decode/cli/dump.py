@@ -41,8 +41,8 @@ kinds    forced   the references are read, one pass a text
 MAKE_EXAMPLES = """\
 examples:
   rescore dump make --model smollm2 --chat --heads data/demo/heads \\
-      --prompts prompts.jsonl --kind greedy --top-k 16 -o dump.greedy
-  rescore dump make --model DIR --heads MEDUSA --kind forced --top-k 16 \\
+      --prompts prompts.jsonl --kind greedy -o dump.greedy
+  rescore dump make --model DIR --heads MEDUSA --kind forced \\
       --prompts prompts.jsonl --device cuda --dtype bfloat16 -o dump.forced
 """
 
@@ -150,8 +150,8 @@ def _add_reduce(actions: Any, common: argparse.ArgumentParser) -> None:
     reduce.add_argument(
         "--tokenizer",
         type=Path,
-        metavar="FILE",
-        help="the model's Hugging Face tokenizer.json, by which language models are matched (default: unknown)",
+        metavar="PATH",
+        help=f"{arguments.TOKENIZER}, the model's, by which language models are matched (default: unknown)",
     )
     reduce.add_argument(
         "--end-of-text",
@@ -175,9 +175,9 @@ def _add_top_k(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top-k",
         type=arguments.whole(1, 64),
-        default=10,
+        default=arguments.DEFAULT_TOP_K,
         metavar="K",
-        help="candidates per head and position (default: 10)",
+        help=f"candidates per head and position (default: {arguments.DEFAULT_TOP_K})",
     )
 
 

@@ -10,11 +10,12 @@ from rescore.decode.cli import arguments
 
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
+AMOUNT = arguments.whole(1, 10**15)
 WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
 
 
-def add_tokenizer(parser: argparse.ArgumentParser, help: str = "a Hugging Face tokenizer.json, for text") -> None:
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help=help)
+def add_tokenizer(parser: argparse.ArgumentParser, help: str = f"{arguments.TOKENIZER}, for text") -> None:
+    parser.add_argument("--tokenizer", type=Path, metavar="PATH", help=help)
     parser.add_argument(
         "--end-of-text", metavar="TOKEN", help="its end-of-text token (default: <|endoftext|> and the like)"
     )
@@ -75,7 +76,7 @@ def add_words(parser: argparse.ArgumentParser) -> None:
 
 def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
     group = parser.add_mutually_exclusive_group(required=required)
-    group.add_argument("--max-ngrams", type=amount, metavar="N", help="keep this many n-grams, e.g. 900k or 100M")
+    group.add_argument("--max-ngrams", type=AMOUNT, metavar="N", help="keep this many n-grams, e.g. 900k or 100M")
     group.add_argument(
         "--theta", type=number(1e6), metavar="X", help="drop n-grams whose relative-entropy loss is below ln(1 + X)"
     )
@@ -120,18 +121,6 @@ def number(high: float):
         return value
 
     return parse
-
-
-def amount(text: str) -> int:
-    """A whole number of at least 1, perhaps with k, M or G."""
-    factor = {"k": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
-    try:
-        value = round(float(text[:-1] if factor > 1 else text) * factor)
-    except (ValueError, OverflowError):
-        value = 0
-    if not 1 <= value <= 10**15:
-        raise argparse.ArgumentTypeError(f"expected a number such as 900k or 100M, got {text!r:.80}")
-    return value
 
 
 def counts(text: str) -> tuple[int, ...]:

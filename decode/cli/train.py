@@ -105,7 +105,7 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     texts.add_argument("--prompts", type=Path, required=True, metavar="FILE")
     texts.add_argument("--read", action="store_true", help="read references, of every prompt, instead of answering")
     texts.add_argument(
-        "--tokens", type=lm_arguments.amount, metavar="N", help="of answers, such as 1.5M (default: all prompts)"
+        "--tokens", type=lm_arguments.AMOUNT, metavar="N", help="of answers, such as 1.5M (default: all prompts)"
     )
     texts.add_argument(
         "--max-tokens", type=arguments.whole(2, 1 << 16), default=256, metavar="N", help="of one (default: 256)"
@@ -133,7 +133,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     )
     heads.add_argument(
         "--draft-vocabulary",
-        type=lm_arguments.amount,
+        type=lm_arguments.AMOUNT,
         metavar="D",
         help="tokens that heads may draft, the model's most frequent (default: 16384)",
     )

@@ -61,7 +61,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
             "`rescore lm merge`); of a dump without heads one or none"
         ),
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the settings file to write")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the settings file to write")
     parser.add_argument(
         "--tune-sequences",
         type=arguments.whole(1, 2**48),

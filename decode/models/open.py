@@ -83,11 +83,9 @@ def _blockwise(file: Path, heads: str | Path | None, dtype: torch.dtype | None, 
 
 
 def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | None, device: torch.device) -> OpenModel:
-    try:
-        from rescore.decode.models.causal_lm import CausalLMTarget
-        from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
-    except ImportError as error:
-        raise ValueError(f"{folder}: {error}") from None
+    from rescore.decode.models.causal_lm import CausalLMTarget
+    from rescore.decode.models.encoder_decoder import EncoderDecoderTarget
+
     model = _load(folder, dtype).to(device)
     encoder_decoder = bool(model.config.is_encoder_decoder)
     target: Target = EncoderDecoderTarget(model) if encoder_decoder else CausalLMTarget(model)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.conditioned_files import holds_heads
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.models.medusa import MedusaHeads
@@ -20,6 +21,11 @@ def stored_heads(
     what is wrong with them.
     """
     path = Path(path)
+    if holds_bita(path):
+        raise ValueError(
+            f"{path}: mask tokens of BiTA are read in the target's own passes, which causal language models of Hugging "
+            "Face alone can do; give this model heads of `rescore train heads`, or none"
+        )
     if path.is_dir() and holds_heads(path):
         return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)
     return MedusaHeads.load(

@@ -256,7 +256,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         (["--top-k", "7"], "--top-k 7: the dump .* has 6 candidates per slot"),
         (["--top-k", "0"], "argument --top-k: expected 1 to 64, got 0"),
         (["--paths", "9" * 30], "argument --paths: expected 1 to 1024, got 9+"),
-        (["--paths", "x"], "argument --paths: expected a whole number, got 'x'"),
+        (["--paths", "x"], "argument --paths: expected a whole number, or one as 400K, got 'x'"),
         (["--lm", "LM", "--alpha", "nan"], "argument --alpha: expected weights from 0 to 1e6, got 'nan'"),
         (["--lm", "LM", "--alpha", "-1"], "argument --alpha: expected (weights from|one argument)"),
         (["--lm", "LM", "--alpha", "inf"], "argument --alpha: expected weights from 0 to 1e6, got 'inf'"),
@@ -278,7 +278,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         (["--json", "LM/run.json"], "cannot be written, since .*a.ngram is not a folder"),
         (["DUMP"], "expected each dump once"),
         (["--tune-sequences", "1"], "--tune-sequences divides the dump: give --part tune or --part heldout as well"),
-        (["--color"], "unrecognized arguments: --color; see rescore --help"),
+        (["--color"], "unrecognized arguments: --color; see rescore run --help"),
     ],
 )
 def test_misuse(world, capsys, words, message):

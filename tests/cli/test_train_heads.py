@@ -161,7 +161,7 @@ FAULTS = [
     ("--max-tokens 9000", "expected prompts of at most"),
     ("--temperature 0,x", "expected a finite number of at least 0"),
     ("--prompts GONE", "GONE: No such file"),
-    ("--tokens 0", "expected a number such as 900k"),
+    ("--tokens 0", "expected 1 to "),
 ]
 
 

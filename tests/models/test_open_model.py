@@ -209,3 +209,11 @@ def test_without_the_package_the_message_names_it(llama):
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "a model of Hugging Face needs the package transformers: pip install 'rescore[transformers]'" in ended.stderr
+
+
+def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_path):
+    from support.tiny_blockwise import untrained
+
+    untrained().save(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"data/demo/bita: mask tokens of BiTA are read in the target's own passes"):
+        open_model(tmp_path / "model.safetensors", heads="data/demo/bita")

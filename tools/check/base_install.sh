@@ -28,7 +28,7 @@ echo -n "rescore --help: "; time "$run/rescore" --help >/dev/null
 "$run/rescore" run data/demo/greedy data/demo/sampled --settings data/demo/settings.json --json "$folder/run.json" --drafts "$folder/drafts.jsonl" >/dev/null
 "$run/rescore" draw data/demo/greedy --lm data/demo/demo.ngram -o "$folder/pictures" >/dev/null
 "$run/rescore" oracle data/demo/sampled >/dev/null
-"$run/rescore" lm convert data/demo/demo.ngram -o "$folder/demo.arpa" >/dev/null
+"$run/rescore" lm convert data/demo/demo.ngram "$folder/demo.arpa" >/dev/null
 echo "run, draw, oracle, lm convert: done"
 
 # Each of these needs a package that is not here, and says how to get it.

@@ -22,7 +22,7 @@ from rescore.decode.cli.actions.columns import Column
 from rescore.decode.cli.actions.decoders import Decoder, open_decoder
 from rescore.decode.cli.actions.drafting import Drafters
 from rescore.decode.cli.actions.explained import explained, measure_of, told
-from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.arguments import Misuse, meant
 from rescore.decode.loop.generate import Options
 from rescore.decode.loop.layout import TreeLayout
 from rescore.decode.loop.prompts import read_prompts
@@ -213,7 +213,7 @@ def chosen(args: argparse.Namespace, plans: Sequence[Plan]) -> list[Plan]:
     """Those of --only."""
     names = [one.name for one in plans]
     if unknown := [name for name in args.only if name not in names]:
-        raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}")
+        raise Misuse(f"--only {unknown[0]!r}: expected one of {', '.join(names)}{meant(unknown[0], names)}")
     return [one for one in plans if not args.only or one.name in args.only]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse
+from rescore.decode.cli.arguments import DEFAULT_ALPHA, Misuse, meant
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
@@ -35,7 +35,8 @@ def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:
 def check_tasks(dump: Dump, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in dump.tasks:
-            raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {', '.join(dump.tasks)}")
+            has = ", ".join(dump.tasks) + meant(name, dump.tasks)
+            raise Misuse(f"--task {name!r}: not in the dump {dump.path}, which has {has}")
 
 
 def open_rescorer(args: argparse.Namespace, dumps: Sequence[Dump]) -> Rescorer:

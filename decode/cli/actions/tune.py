@@ -40,7 +40,7 @@ class Found:
 
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.output, args.json)):
+    for path in filter(None, (args.out, args.json)):
         output.check_place(path)
     if twice := next(
         (path for i, path in enumerate(args.lm) if path.resolve() in [other.resolve() for other in args.lm[:i]]), None
@@ -56,11 +56,11 @@ def call(args: argparse.Namespace) -> None:
         found = (of_blend if headless else of_heads)(args, dump, lms, split, stage)
         stage("what it brings on the tuning part")
         settings = replace(found.settings, values=found.values())
-        if args.output:  # before the rest is looked at
-            settings.save(args.output)
+        if args.out:  # before the rest is looked at
+            settings.save(args.out)
         stage("what it brings on the held-out part")
         heldout = heldout_json(found.heldout(), args.seed)
-    folder = args.output.resolve().parent if args.output else Path.cwd()
+    folder = args.out.resolve().parent if args.out else Path.cwd()
     report = {
         "dump": str(dump.path),
         "kind": dump.header.kind,

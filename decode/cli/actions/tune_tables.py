@@ -41,7 +41,7 @@ def blend_tables(report: Report, dump: Dump, args: argparse.Namespace, width: in
 
 
 def written(args: argparse.Namespace) -> str:
-    return f"settings: {args.output}" if args.output else "settings: not written; -o FILE keeps them"
+    return f"settings: {args.out}" if args.out else "settings: not written; -o FILE keeps them"
 
 
 def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableType]:

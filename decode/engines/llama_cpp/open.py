@@ -9,11 +9,12 @@ from torch import Tensor
 
 from rescore.decode.engines.llama_cpp.target import LlamaTarget
 from rescore.decode.models.draft_vocabulary import DraftVocabulary
-from rescore.decode.models.gguf import REMEDY, gguf_file
+from rescore.decode.models.gguf import gguf_file
 from rescore.decode.models.heads import Heads, HeadsSession, Memoryless
 from rescore.decode.models.model_facts import EARLY, MTP, ModelFacts
 from rescore.decode.models.open import OpenModel
 from rescore.decode.models.stored_heads import stored_heads
+from rescore.lattice.extras import needed_for
 
 
 def open_llama(
@@ -71,10 +72,8 @@ def _stored(heads: str | Path, file: Path) -> HeadsOfStates:
 
 def _embeddings(file: Path) -> tuple[Tensor, Tensor]:
     """Of input and output, float32 [V, width]; often they are one."""
-    try:
+    with needed_for("heads of a GGUF file's model"):
         import gguf
-    except ImportError:
-        raise ValueError(f"{file}: heads need its embeddings, and those the package gguf: {REMEDY}") from None
     tensors = {one.name: one for one in gguf.GGUFReader(file).tensors}
 
     def dequantised(name: str) -> Tensor:

@@ -1,0 +1,26 @@
+"""What `rescore completion` does."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import shtab
+
+from rescore.decode.cli import parser
+
+
+def call(args: argparse.Namespace) -> None:
+    whole = parser()
+    _files_by_name(whole)
+    print(shtab.complete(whole, args.shell))
+
+
+def _files_by_name(one: argparse.ArgumentParser) -> None:
+    """Arguments that are paths complete to names of files."""
+    for action in one._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _files_by_name(inner)
+        elif action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]

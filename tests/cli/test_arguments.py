@@ -1,0 +1,103 @@
+"""What all verbs do with their words: numbers with suffixes, misspelled names, folders of tokenizers, completion."""
+
+import shutil
+import subprocess
+
+import pytest
+from support import cli
+
+from rescore.decode.cli import parser
+from rescore.decode.cli.arguments import whole
+from rescore.lm.tokenizer import TextTokenizer
+
+
+@pytest.mark.parametrize(
+    "text, value", [("400K", 400_000), ("400k", 400_000), ("1.5M", 1_500_000), ("2g", 2 * 10**9), ("17", 17)]
+)
+def test_numbers_with_suffixes(text, value):
+    assert whole(1, 10**10)(text) == value
+
+
+@pytest.mark.parametrize("text", ["4Q", "K", "1.5", "", "nanK", "infM", "1e400K"])
+def test_what_is_no_number(capsys, text):
+    refused = cli.refusal(capsys, "generate", "--model", "m", "--max-tokens", text, "hello", status=2)
+    assert "--max-tokens: expected a whole number, or one as 400K" in refused
+
+
+@pytest.mark.parametrize(
+    "words, meant",
+    [
+        ("generat", "generate"),
+        ("lm biuld", "build"),
+        ("run DUMP --papths 3", "--paths"),
+        ("run DUMP --semantics failur", "failure"),
+        ("lm info x.ngram --jsn=y", "--json"),
+        ("train heds", "heads"),
+    ],
+)
+def test_what_may_have_been_meant(capsys, words, meant):
+    assert f"; did you mean {meant}?; see rescore" in cli.refusal(capsys, *words.split(), status=2)
+
+
+def test_what_is_like_nothing_gets_no_guess(capsys):
+    assert "did you mean" not in cli.refusal(capsys, "run", "DUMP", "--zzzzzz", status=2)
+
+
+def test_a_task_that_may_have_been_meant(capsys, tmp_path):
+    cli.make_dump(tmp_path / "dump")
+    refused = cli.refusal(capsys, "oracle", tmp_path / "dump", "--task", "frist", status=2)
+    assert refused.rstrip().endswith("first, second; did you mean first?")
+
+
+def test_the_folder_of_a_tokenizer():
+    assert TextTokenizer.open("data/demo").sha256 == TextTokenizer.open("data/demo/tokenizer.json").sha256
+    with pytest.raises(FileNotFoundError, match=r"^docs: expected a tokenizer.json in this folder"):
+        TextTokenizer.open("docs")
+
+
+@pytest.mark.parametrize("shell, program", [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")])
+def test_completion_scripts(capsys, tmp_path, shell, program):
+    pytest.importorskip("shtab")
+    result = cli.call(capsys, "completion", shell)
+    assert result.status == 0 and not result.err
+    assert all(word in result.out for word in ("generate", "oracle", "max-tokens", "semantics"))
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not here to read its script")
+    script = tmp_path / "script"
+    script.write_text(result.out)
+    assert subprocess.run([program, "-n", str(script)], capture_output=True).returncode == 0
+
+
+def test_bash_completes_verbs_and_options(capsys, tmp_path):
+    pytest.importorskip("shtab")
+    if not shutil.which("bash"):
+        pytest.skip("bash is not here")
+    script = tmp_path / "script"
+    script.write_text(cli.call(capsys, "completion", "bash").out)
+
+    def completed(*words: str) -> set[str]:
+        line = " ".join(f"'{word}'" for word in words)
+        at = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}"
+        code = f"source {script}; {at}; _shtab_rescore; printf '%s\\n' ${{COMPREPLY[@]}}"
+        return set(subprocess.run(["bash", "-c", code], capture_output=True, text=True).stdout.split())
+
+    assert completed("rescore", "gen") == {"generate"}
+    assert completed("rescore", "lm", "bu") == {"build"}
+    assert {"--max-tokens"} == completed("rescore", "generate", "--max-t")
+
+
+def test_one_spelling_for_one_thing():
+    """Options of one name mean the same in every verb: where they write, candidates, numbers of tokens."""
+    found: dict[str, set] = {}
+
+    def walk(one) -> None:
+        for action in one._actions:
+            for inner in (action.choices or {}).values() if hasattr(action, "_parser_class") else ():
+                walk(inner)
+            for name in action.option_strings:
+                found.setdefault(name, set()).add((action.dest, getattr(action.type, "__qualname__", action.type)))
+
+    walk(parser())
+    assert "--output" not in found and {dest for dest, _ in found["-o"]} == {"out"}
+    for name in ("--top-k", "--max-tokens", "--limit", "--tokens-of", "--paths"):
+        assert len({kind for _, kind in found.get(name, ())}) <= 1, name
