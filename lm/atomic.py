@@ -20,9 +20,22 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until what was written to a file, or the names in a folder, would survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with naming(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to write, which takes the name `path` when the block ends and vanishes when it fails."""
+    """A binary file to write, which takes the name `path` when the block ends and vanishes when it fails.
+
+    When the block has ended the file is there after a loss of power too.
+    """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -31,6 +44,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        sync(target.parent)
     except FileExistsError as error:
         raise FileExistsError(f"{temporary}: left by another run; remove it") from error
     except BaseException:

@@ -4,6 +4,9 @@ there is.
 `manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum,
 so that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but
 counts, which take longest, are never thrown away silently.
+
+A stage that is done, every run of counts and the manifest are synced to the disk before the manifest says so. What is
+done of a stage that is not is relied on until the machine starts anew: after a loss of power that stage begins again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from rescore.lm.atomic import replacing
+from rescore.lm.atomic import replacing, sync
 from rescore.lm.columns import Folder
 
 STAGES = ("count", "merge", "estimate", "prune", "compile")
@@ -48,6 +51,7 @@ class WorkFolder:
             if not self._is_ours():
                 raise BlockingIOError
             self._manifest = self._read()
+            self._drop_unsynced()
             self.save()  # from now on the folder can be told from any other
         except BlockingIOError:
             self._lock.close()
@@ -124,6 +128,7 @@ class WorkFolder:
         self._tick = lambda: state.update(seconds=before + time.monotonic() - begin)
         try:
             yield
+            self._sync(state)
             state["done"] = True
             self.save()
         finally:
@@ -133,8 +138,25 @@ class WorkFolder:
         """Write the manifest."""
         self._tick()
         self._manifest["crc32"] = _checksum(self._manifest["stages"])
+        self._manifest["boot"] = boot_id()
         with replacing(self.path / "manifest.json") as file:
             file.write(json.dumps(self._manifest).encode())
+
+    def _sync(self, state: dict[str, Any]) -> None:
+        """The columns of a stage; runs were synced as they were written."""
+        (stage,) = (name for name, own in self._manifest["stages"].items() if own is state)
+        if (folder := self.path / stage).exists():
+            for path in (*folder.iterdir(), folder, self.path):
+                sync(path)
+
+    def _drop_unsynced(self) -> None:
+        """Forget what is done of unfinished stages, if the machine was started anew since."""
+        if self._manifest.get("boot") is not None and self._manifest["boot"] == boot_id():
+            return
+        stages = self._manifest["stages"]
+        unfinished = [stage for stage in STAGES[1:] if stage in stages and not stages[stage]["done"]]
+        if unfinished:
+            self._drop(unfinished[0])
 
     def seconds(self) -> dict[str, float]:
         """How long each stage took, interruptions not counted."""
@@ -221,6 +243,14 @@ class WorkFolder:
                 f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one"
             ) from None
         return manifest
+
+
+def boot_id() -> str | None:
+    """What tells one start of the machine from another; None where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
 
 
 def expect_bytes(path: Path, size: int) -> None:
