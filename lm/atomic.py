@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,19 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         if error.filename is None:
             error.filename = os.fspath(path)
         raise
+
+
+@contextmanager
+def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file to write: standard output for `-`, else one that appears whole, as `replacing` makes it."""
+    if os.fspath(path) != "-":
+        with replacing(path) as file:
+            yield file
+        return
+    sys.stdout.flush()
+    with naming("standard output"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
 
 
 @contextmanager

@@ -3,7 +3,7 @@ there is.
 
 `manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum,
 so that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but
-counts, which take longest, are never thrown away silently.
+counts, and words as ids, which take longest, are never thrown away silently.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import numpy as np
 from rescore.lm.atomic import replacing
 from rescore.lm.columns import Folder
 
-STAGES = ("count", "merge", "estimate", "prune", "compile")
+STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
+COUNTS = STAGES[:2]  # what text becomes first
 VERSION = 1
 OWN = ("lock", "manifest.json", "runs", *STAGES)  # what a work folder holds
 
@@ -84,7 +85,8 @@ class WorkFolder:
 
     def _counted(self) -> bool:
         """Whether anything is there that took long."""
-        return any(run["tokens"] for run in self._manifest["stages"].get("count", {}).get("runs", []))
+        words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
+        return words.get("done", False) or any(run["tokens"] for run in runs.get("runs", []))
 
     def _delete(self) -> None:
         for name in OWN:
@@ -102,10 +104,12 @@ class WorkFolder:
         """
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
-            if stage == "count" and self._counted():
+            if stage in COUNTS and self._counted():
                 raise self.refusal(stages[stage]["key"], key)
             self._drop(stage)
         if stage not in stages:
+            if stage == COUNTS[0] and self._counted():
+                raise self.refusal({"source": "tokens"}, {"source": "words"})
             self._drop(stage)
             stages[stage] = {"key": key, "done": False, "seconds": 0.0}
         return stages[stage]
@@ -142,7 +146,9 @@ class WorkFolder:
 
     def skipped(self) -> list[dict[str, Any]]:
         """What was left out of the text."""
-        return [own for record in self._manifest["stages"]["count"]["runs"] for own in record["skipped"]]
+        words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
+        own = [words["skipped"]] if "skipped" in words else []
+        return own + [one for record in runs.get("runs", []) for one in record["skipped"]]
 
     def check_room(self, more: int = 0) -> None:
         """ValueError if the folder holds more than it may, or would with so many bytes more. Any thread may ask."""

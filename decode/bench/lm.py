@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import Disagreement
-from rescore.lm.arpa import write_arpa
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.fst import save_fst
 from rescore.lm.ngram import NGram
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rescore.decode.cli import arguments
 
+DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 WRITTEN = (".ngram", ".arpa", ".arpa.gz", ".fst", ".lookup.bin")
@@ -36,7 +37,12 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="key or column of the text in JSON lines and Parquet (default: text)",
     )
-    parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
+    parser.add_argument(
+        "--documents",
+        choices=DOCUMENTS,
+        default="line",
+        help="what a document of plain text is: a line, blank ones skipped, or the whole file (default: line)",
+    )
     parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
     parser.add_argument(
         "--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)"

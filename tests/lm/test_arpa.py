@@ -12,7 +12,9 @@ from support.models import assert_same_model, use
 from support.oracle_lm import random_history, random_tables
 
 from rescore.lm import arpa_text, example
-from rescore.lm.arpa import LN10, ArpaOptions, read_arpa, write_arpa
+from rescore.lm.arpa import ArpaOptions, read_arpa
+from rescore.lm.arpa_text import LN10
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER
 

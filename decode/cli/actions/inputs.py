@@ -22,7 +22,9 @@ def pieces_of(
     args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, names: Sequence[str] | None = None
 ) -> list[Piece]:
     """The pieces of all inputs, or of those named."""
-    options = ReadOptions(text_field=args.text_field, lines=args.lines, dtype=args.dtype, stdin=args.stdin_format)
+    options = ReadOptions(
+        text_field=args.text_field, documents=args.documents, dtype=args.dtype, stdin=args.stdin_format
+    )
     return plan(args.inputs if names is None else names, vocab_size=vocab_size, tokenizer=tokenizer, options=options)
 
 
