@@ -55,8 +55,8 @@ def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) 
     """A model from an ARPA file; errors are ValueErrors that name file and, mostly, line.
 
     Without `eot`, <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word of a
-    file of text, added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing is read as
-    KenLM reads it.
+    file of text, added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing
+    is read as KenLM reads it.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)
@@ -197,9 +197,7 @@ def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
     return options.vocab_size or largest + 1
 
 
-def _token_ids(
-    words: list[str], special: dict[str, int], holders: set[str], options: ArpaOptions
-) -> NDArray[np.int64]:
+def _token_ids(words: list[str], special: dict[str, int], holders: set[str], options: ArpaOptions) -> NDArray[np.int64]:
     """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> where they are place holders."""
     ids = np.array([-1 if word in special else int(word) for word in words], np.int64)
     used = [word for word in (BOS, EOS) if word in special and word not in holders]

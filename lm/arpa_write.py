@@ -129,7 +129,9 @@ def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
         if order == 1:
             file.write("".join(f"-99\t{word}\n" for word in added).encode())
             if eot is not None:
-                file.write(f"-99\t{BOS}{_tail(math.nan if backoff is None else float(backoff[eot]) / -LN10)}\n".encode())
+                file.write(
+                    f"-99\t{BOS}{_tail(math.nan if backoff is None else float(backoff[eot]) / -LN10)}\n".encode()
+                )
                 if backoff is not None:
                     backoff[eot] = math.nan  # as an event it is no context
         for lines in _lines(rows, tables.cost[order - 1], backoff, spelling.names):
@@ -146,9 +148,7 @@ def _lines(
         part = slice(at, at + CHUNK)
         words = [" ".join([names[token] for token in row]) for row in rows[part].tolist()]
         heads = [f"{p:.9g}\t{w}" for p, w in zip(logp[part].tolist(), words)]
-        tails = [""] * len(heads) if backoff is None else [
-            _tail(b) for b in (backoff[part] / -LN10 + 0.0).tolist()
-        ]
+        tails = [""] * len(heads) if backoff is None else [_tail(b) for b in (backoff[part] / -LN10 + 0.0).tolist()]
         yield "".join([f"{head}{tail}\n" for head, tail in zip(heads, tails)])
 
 
