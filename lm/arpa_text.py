@@ -18,8 +18,8 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rescore.lm.inputs import STDIN
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
+from rescore.lm.inputs import STDIN
 
 LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"

@@ -64,7 +64,7 @@ class Perplexity:
         oov = np.zeros(0) if unknown is None else scored.cost[scored.tokens == unknown]
         return cls(
             hits=np.bincount(scored.order, minlength=order + 1)[1:],
-            nats=np.bincount(scored.order, scored.cost, minlength=order + 1)[1:],
+            nats=np.bincount(scored.order, scored.cost, minlength=order + 1)[1:].astype(np.float64, copy=False),
             oov=len(oov),
             oov_nats=float(oov.sum(dtype=np.float64)),
         )
@@ -118,8 +118,8 @@ def scored(
         tokens = np.asarray(text)
         for at in range(0, len(tokens), CHUNK):
             part = tokens[at : at + CHUNK]
-            ends = np.flatnonzero(part == eot) + 1 if begin != eot else np.zeros(0, np.int64)
-            walk = model.walk(np.insert(part, ends, begin) if len(ends) else part, state)
+            ends = np.zeros(0, np.int64) if bos in (None, eot) else np.flatnonzero(part == eot) + 1
+            walk = model.walk(part if bos is None else np.insert(part, ends, bos), state)
             state = walk.after
             kept = np.ones(len(walk.cost), bool)
             kept[ends + np.arange(len(ends))] = False

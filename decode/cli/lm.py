@@ -14,7 +14,8 @@ text or token files of any size: counts are sorted and merged on disk, within
 --memory and --disk. Stopped or killed, the same command goes on from the last
 finished piece; the model does not depend on memory, threads or interruptions.
 
-stages   count (and tokenize), merge, estimate, prune, compile, write
+stages   words (where these are the tokens), count (and tokenize), merge,
+         estimate, prune, compile, write
 
 inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
   .jsonl .json   {"text": ..} on every line, the form of C4

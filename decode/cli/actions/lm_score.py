@@ -25,13 +25,13 @@ from rescore.lm.vocabulary import Vocabulary
 
 def call(args: argparse.Namespace) -> None:
     check_places(args)
-    tokenizer: Tokenizer | None = models.open_tokenizer(args)
+    given = models.open_tokenizer(args)
     with output.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
-        model = read_model(args, eot=tokenizer.eot if tokenizer else None)
-        check_tokenizer(model, args, tokenizer)
-        eot, bos = boundaries(model, args, tokenizer)
-        tokenizer = tokenizer or models.vocabulary_of(model, eot)
+        model = read_model(args, eot=given.eot if given else None)
+        check_tokenizer(model, args, given)
+        eot, bos = boundaries(model, args, given)
+        tokenizer: Tokenizer | None = given or models.vocabulary_of(model, eot)
         unknown = tokenizer.unknown if isinstance(tokenizer, Vocabulary) else None
         planned = inputs.pieces_of(args, tokenizer, model.vocab_size)
         rows = open_rows(args, model, eot, unknown, outputs)

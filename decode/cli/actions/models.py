@@ -13,9 +13,9 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
+from rescore.lm.arpa_text import UNK
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
-from rescore.lm.arpa_text import UNK
 from rescore.lm.tokenizer import TextTokenizer
 from rescore.lm.vocabulary import Vocabulary
 
