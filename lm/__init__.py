@@ -4,7 +4,8 @@ Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.kat
 `rescore.lm.fst`.
 """
 
-from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.arpa import ArpaOptions, read_arpa
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.build import prune_model
 from rescore.lm.counts import Counts
 from rescore.lm.formats import load, save

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import sys
 import zlib
 from array import array
 from dataclasses import dataclass, field
@@ -18,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lm.grams import MAX_ORDER, MAX_VOCABULARY
+from rescore.lm.inputs import STDIN
 
+LN10 = float(np.log(10.0))
+BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 MAX_LOG10 = 1e6
 MAX_LINE_BYTES = 1 << 20
 BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # more than this from gzip, at more than this times its size, is no model
@@ -45,11 +49,16 @@ class ArpaSection:
 
 
 def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
-    """The sections of orders 1..N of a file; errors are ValueErrors that name file and line."""
-    with open(path, "rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        lines = _Lines(os.fspath(path), file, packed)
+    """The sections of orders 1..N of a file, `-` being standard input; errors are ValueErrors that name file and
+    line.
+    """
+    piped = os.fspath(path) == STDIN
+    name = "standard input" if piped else os.fspath(path)
+    with open(sys.stdin.fileno() if piped else path, "rb", closefd=not piped) as file:
+        packed = file.peek(2)[:2] == b"\x1f\x8b"
+        if packed and piped:
+            raise ValueError(f"{name}: expected plain text, got gzip; unpack it, as in `zcat FILE |`")
+        lines = _Lines(name, file, packed)
         counts = _read_header(lines)
         sections: list[ArpaSection] = []
         for order, count in enumerate(counts, 1):

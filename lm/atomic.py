@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,19 @@ def sync(path: str | os.PathLike[str]) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file to write: standard output for `-`, else one that appears whole, as `replacing` makes it."""
+    if os.fspath(path) != "-":
+        with replacing(path) as file:
+            yield file
+        return
+    sys.stdout.flush()
+    with naming("standard output"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
 
 
 @contextmanager

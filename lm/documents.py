@@ -34,11 +34,17 @@ class Faults:
         """The file and, in it, the line or row."""
         if self.piece.form == "txt":
             return self.piece.name
+        return f"{self.piece.name}, {'row' if self.piece.form == 'parquet' else 'line'} {self.in_file(number)}"
+
+    def in_file(self, number: int) -> int:
+        """The line or row, as the whole file counts them; of a whole file 1."""
+        if self.piece.form == "txt":
+            return 1
         if self.piece.form == "parquet":
-            return f"{self.piece.name}, row {number}"
+            return number
         if self.before is None:
             self.before = lines.lines_before(self.piece.path, self.piece.begin) if self.piece.begin else 0
-        return f"{self.piece.name}, line {self.before + number}"
+        return self.before + number
 
 
 def documents(piece: Piece, faults: Faults) -> Iterator[tuple[int, str]]:
@@ -81,7 +87,7 @@ def _whole(name: str, content: bytes) -> bytes:
     if len(content) > lines.MAX_BYTES:
         raise ValueError(
             f"{name}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; "
-            "give --lines if each line is one, else split it"
+            "give --documents line if each line is one, else split it"
         )
     return content
 

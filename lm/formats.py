@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.arpa import ArpaOptions, read_arpa
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.fst import load_fst, save_fst
+from rescore.lm.inputs import STDIN
 from rescore.lm.lookup_cache import save_lookup_cache
 from rescore.lm.ngram import NGram
 
 LOOKUP = ".lookup.bin"
+STDOUT = "-"
 SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 
 
@@ -20,8 +23,10 @@ def load(
     """The model in a file; `arpa` for the words of ARPA files, `verify` and `resident` for .ngram files (see
     `NGram.open`).
 
-    An OpenFst file has to hold a model as `save` writes it (label = id + 1, epsilon as failure).
+    An OpenFst file has to hold a model as `save` writes it (label = id + 1); `-` is an ARPA file on standard input.
     """
+    if os.fspath(path) == STDIN:
+        return read_arpa(path, arpa)
     suffix = _suffix(path)
     if suffix == ".ngram":
         return NGram.open(path, verify, resident=resident)
@@ -30,21 +35,35 @@ def load(
     return read_arpa(path, arpa)
 
 
-def save(model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"] | None = None) -> None:
-    """Write a model in the form that the name of the file asks for, whole or not at all; `words` as in `write_arpa`.
+def save(
+    model: NGram,
+    path: str | os.PathLike[str],
+    *,
+    words: Literal["text", "ids"] | None = None,
+    sentence_ends: bool | None = None,
+    failure_label: int = 0,
+) -> None:
+    """Write a model in the form that the name of the file asks for, whole or not at all; `-` is standard output, an
+    ARPA file. `words` and `sentence_ends` are as in `write_arpa`, `failure_label` as in `save_fst`.
 
     A name that ends in .lookup.bin asks for llama.cpp's static n-gram cache, which cannot be read back.
     """
+    if is_arpa(path):
+        write_arpa(model, path, words=words, sentence_ends=sentence_ends)
+        return
     if os.fspath(path).endswith(LOOKUP):
         save_lookup_cache(model, path)
         return
     suffix = _suffix(path)
     if suffix == ".ngram":
         model.save(path)
-    elif suffix == ".fst":
-        save_fst(model, path)
     else:
-        write_arpa(model, path, words=words)
+        save_fst(model, path, failure_label=failure_label)
+
+
+def is_arpa(path: str | os.PathLike[str]) -> bool:
+    """Whether a model to write takes the form of ARPA."""
+    return os.fspath(path) == STDOUT or os.fspath(path).endswith((".arpa", ".arpa.gz"))
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:

@@ -75,15 +75,23 @@ def from_fst(
 
 
 def load_fst(path: str | os.PathLike[str]) -> NGram:
-    """The model in a file as `save_fst` writes it by default, of a vector or const FST. ValueError names the file and
-    the state that is wrong.
+    """The model in a file as `save_fst` writes it with the root as start, of a vector or const FST; the failure label
+    is the one that stands for no token. ValueError names the file and the state that is wrong.
     """
     data = np.fromfile(path, np.uint8) if os.path.getsize(path) == 0 else np.memmap(path, np.uint8, "r")
     try:
         found = read(data)
-        return _model(found, int(np.diff(found.first)[found.start]))
+        vocab_size = int(found.first[found.start + 1] - found.first[found.start])
+        return _model(found, vocab_size, failure_label=_failure_label(found, vocab_size))
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
+
+
+def _failure_label(fst: Acceptor, vocab_size: int) -> int:
+    """The one label outside 1..V, 0 where there is none; where there are several, one of them."""
+    label = fst.arcs["input"]
+    outside = label[(label < 1) | (label > vocab_size)]
+    return int(outside[0]) if len(outside) else 0
 
 
 def _model(

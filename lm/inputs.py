@@ -24,6 +24,7 @@ SUFFIXES: dict[str, Form] = {
     ".bin": "bin",
 }
 NAMES = ".jsonl, .json or .txt (also with .gz or .zst), .parquet, .npy, .bin, the folder of a dump, or -"
+DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 STDIN = "-"
@@ -34,19 +35,21 @@ class ReadOptions:
     """How inputs are read.
 
     text_field  the key or column that holds the text of JSON lines and Parquet files
-    lines       every line of a .txt file is a document, not the whole file
+    documents   what a document of a .txt file is: every "line" that is not blank, or the whole "file"
     dtype       of .bin files, little-endian: uint16, uint32 or int32; None: uint16 if V <= 65536, else uint32
     stdin       what standard input holds: "jsonl", "txt" or "bin"
     """
 
     text_field: str = "text"
-    lines: bool = False
+    documents: str = "line"
     dtype: str | None = None
     stdin: str = "jsonl"
 
     def __post_init__(self) -> None:
         if not self.text_field:
             raise ValueError("text_field: expected a name, got an empty one")
+        if self.documents not in DOCUMENTS:
+            raise ValueError(f"documents: expected one of {', '.join(DOCUMENTS)}, got {self.documents!r}")
         if self.dtype not in (None, *DTYPES):
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if self.stdin not in STDIN_FORMATS:
@@ -80,7 +83,7 @@ def form_of(path: Path, options: ReadOptions) -> Form:
             form = None
     if form is None:
         raise ValueError(f"{path}: expected a name that ends in {NAMES}")
-    return "lines" if form == "txt" and options.lines else form
+    return "lines" if form == "txt" and options.documents == "line" else form
 
 
 def _matches(name: str) -> list[Path]:

@@ -65,6 +65,11 @@ class NGram:
         object.__setattr__(self, "core", core)
 
     @property
+    def end_of_text(self) -> int | None:
+        """The token that separates documents, as far as the metadata say."""
+        return self._special("eot")
+
+    @property
     def arrays(self) -> Arrays:
         """The automaton as plain arrays, S states and A arcs, made anew at each call.
 

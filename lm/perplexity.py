@@ -9,9 +9,9 @@ model, and with one token more they are not. Backing off from the longer context
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,16 +23,28 @@ CHUNK = 1 << 20  # tokens scored at once
 MOST_NATS = 700  # exp of more exceeds any number
 
 
+class Scored(NamedTuple):
+    """Tokens [n], what they cost, float32 [n] in nats, and the orders of their hits, uint8 [n]."""
+
+    tokens: NDArray[Any]
+    cost: NDArray[np.float32]
+    order: NDArray[np.uint8]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perplexity:
     """What a model of order N says of a text.
 
-    hits  int64 [N], the tokens by the order of their hit, 1..N
-    nats  float64 [N], the sum of their -ln p
+    hits      int64 [N], the tokens by the order of their hit, 1..N
+    nats      float64 [N], the sum of their -ln p
+    oov       the tokens that are <unk>, words that the model does not know
+    oov_nats  the sum of their -ln p
     """
 
     hits: NDArray[np.int64]
     nats: NDArray[np.float64]
+    oov: int = 0
+    oov_nats: float = 0.0
 
     __repr__ = short_repr
 
@@ -42,7 +54,23 @@ class Perplexity:
         return cls(hits=np.zeros(order, np.int64), nats=np.zeros(order))
 
     def __add__(self, other: Perplexity) -> Perplexity:
-        return Perplexity(hits=self.hits + other.hits, nats=self.nats + other.nats)
+        return Perplexity(
+            hits=self.hits + other.hits,
+            nats=self.nats + other.nats,
+            oov=self.oov + other.oov,
+            oov_nats=self.oov_nats + other.oov_nats,
+        )
+
+    @classmethod
+    def of(cls, scored: Scored, order: int, unknown: int | None = None) -> Perplexity:
+        """That of scored tokens; `unknown` is the id of <unk>."""
+        oov = np.zeros(0) if unknown is None else scored.cost[scored.tokens == unknown]
+        return cls(
+            hits=np.bincount(scored.order, minlength=order + 1)[1:],
+            nats=np.bincount(scored.order, scored.cost, minlength=order + 1)[1:].astype(np.float64, copy=False),
+            oov=len(oov),
+            oov_nats=float(oov.sum(dtype=np.float64)),
+        )
 
     @property
     def tokens(self) -> int:
@@ -54,6 +82,10 @@ class Perplexity:
         """
         return _means(self.tokens, float(self.nats.sum()))
 
+    def without_oov(self) -> dict[str, Any]:
+        """The same of the words that the model knows."""
+        return _means(self.tokens - self.oov, float(self.nats.sum()) - self.oov_nats)
+
     def to_json(self) -> dict[str, Any]:
         """`overall`, and the same `by_order` with the share of the tokens."""
         tokens, orders = self.tokens, zip(self.hits.tolist(), self.nats.tolist())
@@ -64,21 +96,37 @@ class Perplexity:
         return {**self.overall(), "by_order": by_order}
 
 
-def perplexity(model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None) -> Perplexity:
-    """That of token arrays [n] which are read one after the other as one text; any number of them, each held alone.
+def perplexity(
+    model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
+) -> Perplexity:
+    """That of token arrays [n] which are read one after the other as one text: see `scored`."""
+    total = Perplexity.nothing(model.order)
+    for part in scored(model, texts, eot=eot, bos=bos):
+        total += Perplexity.of(part, model.order)
+    return total
+
+
+def scored(
+    model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
+) -> Iterator[Scored]:
+    """What each token costs in token arrays [n] which are read one after the other as one text; any number of them,
+    each held alone.
 
     eot  the end-of-text token that the first follows; None: it follows nothing
+    bos  the token that is the context in which each document begins, the first and those after an `eot`; None: `eot`
     """
-    state = model.start([] if eot is None else [eot])
-    hits, nats = np.zeros(model.order, np.int64), np.zeros(model.order)
+    begin = eot if bos is None else bos
+    state = model.start([] if begin is None else [begin])
     for text in texts:
         tokens = np.asarray(text)
         for at in range(0, len(tokens), CHUNK):
-            walk = model.walk(tokens[at : at + CHUNK], state)
+            part = tokens[at : at + CHUNK]
+            ends = np.zeros(0, np.int64) if bos in (None, eot) else np.flatnonzero(part == eot) + 1
+            walk = model.walk(part if bos is None else np.insert(part, ends, bos), state)
             state = walk.after
-            hits += np.bincount(walk.order, minlength=model.order + 1)[1:]
-            nats += np.bincount(walk.order, walk.cost, minlength=model.order + 1)[1:]
-    return Perplexity(hits=hits, nats=nats)
+            kept = np.ones(len(walk.cost), bool)
+            kept[ends + np.arange(len(ends))] = False
+            yield Scored(part, walk.cost[kept], walk.order[kept])
 
 
 def _means(tokens: int, nats: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rescore.lattice.dump_header import FILE_NAME, read_header
 from rescore.lm import parquet, token_files
 from rescore.lm.inputs import PACKED, STREAMS, TEXT, Form, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece, identity
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.tokenizer import Tokenizer
 
 PIECE_BYTES = 256 << 20  # of text: about a minute of tokenization on one processor
 PIECE_TOKENS = 1 << 26
@@ -26,7 +26,7 @@ def plan(
     inputs: Sequence[str | Path],
     *,
     vocab_size: int,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
     options: ReadOptions | None = None,
 ) -> list[Piece]:
     """The pieces of all inputs (see `files_of`), in their order, files and folders checked as far as their headers.
@@ -44,7 +44,7 @@ def plan(
     return pieces
 
 
-def _of_dump(path: Path, tokenizer: TextTokenizer | None) -> Iterator[Piece]:
+def _of_dump(path: Path, tokenizer: Tokenizer | None) -> Iterator[Piece]:
     header = read_header(path / FILE_NAME)
     known = header.tokenizer_sha256
     if tokenizer and known and tokenizer.sha256 != known:

@@ -17,7 +17,7 @@ from rescore.lm.counts_header import FILE_NAME
 from rescore.lm.piece import Piece
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.tokenizer import Tokenizer
 
 
 class TokenSource:
@@ -29,7 +29,7 @@ class TokenSource:
         *,
         vocab_size: int,
         eot: int,
-        tokenizer: TextTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
         strict: bool = False,
     ) -> None:
         """strict  the first bad line is an error; else it is skipped"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,25 @@ from rescore.lm.documents import Faults, documents, refuse_end_of_text
 from rescore.lm.piece import Piece
 from rescore.lm.skipped import BadText, Skipped
 from rescore.lm.token_files import token_documents, token_dtype
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.tokenizer import Tokenizer
 
 BATCH = 1 << 20  # characters tokenized at once
 AHEAD = 3  # batches under way
+
+
+class Numbered(NamedTuple):
+    """Documents one after another, each followed by an end of text, and where they are from.
+
+    numbers  of the lines or rows in the piece; None for tokens of a file of tokens
+    """
+
+    tokens: NDArray[Any]
+    faults: Faults
+    numbers: list[int] | None
+
+    def lines(self) -> list[int] | None:
+        """The numbers in the whole file."""
+        return None if self.numbers is None else [self.faults.in_file(number) for number in self.numbers]
 
 
 def tokens_of(
@@ -25,9 +40,22 @@ def tokens_of(
     *,
     vocab_size: int,
     eot: int | None,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[NDArray[Any]]:
+    """The tokens of `numbered_tokens` alone."""
+    found = numbered_tokens(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)
+    return (documents.tokens for documents in found)
+
+
+def numbered_tokens(
+    piece: Piece,
+    *,
+    vocab_size: int,
+    eot: int | None,
+    tokenizer: Tokenizer | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[Numbered]:
     """The tokens of a piece: flat arrays uint16 (V <= 65536) or uint32 of whole documents, each followed by one `eot`.
 
     Empty documents add nothing. Arrays hold some hundred thousand tokens, or one longer document, so that memory does
@@ -39,8 +67,10 @@ def tokens_of(
     ValueError names the file and the place of ids outside 0..V-1 and of damaged data.
     """
     piece.check_unchanged()
+    faults = Faults(piece, skipped)
     if not piece.is_text:
-        yield from token_documents(piece, vocab_size=vocab_size, eot=eot)
+        for tokens in token_documents(piece, vocab_size=vocab_size, eot=eot):
+            yield Numbered(tokens, faults, None)
         return
     if tokenizer is None or eot is None:
         raise ValueError(f"{piece.name}: text needs a tokenizer and an end-of-text id: give --tokenizer")
@@ -49,10 +79,11 @@ def tokens_of(
             f"{piece.name}: expected a vocabulary of at least the tokenizer's {tokenizer.vocab_size} tokens, "
             f"got {vocab_size}"
         )
-    faults = Faults(piece, skipped)
+    end = np.array([eot], np.uint32)
     for encoded in _encoded(_batches(documents(piece, faults)), tokenizer, faults):
-        if tokens := list(_ended(encoded, eot, faults)):
-            yield np.concatenate(tokens).astype(token_dtype(vocab_size), copy=False)
+        if kept := list(_kept(encoded, eot, faults)):
+            tokens = np.concatenate([part for _, ids in kept for part in (ids, end)])
+            yield Numbered(tokens.astype(token_dtype(vocab_size), copy=False), faults, [number for number, _ in kept])
 
 
 def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
@@ -69,7 +100,7 @@ def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]
 
 
 def _encoded(
-    batches: Iterable[list[tuple[int, str]]], tokenizer: TextTokenizer, faults: Faults
+    batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, faults: Faults
 ) -> Iterator[list[tuple[int, NDArray[np.uint32]]]]:
     """Batches of documents, each as its number and its ids, while the next batches are read and encoded.
 
@@ -101,15 +132,15 @@ def _result(
         ) from None
 
 
-def _ended(
+def _kept(
     documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults: Faults
-) -> Iterator[NDArray[np.uint32]]:
-    """The documents that are not empty, each followed by the end of text, which none of them may hold."""
-    end = np.array([eot], np.uint32)
+) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    """The documents that are not empty and do not hold the end of text."""
     for number, ids in documents:
         try:
             refuse_end_of_text(ids, eot)
         except BadText as fault:
             faults.add(number, fault)
         else:
-            yield from (ids, end) if len(ids) else ()
+            if len(ids):
+                yield number, ids

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.lattice.extras import needed_for
+from rescore.lm.vocabulary import Vocabulary
 from rescore.lm.word_ids import WordIds, is_word_wise
 
 FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
@@ -94,6 +95,9 @@ class TextTokenizer:
             return self.word_ids.encode(documents) if self.word_ids else _encode(self.tokenizer, documents)
         except Exception as error:  # as above
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
+
+
+Tokenizer = TextTokenizer | Vocabulary  # what makes tokens of text
 
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:

@@ -3,7 +3,7 @@ there is.
 
 `manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum,
 so that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but
-counts, which take longest, are never thrown away silently.
+counts, and words as ids, which take longest, are never thrown away silently.
 
 A stage that is done, every run of counts and the manifest are synced to the disk before the manifest says so. What is
 done of a stage that is not is relied on until the machine starts anew: after a loss of power that stage begins again.
@@ -28,7 +28,8 @@ import numpy as np
 from rescore.lm.atomic import replacing, sync
 from rescore.lm.columns import Folder
 
-STAGES = ("count", "merge", "estimate", "prune", "compile")
+STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
+COUNTS = STAGES[:2]  # what text becomes first
 VERSION = 1
 OWN = ("lock", "manifest.json", "runs", *STAGES)  # what a work folder holds
 
@@ -88,7 +89,8 @@ class WorkFolder:
 
     def _counted(self) -> bool:
         """Whether anything is there that took long."""
-        return any(run["tokens"] for run in self._manifest["stages"].get("count", {}).get("runs", []))
+        words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
+        return words.get("done", False) or any(run["tokens"] for run in runs.get("runs", []))
 
     def _delete(self) -> None:
         for name in OWN:
@@ -106,10 +108,12 @@ class WorkFolder:
         """
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
-            if stage == "count" and self._counted():
+            if stage in COUNTS and self._counted():
                 raise self.refusal(stages[stage]["key"], key)
             self._drop(stage)
         if stage not in stages:
+            if stage == COUNTS[0] and self._counted():
+                raise self.refusal({"source": "tokens"}, {"source": "words"})
             self._drop(stage)
             stages[stage] = {"key": key, "done": False, "seconds": 0.0}
         return stages[stage]
@@ -154,7 +158,7 @@ class WorkFolder:
         if self._manifest.get("boot") is not None and self._manifest["boot"] == boot_id():
             return
         stages = self._manifest["stages"]
-        unfinished = [stage for stage in STAGES[1:] if stage in stages and not stages[stage]["done"]]
+        unfinished = [stage for stage in STAGES[len(COUNTS) :] if stage in stages and not stages[stage]["done"]]
         if unfinished:
             self._drop(unfinished[0])
 
@@ -164,7 +168,9 @@ class WorkFolder:
 
     def skipped(self) -> list[dict[str, Any]]:
         """What was left out of the text."""
-        return [own for record in self._manifest["stages"]["count"]["runs"] for own in record["skipped"]]
+        words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
+        own = [words["skipped"]] if "skipped" in words else []
+        return own + [one for record in runs.get("runs", []) for one in record["skipped"]]
 
     def check_room(self, more: int = 0) -> None:
         """ValueError if the folder holds more than it may, or would with so many bytes more. Any thread may ask."""

@@ -21,7 +21,7 @@ from rescore.decode.bench.openfst.const_fst import write_const
 from rescore.decode.bench.results import BenchRow
 from rescore.decode.bench.search import Disagreement
 from rescore.lattice.extras import remedy
-from rescore.lm.arpa import write_arpa
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.fst import save_fst
 from rescore.lm.ngram import NGram
 

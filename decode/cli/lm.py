@@ -14,13 +14,17 @@ text or token files of any size: counts are sorted and merged on disk, within
 --memory and --disk. Stopped or killed, the same command goes on from the last
 finished piece; the model does not depend on memory, threads or interruptions.
 
-stages   count (and tokenize), merge, estimate, prune, compile, write
+stages   words (where these are the tokens), count (and tokenize), merge,
+         estimate, prune, compile, write
 
 inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
   .jsonl .json   {"text": ..} on every line, the form of C4
-  .txt           one document; with --lines one on every line
+  .txt           a document on every line that is not blank; with
+                 --documents file the whole file is one
   .parquet       a column of text
-                 Text needs --tokenizer. All but .parquet also with .gz or .zst.
+                 Text is cut into tokens by --tokenizer; without one, white
+                 space separates words, and a document is a sentence. All but
+                 .parquet also with .gz or .zst.
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
@@ -30,6 +34,9 @@ inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
                  Ids need --tokenizer, or --vocab-size and --eot.
   -              standard input, see --stdin-format
 Bad lines are skipped, counted and reported; --strict stops at the first.
+
+A model of words has the words of the text, <unk> for all others, and </s> for
+the end of text. Its ARPA file is one of sentences, as those of lmplz are.
 """
 
 BUILD_EXAMPLES = """\
@@ -37,6 +44,8 @@ examples:
   rescore lm build 'c4/en/c4-train.*.json.gz' --tokenizer tokenizer.json \\
       --max-ngrams 100M -o lm.ngram
   rescore lm build train.jsonl.gz --tokenizer tokenizer.json -o lm.ngram
+  rescore lm build text.txt --order 3 -o model.arpa
+  zcat text.gz | rescore lm build - -o - | gzip > model.arpa.gz
   rescore lm build a.npy b.npy --vocab-size 50257 --eot 50256 \\
       --min-count 1,1,2,4 --max-ngrams 3M -o lm.ngram
   rescore lm build 'text/*.parquet' --tokenizer tokenizer.json --memory 16G \\
@@ -44,8 +53,8 @@ examples:
 """
 
 COUNT = """\
-Count the n-grams of text or tokens (inputs as of `rescore lm build`) on one of
-many machines: a folder of Parquet files and counts.json, which `rescore lm
+Count the n-grams of text or tokens (inputs as of `rescore lm build`, text with
+--tokenizer) on one of many machines: a folder of Parquet files and counts.json, which `rescore lm
 build` takes as input, alone or with others, and adds up. Folders of counts are
 inputs here too: that merges them into one. docs/ngram-building.md has the form.
 """
@@ -71,10 +80,19 @@ examples:
 
 CONVERT = """\
 Convert between .ngram, .arpa, .arpa.gz and .fst (OpenFst), as the names of the
-files say. ARPA and OpenFst files hold neither the tokenizer's hash nor how the
-model was made; ARPA files hold its words where they have no white space.
-An .fst file is written as a vector FST and may be a const one to be read: an
-acceptor, labels token id + 1, backoff arcs labelled 0.
+files say; - is ARPA on standard input or output. ARPA and OpenFst files hold
+neither the tokenizer's hash nor how the model was made; ARPA files hold its
+words where they have no white space.
+
+ARPA     A model here separates documents by an end-of-text token. KenLM and
+         others score sentences from <s> to </s>: --sentence-ends writes the
+         token as both. Without it they are place holders, and scores with bos
+         or eos mean nothing. --eot or --tokenizer reads them as the token.
+OpenFst  An acceptor, labels token id + 1, written as a vector FST; a const one
+         is read too. Backoff arcs have the label 0, which OpenFst takes for
+         epsilon: paths may then back off where an arc is there, and be too
+         cheap. --failure-label names another, for a phi matcher. --symbols
+         writes what labels stand for, <epsilon> and <phi> among them.
 Memory: to .fst some 25 bytes for each n-gram, from .fst some 200.
 To .lookup.bin only: llama.cpp's static n-gram cache, the trigrams of the model.
 """
@@ -82,9 +100,12 @@ To .lookup.bin only: llama.cpp's static n-gram cache, the trigrams of the model.
 CONVERT_EXAMPLES = """\
 examples:
   rescore lm convert lm.ngram lm.arpa.gz
+  rescore lm convert lm.ngram lm.arpa --sentence-ends
   rescore lm convert lm.arpa lm.ngram --vocab-size 50257 --eot 50256
   rescore lm convert lm.arpa lm.ngram --tokenizer tokenizer.json
-  rescore lm convert lm.ngram lm.fst
+  lmplz -o 3 < text.txt | rescore lm convert - lm.ngram
+  rescore lm convert lm.ngram lm.fst --symbols lm.syms
+  rescore lm convert lm.ngram lm.fst --symbols lm.syms --failure-label 50258
   rescore lm convert lm.ngram small.ngram --quantise
   rescore lm convert lm.ngram lm.lookup.bin
 """
@@ -109,22 +130,34 @@ examples:
 
 SCORE = """\
 Cost and perplexity of text or token files (inputs as of `rescore lm build`).
-Empty documents count nothing.
+Empty documents count nothing. Without --tokenizer, text is scored by a model of
+words: white space separates them, <unk> stands for those that it does not know.
 
 columns  tokens            scored, ends of documents included
          nats per token    mean of -ln p(token | history)
          perplexity        exp of it, per token of this vocabulary
+         unknown words     scored as <unk>, where the model has it
+         without them      the perplexity of all other tokens
 
 The second table tells the tokens by order hit: whose probability is that of an
 n-gram of this order, the longest that ends in the token and is in the model.
+
+--per-line and --per-token write tab-separated rows under a header:
+  file, line   of the document: its line or row, in token files its number
+  tokens, oov  its tokens with the end, as many of them are unknown
+  log10_p      log10 of its probability, from <s> or the end of text on; as
+  nats         -ln of it                              KenLM's query tells it
+  token        a word as text, or the id of a model without words
+  order        of the n-gram hit
 """
 
 SCORE_EXAMPLES = """\
 examples:
   rescore lm score lm.ngram heldout.jsonl --tokenizer tokenizer.json
   rescore lm score lm.ngram tokens.npy --json -
-  zstdcat a.txt.zst | rescore lm score lm.ngram - --stdin-format txt --lines \\
-      --tokenizer tokenizer.json
+  rescore lm score model.arpa test.txt --per-line -
+  zstdcat a.txt.zst | rescore lm score lm.ngram - --stdin-format txt \\
+      --tokenizer tokenizer.json --per-token scores.tsv
 """
 
 
@@ -171,7 +204,10 @@ def add_build(parser: argparse.ArgumentParser) -> None:
     add_resources(parser)
     lm_arguments.add_out(parser)
     parser.add_argument(
-        "--arpa", type=lm_arguments.arpa_path, metavar="FILE", help="write the model as ARPA too: .arpa or .arpa.gz"
+        "--arpa",
+        type=lm_arguments.arpa_path,
+        metavar="FILE",
+        help="write the model as ARPA too: .arpa, .arpa.gz or - for standard output",
     )
     parser.add_argument("--heldout", metavar="FILE", help="text or tokens to report the perplexity of")
     arguments.add_json(parser)
@@ -235,7 +271,20 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         parser, "a Hugging Face tokenizer.json: gives a model of ids its words, V, end of text and the tokenizer's hash"
     )
     lm_arguments.add_ids(parser)
-    lm_arguments.add_words(parser)
+    lm_arguments.add_arpa(parser)
+    parser.add_argument(
+        "--failure-label",
+        type=arguments.whole(0, 2**31 - 1),
+        default=0,
+        metavar="N",
+        help="label of an .fst file's backoff arcs: above V, or 0, epsilon (default: 0); found when reading",
+    )
+    parser.add_argument(
+        "--symbols",
+        type=Path,
+        metavar="FILE",
+        help="write the symbol table of an .fst file as text: words, or ids as --words says",
+    )
     arguments.add_json(parser)
 
 
@@ -249,4 +298,10 @@ def add_info(parser: argparse.ArgumentParser) -> None:
 def add_score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL")
     lm_arguments.add_inputs(parser)
+    parser.add_argument(
+        "--per-line", type=Path, metavar="FILE", help="write a row for each document; - for standard output"
+    )
+    parser.add_argument(
+        "--per-token", type=Path, metavar="FILE", help="write a row for each token; - for standard output"
+    )
     arguments.add_json(parser)

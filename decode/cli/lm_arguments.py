@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rescore.decode.cli import arguments
 
+DOCUMENTS = ("line", "file")
 DTYPES = ("uint16", "uint32", "int32")
 STDIN_FORMATS = ("jsonl", "txt", "bin")
 AMOUNT = arguments.whole(1, 10**15)
@@ -37,10 +38,17 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="key or column of the text in JSON lines and Parquet (default: text)",
     )
-    parser.add_argument("--lines", action="store_true", help="every line of a .txt file is a document")
+    parser.add_argument(
+        "--documents",
+        choices=DOCUMENTS,
+        default="line",
+        help="what a document of plain text is: a line, blank ones skipped, or the whole file (default: line)",
+    )
     parser.add_argument("--dtype", choices=DTYPES, help="of .bin files (default: uint16 where V allows, else uint32)")
     parser.add_argument(
-        "--stdin-format", choices=STDIN_FORMATS, default="jsonl", help="what standard input holds (default: jsonl)"
+        "--stdin-format",
+        choices=STDIN_FORMATS,
+        help="what standard input holds (default: jsonl with --tokenizer or --vocab-size, else txt)",
     )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad line instead of skipping it")
 
@@ -57,12 +65,26 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
 
 def add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--out", type=model_path, required=True, metavar="FILE", help=".ngram, .arpa, .arpa.gz or .fst"
+        "-o",
+        "--out",
+        type=model_path,
+        required=True,
+        metavar="FILE",
+        help=".ngram, .arpa, .arpa.gz or .fst; - for ARPA on standard output, tables then on standard error",
     )
-    add_words(parser)
+    add_arpa(parser)
 
 
-def add_words(parser: argparse.ArgumentParser) -> None:
+def add_arpa(parser: argparse.ArgumentParser) -> None:
+    """How ARPA files are written."""
+    parser.add_argument(
+        "--sentence-ends",
+        action="store_true",
+        help=(
+            "write the end of text as </s>, and as <s> where a context begins with it, as KenLM expects of sentences "
+            "(default: only where </s> is its word); without, <s> and </s> are place holders"
+        ),
+    )
     parser.add_argument(
         "--words",
         choices=("auto", "text", "ids"),
@@ -83,15 +105,15 @@ def add_pruning(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def model_path(text: str) -> Path:
-    """The name of a model to write."""
-    if not text.endswith(WRITTEN):
+    """The name of a model to write, or -."""
+    if text != "-" and not text.endswith(WRITTEN):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in {', '.join(WRITTEN)}")
     return Path(text)
 
 
 def arpa_path(text: str) -> Path:
-    """The name of an ARPA file to write."""
-    if not text.endswith((".arpa", ".arpa.gz")):
+    """The name of an ARPA file to write, or -."""
+    if text != "-" and not text.endswith((".arpa", ".arpa.gz")):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends in .arpa or .arpa.gz")
     return Path(text)
 

@@ -104,7 +104,7 @@ def test_from_standard_input(world, tokenizer, tmp_path):
     "content, form, message",
     [
         (b'{"text": "w1"}\nbad\n', "jsonl", "standard input, line 2: expected a JSON object, got bad: "),
-        (b"w1\nw2\n\xff\n", "txt", "standard input: expected UTF-8, got byte 0xff at 6"),
+        (b"w1\nw2\n\xff\n", "txt", "standard input, line 3: expected UTF-8, got byte 0xff at 0"),
         (b"\1\0\2", "bin", "standard input: expected uint16 ids of 2 bytes, got 3 bytes"),
         (b"\1\0\x63\0", "bin", "standard input, token 1: expected ids in 0..49, got 99"),
     ],
@@ -250,7 +250,6 @@ def test_info_of_any_metadata(capsys, tmp_path, estimation):
 
 
 MISUSE = [
-    ([], "expected --tokenizer, or --vocab-size and --eot for token files"),
     (["--vocab-size", "50", "--eot", "50"], "--eot 50: expected an id in 0..49"),
     (["--vocab-size", "0", "--eot", "0"], "argument --vocab-size: expected 1 to 16777216, got 0"),
     (["--tokenizer", "T", "--vocab-size", "20"], "--vocab-size 20: the tokenizer .* has 50 tokens"),
@@ -290,6 +289,9 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     assert f"{tmp_path / 'no.npy'}: No such file" in cli.refusal(capsys, "lm", "build", tmp_path / "no.npy", *ids, *out)
     assert "a.jsonl: text needs a tokenizer: give --tokenizer tokenizer.json" in cli.refusal(
         capsys, "lm", "build", world / "a.jsonl", *ids, *out
+    )
+    assert "expected --tokenizer, or --vocab-size and --eot for token files" in cli.refusal(
+        capsys, "lm", "build", world / "a.jsonl", world / "a.npy", *out, status=2
     )
     assert "a.npy, token 0: expected ids in 0..2, got 3" in cli.refusal(
         capsys, "lm", "build", world / "a.npy", "--vocab-size", 3, "--eot", 0, *out

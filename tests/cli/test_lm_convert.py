@@ -1,10 +1,13 @@
 """`rescore lm convert` and `info`: every format and back, and KenLM on what we write."""
 
+import re
 import sys
 
 import numpy as np
 import pytest
 from support import cli, dumps
+from support.models import assert_same_model
+from support.paths import ROOT
 
 from rescore.lm.ngram import NGram
 
@@ -160,3 +163,135 @@ def test_quantised(demo, capsys, tmp_path):
     assert 0 < np.abs(exact.score(tokens) - rounded.score(tokens)).max() < 0.1
     line = cli.refusal(capsys, "lm", "convert", demo / "demo.ngram", tmp_path / "small.arpa", "--quantise", status=2)
     assert "--quantise: only .ngram files have room for rounded costs" in line
+
+
+@pytest.mark.parametrize("name", ["plain", "spaced"])
+def test_sentence_ends(models, capsys, tmp_path, name):
+    """KenLM's scores of sentences are ours of documents; the file is read back by --eot, and by the tokenizer."""
+    kenlm = pytest.importorskip("kenlm")
+    path, model = models[name]
+    result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
+    assert (result.status, result.err) == (0, "")
+    peer, rng = kenlm.Model(str(tmp_path / "m.arpa")), np.random.default_rng(1)
+    for _ in range(20):
+        ids = rng.integers(1, dumps.V, 12).tolist()
+        words = [model.words[i] if name == "plain" else str(i) for i in ids]
+        theirs = [score for score, _, _ in peer.full_scores(" ".join(words), bos=True, eos=True)]
+        np.testing.assert_allclose(-np.log(10) * np.array(theirs), model.score([*ids, 0], history=[0]), atol=1e-4)
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--eot", 0)
+    again = NGram.open(tmp_path / "m.ngram")
+    assert_same_model(again, model)
+    assert again.metadata["eot"] == 0
+
+
+def test_sentence_ends_of_a_tokenizer(capsys, tmp_path):
+    pytest.importorskip("tokenizers")
+    tokenizer = cli.make_tokenizer(tmp_path / "t.json")
+    words = ("<|endoftext|>", *(f"w{i}" for i in range(1, dumps.V)))
+    model = cli.make_model(tmp_path / "m.ngram", dumps.sequences(count=10), words=words)
+    cli.call(capsys, "lm", "convert", tmp_path / "m.ngram", tmp_path / "m.arpa", "--sentence-ends")
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "n.ngram", "--tokenizer", tokenizer)
+    again = NGram.open(tmp_path / "n.ngram")
+    assert_same_model(again, model)
+    assert again.words == words and len(again.metadata["tokenizer"]) == 64
+    (tmp_path / "a.jsonl").write_text('{"text": "w1 w2 w3"}\n{"text": "w4"}\n')
+    one, other = (
+        cli.figures(capsys, "lm", "score", tmp_path / name, tmp_path / "a.jsonl", "--tokenizer", tokenizer)["overall"]
+        for name in ("m.ngram", "m.arpa")
+    )
+    assert one["nats"] == pytest.approx(other["nats"], rel=1e-6)
+    swapped = re.sub(r"\bw1\b", "x1", (tmp_path / "m.arpa").read_text())
+    (tmp_path / "m.arpa").write_text(swapped)
+    line = cli.refusal(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "n.ngram", "--tokenizer", tokenizer)
+    assert "m.arpa: word 1, 'x1', is 'w1' in the tokenizer: expected its words in the order of their ids" in line
+
+
+def test_a_file_without_sentence_ends_says_so(models, capsys, tmp_path):
+    path = models["plain"][0]
+    result = cli.call(capsys, "lm", "convert", path, tmp_path / "m.arpa")
+    assert result.err == (
+        f"note: {tmp_path / 'm.arpa'} has no sentence ends: its <s> and </s> are place holders, and scores of "
+        "sentences by KenLM mean nothing; --sentence-ends writes the end of text as both\n"
+    )
+    report = cli.figures(capsys, "lm", "convert", path, tmp_path / "m.arpa", "--sentence-ends")
+    assert report["sentence_ends"] is True
+    cli.call(capsys, "lm", "convert", path, tmp_path / "m.fst")
+    result = cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa")
+    assert "--sentence-ends, with --eot, writes" in result.err
+    assert "give eot" in cli.refusal(
+        capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends"
+    )
+    assert (
+        cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.arpa", "--sentence-ends", "--eot", 0).status
+        == 0
+    )
+    cli.call(capsys, "lm", "convert", tmp_path / "m.arpa", tmp_path / "m.ngram", "--eot", 0)
+    assert_same_model(NGram.open(tmp_path / "m.ngram"), models["plain"][1])
+
+
+@pytest.mark.parametrize("label", [0, dumps.V + 7])
+@pytest.mark.parametrize("name", ["plain", "spaced", "ids"])
+def test_symbols_and_failure_labels(models, capsys, tmp_path, name, label):
+    """OpenFst reads the symbols, and paths spelled with them cost what the model says."""
+    pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+    path, model = models[name]
+    report = cli.figures(
+        capsys, "lm", "convert", path, tmp_path / "m.fst", "--symbols", tmp_path / "m.syms", "--failure-label", label
+    )
+    assert report["backoff_label"] == (f"{label} (failure)" if label else "0 (epsilon)")
+    assert report["symbols_of"].startswith(
+        {"plain": "text", "spaced": "decimal ids, as word ' w1'", "ids": "decimal ids"}[name]
+    )
+    symbols = pywrapfst.SymbolTable.read_text(str(tmp_path / "m.syms"))
+    names = model.words if name == "plain" else list(map(str, range(dumps.V)))
+    assert [symbols.find(one) for one in names] == list(range(1, dumps.V + 1)) and symbols.find("<epsilon>") == 0
+    assert symbols.num_symbols() == dumps.V + 1 + bool(label) and (not label or symbols.find("<phi>") == label)
+    fst = pywrapfst.Fst.read(str(tmp_path / "m.fst"))
+    ids = np.random.default_rng(3).integers(0, dumps.V, 30).tolist()
+    costs, state = [], fst.start()
+    for token in ids:
+        cost, state = step(fst, state, symbols.find(names[token]), label)
+        costs.append(cost)
+    np.testing.assert_allclose(costs, model.score(ids), atol=1e-5)
+    cli.call(capsys, "lm", "convert", tmp_path / "m.fst", tmp_path / "m.ngram")
+    assert_same_model(NGram.open(tmp_path / "m.ngram"), model)
+
+
+def step(fst, state, label, failure):
+    """The cost of a label in a state, and the next: backing off where there is no arc."""
+    cost = 0.0
+    while True:
+        arcs = {arc.ilabel: arc for arc in fst.arcs(state)}
+        if label in arcs:
+            return cost + float(arcs[label].weight), arcs[label].nextstate
+        cost, state = cost + float(arcs[failure].weight), arcs[failure].nextstate
+
+
+def test_symbols_refused(models, capsys, tmp_path):
+    path, model = models["spaced"]
+    line = cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "m.fst", "--symbols", tmp_path / "m.syms", "--words", "text"
+    )
+    assert "symbols: word ' w1' of id 1: ARPA words are not empty and have no white space; write decimal ids" in line
+    assert not (tmp_path / "m.syms").exists()
+    assert f"failure_label: expected 0 or more than V = {dumps.V}, got 3" in cli.refusal(
+        capsys, "lm", "convert", path, tmp_path / "m.fst", "--failure-label", 3
+    )
+
+
+def test_the_openfst_example_of_the_docs(capsys, tmp_path, monkeypatch):
+    """Its commands and its program, as they stand there; what it prints is -ln p by the model."""
+    pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
+    page = (ROOT / "docs" / "ngram-building.md").read_text(encoding="utf-8").split("### OpenFst")[1]
+    commands = re.findall(r"^    rescore (.+)$", page, re.M)[:2]
+    program = re.search(r"```python\n(.*?)```", page, re.S)[1]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("the cat sat on the mat\nthe dog sat on the cat\n")
+    for command in commands:
+        assert cli.call(capsys, *command.split()).status == 0
+    capsys.readouterr()
+    exec(compile(program, "docs", "exec"), {})
+    model = NGram.open(tmp_path / "lm.ngram")
+    assert float(capsys.readouterr().out) == pytest.approx(
+        model.score(model.ids("the cat sat".split())).sum(), abs=1e-4
+    )

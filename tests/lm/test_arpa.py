@@ -12,7 +12,9 @@ from support.models import assert_same_model, use
 from support.oracle_lm import random_history, random_tables
 
 from rescore.lm import arpa_text, example
-from rescore.lm.arpa import LN10, ArpaOptions, read_arpa, write_arpa
+from rescore.lm.arpa import ArpaOptions, read_arpa
+from rescore.lm.arpa_text import LN10
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.ngram import NGram
 from rescore.lm.tables import NEVER
 
@@ -162,7 +164,8 @@ def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
             dict(words="ids"),
             "expected decimal token ids as words, got '007'; words='text'",
         ),
-        (SMALL, dict(eot=0), "vocab_size and eot are for files of decimal token ids; this one is of text"),
+        (SMALL, dict(eot=4), "eot: expected an id in 0..3, got 4"),
+        (SMALL, dict(vocab_size=4), "expected a vocabulary of 4 words, got 5"),
         (
             ids_file().replace("3 4", "3 <unk>"),
             dict(eot=0),

@@ -10,7 +10,8 @@ from support.oracle import models
 from support.oracle_lm import from_tables, random_history, random_tables, random_text
 
 from rescore import _core
-from rescore.lm.arpa import ArpaOptions, read_arpa, write_arpa
+from rescore.lm.arpa import ArpaOptions, read_arpa
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.build import build
 from rescore.lm.compact import Compact
 from rescore.lm.compile import Arrays, compile_tables

@@ -56,8 +56,8 @@ def test_forms(tmp_path, packing):
     assert read(path, text_field="body") == ["one"]
     path = tmp_path / f"a.txt{packing}"
     path.write_bytes(PACK[packing](b"w1 w2\n\nw3\r\n"))
-    assert read(path) == ["w1 w2\n\nw3\r\n"]
-    assert read(path, lines=True) == ["w1 w2", "w3"]
+    assert read(path) == ["w1 w2", "w3"]
+    assert read(path, documents="file") == ["w1 w2\n\nw3\r\n"]
 
 
 def test_packed_in_several_parts(tmp_path):
@@ -168,10 +168,11 @@ def test_too_long(tmp_path, monkeypatch):
     with pytest.raises(
         ValueError,
         match=(
-            "a.txt: expected one document of at most 0 MiB, got more; give --lines if each line is one, else split it"
+            "a.txt: expected one document of at most 0 MiB, got more; give --documents line if each line is one, else "
+            "split it"
         ),
     ):
-        read(tmp_path / "a.txt", Skipped())
+        read(tmp_path / "a.txt", Skipped(), documents="file")
     pq.write_table(pa.table({"text": ["a", "x" * 101]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", skipped) == ["a"]
 
@@ -179,8 +180,9 @@ def test_too_long(tmp_path, monkeypatch):
 def test_whole_files_that_are_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a\xff")
     with pytest.raises(ValueError, match="a.txt: expected UTF-8, got byte 0xff at 1"):
-        read(tmp_path / "a.txt")
-    assert read(tmp_path / "a.txt", skipped := Skipped()) == [] and skipped.reasons == {"not UTF-8": 1}
+        read(tmp_path / "a.txt", documents="file")
+    skipped = Skipped()
+    assert read(tmp_path / "a.txt", skipped, documents="file") == [] and skipped.reasons == {"not UTF-8": 1}
 
 
 @pytest.mark.parametrize("packing, name", [(".gz", "gzip"), (".zst", "zstd")])
@@ -216,7 +218,7 @@ def test_lines_in_pieces(tmp_path_factory, texts, ended, step, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", step)
         patch.setattr(lines, "BLOCK", block)
-        assert read(path, lines=True) == [text for text in texts if text.strip("\r")]
+        assert read(path) == [text for text in texts if text.strip("\r")]
 
 
 def test_pipes(tmp_path):

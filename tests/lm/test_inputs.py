@@ -51,8 +51,8 @@ FORMS = {
     "a.jsonl": "jsonl",
     "c4-train.00000-of-01024.json.gz": "jsonl",
     "a.b.json.zst": "jsonl",
-    "a.txt": "txt",
-    "a.txt.gz": "txt",
+    "a.txt": "lines",
+    "a.txt.gz": "lines",
     "a.parquet": "parquet",
     "a.npy": "npy",
     "a.bin": "bin",
@@ -63,8 +63,8 @@ FORMS = {
 @pytest.mark.parametrize("name, form", FORMS.items())
 def test_forms(name, form):
     assert form_of(Path(name), ReadOptions()) == form
-    assert form_of(Path(name), ReadOptions(lines=True, stdin="txt")) == (
-        "lines" if form == "txt" or name == "-" else form
+    assert form_of(Path(name), ReadOptions(documents="file", stdin="txt")) == (
+        "txt" if form == "lines" or name == "-" else form
     )
 
 
@@ -88,6 +88,7 @@ def test_a_dump(folder):
     [
         ({"text_field": ""}, "text_field: expected a name, got an empty one"),
         ({"dtype": "int64"}, "dtype: expected one of uint16, uint32, int32, got 'int64'"),
+        ({"documents": "word"}, "documents: expected one of line, file, got 'word'"),
         ({"stdin": "npy"}, "stdin: expected one of jsonl, txt, bin, got 'npy'"),
     ],
 )
@@ -101,4 +102,5 @@ def test_options_are_those_of_the_command_line():
     from rescore.lm import inputs
 
     assert lm_arguments.DTYPES == inputs.DTYPES and lm_arguments.STDIN_FORMATS == inputs.STDIN_FORMATS
-    assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "lines", "dtype", "stdin"}
+    assert lm_arguments.DOCUMENTS == inputs.DOCUMENTS
+    assert {field.name for field in dataclasses.fields(ReadOptions)} == {"text_field", "documents", "dtype", "stdin"}

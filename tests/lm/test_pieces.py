@@ -37,7 +37,9 @@ def test_the_plan_of_several_files(tmp_path, monkeypatch):
         ("c.jsonl", "jsonl", 10, 20, True),
         ("c.jsonl", "jsonl", 20, 25, True),
         ("d.json.gz", "jsonl", 0, None, True),
-        ("e.txt", "txt", 0, None, True),
+        ("e.txt", "lines", 0, 10, True),
+        ("e.txt", "lines", 10, 20, True),
+        ("e.txt", "lines", 20, 25, True),
         ("f.jsonl", "jsonl", 0, 0, True),
     ]
     assert [(piece.field, piece.dtype) for piece in found[2:6]] == [

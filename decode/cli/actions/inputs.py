@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rescore.lm.inputs import ReadOptions
+from rescore.lm.inputs import TEXT, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
 from rescore.lm.skipped import Skipped
-from rescore.lm.tokenize import tokens_of
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.sources import is_counts
+from rescore.lm.tokenize import Numbered, numbered_tokens
+from rescore.lm.tokenizer import Tokenizer
 
 TOLD = 100_000  # tokens between two words about the progress
 
 
 def pieces_of(
-    args: argparse.Namespace, tokenizer: TextTokenizer | None, vocab_size: int, names: Sequence[str] | None = None
+    args: argparse.Namespace, tokenizer: Tokenizer | None, vocab_size: int, names: Sequence[str] | None = None
 ) -> list[Piece]:
     """The pieces of all inputs, or of those named."""
-    options = ReadOptions(text_field=args.text_field, lines=args.lines, dtype=args.dtype, stdin=args.stdin_format)
-    return plan(args.inputs if names is None else names, vocab_size=vocab_size, tokenizer=tokenizer, options=options)
+    return plan(
+        args.inputs if names is None else names,
+        vocab_size=vocab_size,
+        tokenizer=tokenizer,
+        options=read_options(args),
+    )
+
+
+def read_options(args: argparse.Namespace) -> ReadOptions:
+    """How inputs are read. What standard input holds is lines of text where nothing says what its tokens are."""
+    stdin = args.stdin_format or ("jsonl" if args.tokenizer or args.vocab_size else "txt")
+    return ReadOptions(text_field=args.text_field, documents=args.documents, dtype=args.dtype, stdin=stdin)
+
+
+def are_words(args: argparse.Namespace) -> bool:
+    """Whether all inputs are text and nothing says what its tokens are: then they are its words."""
+    told = args.tokenizer or args.vocab_size is not None or args.eot is not None
+    if told or any(is_counts(name) for name in args.inputs):
+        return False
+    return all(form_of(path, read_options(args)) in TEXT for path in files_of(args.inputs))
 
 
 def read(
     piece: Piece,
     args: argparse.Namespace,
-    tokenizer: TextTokenizer | None,
+    tokenizer: Tokenizer | None,
     vocab_size: int,
     eot: int | None,
     skipped: Skipped,
-) -> Iterator[NDArray[Any]]:
-    """The tokens of a piece (see `tokens_of`); with --strict nothing is skipped."""
-    return tokens_of(
+) -> Iterator[Numbered]:
+    """The documents of a piece (see `numbered_tokens`); with --strict nothing is skipped."""
+    return numbered_tokens(
         piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=None if args.strict else skipped
     )
 
 
 def telling(
-    stage: Callable[[str], None], verb: str, arrays: Iterator[NDArray[Any]], path: str, before: int = 0
+    stage: Callable[[str], None], verb: str, arrays: Iterable[NDArray[Any]], path: str, before: int = 0
 ) -> Iterator[NDArray[Any]]:
     """The arrays; says how many tokens have come, `before` those of other files."""
     tokens, told = before, before

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import RenderableType
@@ -13,19 +17,21 @@ from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.build_progress import BuildProgress
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.lm_info import tables
-from rescore.decode.cli.actions.model_files import arpa_words, check_out, write_model
+from rescore.decode.cli.actions.model_files import check_out, write_arpa_file, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import open_counts
-from rescore.lm.formats import save
+from rescore.lm.grams import MAX_VOCABULARY
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
+from rescore.lm.numbering import number_words
 from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
 from rescore.lm.skipped import Skipped
 from rescore.lm.sources import CountsSource, Sources, TokenSource, is_counts
 from rescore.lm.staged import Resources, StagedBuild
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.tokenizer import Tokenizer
+from rescore.lm.vocabulary import END_OF_TEXT, Vocabulary
 from rescore.lm.work import WorkFolder
 
 
@@ -33,16 +39,21 @@ def call(args: argparse.Namespace) -> None:
     check_out(args)
     if args.arpa:
         output.check_place(args.arpa)
-    tokenizer = models.open_tokenizer(args)
+    tokenizer: Tokenizer | None = models.open_tokenizer(args)
+    if of_words := tokenizer is None and inputs.are_words(args):
+        tokenizer = Vocabulary.empty()
     options, shorten = count_options(args, tokenizer), pruning(args)
-    if shorten:
+    if shorten and not of_words:
         shorten.check(options.vocab_size)
     source = source_of(args, options, tokenizer)
     heldout = inputs.pieces_of(args, tokenizer, options.vocab_size, [args.heldout]) if args.heldout else []
-    folder = args.work or args.out.with_name(f"{args.out.name}.work")
-    work = WorkFolder(folder, args.disk)
-    try:
+    with work_folder(args) as work:
         with BuildProgress() as progress:
+            if of_words:
+                source, tokenizer = numbered(args, work, progress)
+                options = count_options(args, tokenizer)
+                if shorten:
+                    shorten.check(options.vocab_size)
             model = staged(
                 StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
                 source,
@@ -54,20 +65,48 @@ def call(args: argparse.Namespace) -> None:
             info = write_model(model, args)
             if args.arpa:
                 progress("write", 0, 0, 0, str(args.arpa))
-                save(model, args.arpa, words=arpa_words(model, args.words)[0])
+                write_arpa_file(model, args.arpa, args)
             report = {**info, **facts(work)}
             if heldout:
                 progress("score", 0, 0, 0, str(args.heldout))
                 report["heldout"] = heldout_perplexity(model, heldout, args, tokenizer, options)
         skipped = all_skipped(work)
-    finally:
-        work.close()
-    if args.work is None:
-        work.remove()
     output.report(args, {**report, "skipped": skipped.to_json()}, *shown(report), *inputs.remarks(skipped))
 
 
-def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: TextTokenizer | None) -> Sources:
+@contextmanager
+def work_folder(args: argparse.Namespace) -> Iterator[WorkFolder]:
+    """That of --work, else one beside the model, which goes when the block ends well; for a model on standard output
+    one among temporary files, which goes in any case.
+    """
+    with ExitStack() as stack:
+        if args.work is None and str(args.out) == "-":
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rescore-"))) / "work"
+        else:
+            folder = args.work or args.out.with_name(f"{args.out.name}.work")
+        work = WorkFolder(folder, args.disk)
+        stack.callback(work.close)
+        yield work
+        if args.work is None:
+            work.remove()
+
+
+def numbered(args: argparse.Namespace, work: WorkFolder, progress: BuildProgress) -> tuple[Sources, Vocabulary]:
+    """The text of all inputs as ids of its words, and these."""
+    pieces = inputs.pieces_of(args, Vocabulary.empty(), MAX_VOCABULARY)
+    text = TokenSource(pieces, vocab_size=MAX_VOCABULARY, eot=END_OF_TEXT)
+    sizes = [text.size(piece) for piece in range(len(text))]
+
+    def tell(words: int, done: int) -> None:
+        progress("words", sum(sizes[:done]), sum(sizes), words, "words")
+
+    found = number_words(work, pieces, strict=args.strict, progress=tell)
+    vocabulary = found.vocabulary
+    tokens = TokenSource([found.piece], vocab_size=vocabulary.vocab_size, eot=vocabulary.eot)
+    return Sources([tokens]), vocabulary
+
+
+def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokenizer | None) -> Sources:
     """All inputs: text, tokens and counts."""
     others = [name for name in args.inputs if not is_counts(name)]
     pieces = inputs.pieces_of(args, tokenizer, options.vocab_size, others)
@@ -89,7 +128,7 @@ def shown(report: dict[str, Any]) -> list[RenderableType]:
     ]
 
 
-def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> CountOptions:
+def count_options(args: argparse.Namespace, tokenizer: Tokenizer | None) -> CountOptions:
     """What is counted; folders of counts say themselves what their ids are."""
     counted = next((open_counts(name).header for name in args.inputs if is_counts(name)), None)
     known = tokenizer or counted
@@ -110,12 +149,12 @@ def staged(
     source: Sources,
     shorten: PruneOptions | None,
     args: argparse.Namespace,
-    tokenizer: TextTokenizer | None,
+    tokenizer: Tokenizer | None,
 ) -> NGram:
     """All stages, of which those that were done before are not done again."""
     estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
-    metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer else {}
+    metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer and tokenizer.sha256 else {}
     return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
 
 
@@ -126,14 +165,15 @@ def pruning(args: argparse.Namespace) -> PruneOptions | None:
 
 
 def heldout_perplexity(
-    model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: TextTokenizer | None, options: CountOptions
+    model: NGram, pieces: list[Any], args: argparse.Namespace, tokenizer: Tokenizer | None, options: CountOptions
 ) -> dict[str, Any]:
     """Of text that the model has not seen."""
     skipped = Skipped()
     found = chain.from_iterable(
         inputs.read(piece, args, tokenizer, options.vocab_size, options.eot, skipped) for piece in pieces
     )
-    return {"file": str(args.heldout), **perplexity(model, found, eot=options.eot).overall()}
+    tokens = (own.tokens for own in found)
+    return {"file": str(args.heldout), **perplexity(model, tokens, eot=options.eot).overall()}
 
 
 def facts(work: WorkFolder) -> dict[str, Any]:

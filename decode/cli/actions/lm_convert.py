@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 from rescore.decode.cli.actions import models, output
 from rescore.decode.cli.actions.lm_info import tables
-from rescore.decode.cli.actions.model_files import check_out, read_model, write_model
+from rescore.decode.cli.actions.model_files import arpa_words, check_out, read_model, write_model
 from rescore.decode.cli.arguments import Misuse
+from rescore.lm.formats import save
+from rescore.lm.fst_symbols import save_symbols
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
 
 
 def call(args: argparse.Namespace) -> None:
     check_out(args)
+    if (args.symbols or args.failure_label) and args.out.suffix != ".fst":
+        raise Misuse(f"--symbols and --failure-label are for OpenFst files, not {args.out}")
+    if args.symbols:
+        output.check_place(args.symbols)
     if args.quantise and args.out.suffix != ".ngram":
         raise Misuse(f"--quantise: only .ngram files have room for rounded costs, not {args.out}")
     tokenizer = models.open_tokenizer(args)
@@ -28,8 +35,21 @@ def call(args: argparse.Namespace) -> None:
             stage("rounding costs")
             model = model.quantised()
         stage(f"writing {args.out}")
-        info = write_model(model, args)
+        info = write_fst(model, args) if args.out.suffix == ".fst" else write_model(model, args)
     output.report(args, info, *tables(info, output.width()))
+
+
+def write_fst(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
+    """Save it as OpenFst, with symbols where asked for; what was written, for reports."""
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    save(model, args.out, failure_label=args.failure_label)
+    label = f"{args.failure_label} (failure)" if args.failure_label else "0 (epsilon)"
+    info = {"model": str(args.out), **model.info(), "labels": "token id + 1", "backoff_label": label}
+    if not args.symbols:
+        return info
+    words, why = arpa_words(model, args.words)
+    save_symbols(model, args.symbols, words=words, failure_label=args.failure_label)
+    return {**info, "symbols": str(args.symbols), "symbols_of": f"decimal ids, as {why}" if why else words}
 
 
 def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> NGram:
@@ -38,5 +58,14 @@ def named(model: NGram, tokenizer: TextTokenizer, args: argparse.Namespace) -> N
         model.require_tokenizer(tokenizer.sha256, args.vocab_size or tokenizer.vocab_size)
     except ValueError as error:
         raise ValueError(f"{args.model}: {error}") from None
+    words = tokenizer.words(model.vocab_size)
+    if model.words is not None and "tokenizer" in model.metadata:
+        return model
+    for token, (mine, its) in enumerate(zip(model.words or (), words)):
+        if mine != its and token != tokenizer.eot:
+            raise ValueError(
+                f"{args.model}: word {token}, {mine!r}, is {its!r} in the tokenizer: expected its words in the order "
+                "of their ids"
+            )
     metadata = {"eot": tokenizer.eot, **model.metadata, "tokenizer": tokenizer.sha256}
-    return replace(model, words=model.words or tokenizer.words(model.vocab_size), metadata=metadata)
+    return replace(model, words=words, metadata=metadata)

@@ -106,12 +106,12 @@ def read_heldout(
     """The tokens of --tune, and the end of text before them."""
     knows = next((model for model in given if model.metadata.get("eot") is not None), given[0])
     eot, size = end_of_text(knows, args, tokenizer), knows.vocab_size
-    pieces = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.tune]}), tokenizer, size)
+    tokens = tokenizer or models.vocabulary_of(knows, eot)
+    pieces = inputs.pieces_of(argparse.Namespace(**{**vars(args), "inputs": [args.tune]}), tokens, size)
     texts: list[NDArray[Any]] = []
     for piece in pieces:
-        texts += inputs.telling(
-            stage, "reading", inputs.read(piece, args, tokenizer, size, eot, skipped), args.tune, sum(map(len, texts))
-        )
+        found = (own.tokens for own in inputs.read(piece, args, tokens, size, eot, skipped))
+        texts += inputs.telling(stage, "reading", found, args.tune, sum(map(len, texts)))
     if not any(map(len, texts)):
         raise ValueError(f"{args.tune}: expected at least one token to tune the weights on, got none")
     return texts, eot

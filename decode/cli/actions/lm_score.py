@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import chain, groupby
 from typing import Any
 
@@ -12,35 +13,42 @@ from rich.table import Table
 from rescore.decode.cli.actions import inputs, models, output
 from rescore.decode.cli.actions.columns import Column, column_tables
 from rescore.decode.cli.actions.model_files import read_model
+from rescore.decode.cli.actions.score_rows import ScoreRows
 from rescore.decode.cli.arguments import Misuse
+from rescore.lm.atomic import output_to
 from rescore.lm.ngram import NGram
-from rescore.lm.perplexity import Perplexity, perplexity
+from rescore.lm.perplexity import Perplexity, scored
 from rescore.lm.skipped import Skipped
-from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.tokenizer import TextTokenizer, Tokenizer
+from rescore.lm.vocabulary import Vocabulary
 
 
 def call(args: argparse.Namespace) -> None:
-    if args.json:
-        output.check_place(args.json)
-    tokenizer = models.open_tokenizer(args)
-    with output.stages() as stage:
+    check_places(args)
+    given = models.open_tokenizer(args)
+    with output.stages() as stage, ExitStack() as outputs:
         stage(f"reading {args.model}")
-        model = read_model(args)
-        if tokenizer:
-            try:
-                model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
-            except ValueError as error:
-                raise ValueError(f"{args.model}: {error}") from None
-        eot, skipped, total = end_of_text(model, args, tokenizer), Skipped(), Perplexity.nothing(model.order)
-        files = []
-        for path, pieces in groupby(inputs.pieces_of(args, tokenizer, model.vocab_size), lambda piece: piece.path):
+        model = read_model(args, eot=given.eot if given else None)
+        check_tokenizer(model, args, given)
+        eot, bos = boundaries(model, args, given)
+        tokenizer: Tokenizer | None = given or models.vocabulary_of(model, eot)
+        unknown = tokenizer.unknown if isinstance(tokenizer, Vocabulary) else None
+        planned = inputs.pieces_of(args, tokenizer, model.vocab_size)
+        rows = open_rows(args, model, eot, unknown, outputs)
+        skipped, total, files = Skipped(), Perplexity.nothing(model.order), []
+        for path, pieces in groupby(planned, lambda piece: piece.path):
             found = chain.from_iterable(
                 inputs.read(piece, args, tokenizer, model.vocab_size, eot, skipped) for piece in pieces
             )
-            own = perplexity(model, inputs.telling(stage, "scoring", found, path), eot=eot)
-            files.append({"file": path, **own.to_json()})
+            tokens = rows.reading(found, path) if rows else (own.tokens for own in found)
+            own = Perplexity.nothing(model.order)
+            for scores in scored(model, inputs.telling(stage, "scoring", tokens, path), eot=eot, bos=bos):
+                own += Perplexity.of(scores, model.order, unknown)
+                if rows:
+                    rows.add(scores)
+            files.append({"file": path, **figures(own, unknown)})
             total += own
-    overall = total.to_json()
+    overall = figures(total, unknown)
     report = {
         "model": str(args.model),
         "end_of_text": eot,
@@ -49,6 +57,55 @@ def call(args: argparse.Namespace) -> None:
         "skipped": skipped.to_json(),
     }
     output.report(args, report, *tables(files, overall, output.width()), *inputs.remarks(skipped))
+
+
+def check_places(args: argparse.Namespace) -> None:
+    """OSError or Misuse if outputs cannot be written, or standard input is to be read twice."""
+    output.check_streams(args)
+    for path in filter(None, (args.json, args.per_line, args.per_token)):
+        output.check_place(path)
+    if str(args.model) == "-" and "-" in args.inputs:
+        raise Misuse("expected one of MODEL and INPUT on standard input (-), got both")
+
+
+def check_tokenizer(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> None:
+    """ValueError if the model is not of the tokenizer."""
+    if tokenizer:
+        try:
+            model.require_tokenizer(tokenizer.sha256, max(model.vocab_size, tokenizer.vocab_size))
+        except ValueError as error:
+            raise ValueError(f"{args.model}: {error}") from None
+
+
+def boundaries(
+    model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None
+) -> tuple[int | None, int | None]:
+    """The id that ends documents, and that of the context in which they begin if it is another: those of `end_of_text`,
+    or </s> and <s> of a model over sentences.
+    """
+    eos, bos = (model.metadata.get(name) for name in ("eos", "bos"))
+    if args.eot is None and model.end_of_text is None and isinstance(eos, int):
+        return eos, bos
+    return end_of_text(model, args, tokenizer), None
+
+
+def open_rows(
+    args: argparse.Namespace, model: NGram, eot: int | None, unknown: int | None, outputs: ExitStack
+) -> ScoreRows | None:
+    """Where rows go, files that appear whole; None if none are asked for."""
+    if not (args.per_line or args.per_token):
+        return None
+    if eot is None:
+        raise Misuse("--per-line and --per-token: expected the end-of-text id that separates documents: give --eot")
+    files = [outputs.enter_context(output_to(path)) if path else None for path in (args.per_line, args.per_token)]
+    return ScoreRows(model, eot, unknown, *files)
+
+
+def figures(found: Perplexity, unknown: int | None) -> dict[str, Any]:
+    """For JSON; unknown words told where the model has <unk>."""
+    if unknown is None:
+        return found.to_json()
+    return {**found.to_json(), "oov": found.oov, "without_oov": found.without_oov()}
 
 
 def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer | None) -> int | None:
@@ -66,7 +123,13 @@ def end_of_text(model: NGram, args: argparse.Namespace, tokenizer: TextTokenizer
 def tables(files: Sequence[dict[str, Any]], overall: dict[str, Any], width: int) -> Iterator[Table | str]:
     """The files, and what all of them come to; then the orders."""
     rows = [*files, {"file": "overall", **overall}] if len(files) > 1 else files
-    yield from column_tables("file", [row["file"] for row in rows], [tokens(rows), *nats(rows)], width=width)
+    columns = [tokens(rows), *nats(rows)]
+    if "oov" in overall:
+        columns += [
+            Column("unknown words", [f"{row['oov']:,}" for row in rows]),
+            Column("without them", [perplexity_of(row["without_oov"]) for row in rows]),
+        ]
+    yield from column_tables("file", [row["file"] for row in rows], columns, width=width)
     yield ""
     orders = overall["by_order"]
     share = Column("share", ["" if row["share"] is None else f"{row['share']:.2%}" for row in orders])
@@ -80,7 +143,9 @@ def tokens(rows: Sequence[dict[str, Any]]) -> Column:
 
 
 def nats(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    names = (("nats per token", "nats_per_token", ".4f"), ("perplexity", "perplexity", ",.2f"))
-    return [
-        Column(name, ["" if row[key] is None else f"{row[key]:{form}}" for row in rows]) for name, key, form in names
-    ]
+    means = ["" if row["nats_per_token"] is None else f"{row['nats_per_token']:.4f}" for row in rows]
+    return [Column("nats per token", means), Column("perplexity", [perplexity_of(row) for row in rows])]
+
+
+def perplexity_of(row: dict[str, Any]) -> str:
+    return "" if row["perplexity"] is None else f"{row['perplexity']:,.2f}"

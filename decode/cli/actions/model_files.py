@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rescore.decode.cli.actions import output
-from rescore.lm.arpa import ArpaOptions, Words, unwritable_word
-from rescore.lm.formats import load, save
+from rescore.decode.cli.arguments import Misuse
+from rescore.lm.arpa import ArpaOptions, Words
+from rescore.lm.arpa_write import ends_sentences, unwritable_word
+from rescore.lm.formats import is_arpa, load, save
 from rescore.lm.ngram import NGram
-
-ARPA = (".arpa", ".arpa.gz")
 
 
 def read_model(
@@ -29,19 +30,34 @@ def read_model(
 def arpa_options(args: argparse.Namespace, vocab_size: int | None = None, eot: int | None = None) -> ArpaOptions:
     """How an ARPA file that the command line names is read."""
     out = getattr(args, "out", None)
-    words: Words = "auto" if out is None or str(out).endswith(ARPA) else args.words
+    words: Words = "auto" if out is None or is_arpa(out) else args.words
     return ArpaOptions(words=words, vocab_size=args.vocab_size or vocab_size, eot=eot if args.eot is None else args.eot)
 
 
 def write_model(model: NGram, args: argparse.Namespace) -> dict[str, Any]:
-    """Save it under --out; what was written, for reports. The words of an ARPA file are text where they can be."""
+    """Save it under --out; what was written, for reports."""
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    if not str(args.out).endswith(ARPA):
+    if not is_arpa(args.out):
         save(model, args.out)
         return {"model": str(args.out), **model.info()}
+    return {"model": str(args.out), **model.info(), **write_arpa_file(model, args.out, args)}
+
+
+def write_arpa_file(model: NGram, path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Save it as ARPA, its words as text where they can be; how, for reports. A note says if sentences do not end."""
+    if args.eot is not None and model.end_of_text is None:
+        model = replace(model, metadata={**model.metadata, "eot": args.eot})
     words, why = arpa_words(model, args.words)
-    save(model, args.out, words=words)
-    return {"model": str(args.out), **model.info(), "arpa_words": f"decimal ids, as {why}" if why else words}
+    ends = args.sentence_ends or ends_sentences(model, words == "text")
+    save(model, path, words=words, sentence_ends=ends)
+    own = model.metadata.get("eos") is not None  # a model over sentences, whose <s> and </s> are words
+    if not ends and not own:
+        eot = "" if model.end_of_text is not None else ", with --eot,"
+        output.note(
+            f"{path} has no sentence ends: its <s> and </s> are place holders, and scores of sentences by KenLM mean "
+            f"nothing; --sentence-ends{eot} writes the end of text as both"
+        )
+    return {"arpa_words": f"decimal ids, as {why}" if why else words, "sentence_ends": ends or own}
 
 
 def arpa_words(model: NGram, wanted: str) -> tuple[Literal["text", "ids"], str | None]:
@@ -56,5 +72,8 @@ def arpa_words(model: NGram, wanted: str) -> tuple[Literal["text", "ids"], str |
 
 def check_out(args: argparse.Namespace) -> None:
     """OSError or Misuse if the outputs cannot be written."""
+    output.check_streams(args)
+    if args.sentence_ends and not any(map(is_arpa, filter(None, (args.out, getattr(args, "arpa", None))))):
+        raise Misuse(f"--sentence-ends: only ARPA files have them, not {args.out}")
     for path in filter(None, (args.out, args.json)):
         output.check_place(path)

@@ -13,9 +13,11 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
 from rescore.lattice.dump import Dump
 from rescore.lm.arpa import ArpaOptions
+from rescore.lm.arpa_text import UNK
 from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.tokenizer import TextTokenizer
+from rescore.lm.vocabulary import Vocabulary
 
 
 def open_dumps(paths: Sequence[Path], args: argparse.Namespace) -> list[Dump]:
@@ -122,3 +124,13 @@ def open_tokenizer(args: argparse.Namespace) -> TextTokenizer | None:
             f"--vocab-size {args.vocab_size}: the tokenizer {args.tokenizer} has {tokenizer.vocab_size} tokens"
         )
     return tokenizer
+
+
+def vocabulary_of(model: NGram, eot: int | None) -> Vocabulary | None:
+    """The words of a model as a tokenizer, None for models of a tokenizer's tokens, of ids, and without <unk>.
+
+    eot  the id that ends sentences, without which there is none either
+    """
+    if model.words is None or UNK not in model.words or eot is None or "tokenizer" in model.metadata:
+        return None
+    return Vocabulary(spelled=model.words, eot=eot)

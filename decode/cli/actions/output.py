@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,11 +27,12 @@ from rescore.lm.atomic import replacing
 
 PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
 UNBROKEN = 10_000
+STREAMS = ("out", "arpa", "per_line", "per_token")  # options whose value may be - for standard output
 
 
-def console() -> Console:
-    """Standard output; names of files and tasks are shown as they are, not as markup."""
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+def console(*, stderr: bool = False) -> Console:
+    """Standard output or error; names of files and tasks are shown as they are, not as markup."""
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "stderr": stderr}
     out = Console(**plain)
     return out if out.is_terminal else Console(width=UNBROKEN, **plain)
 
@@ -41,13 +43,18 @@ def width() -> int:
     return out.width if out.is_terminal else PIPE_WIDTH
 
 
-def show(*parts: RenderableType) -> None:
+def show(*parts: RenderableType, stderr: bool = False) -> None:
     """Print tables and lines, without blanks at the ends of lines where there is no terminal."""
-    screen = console()
+    screen = console(stderr=stderr)
     with screen.capture() as captured:
         for part in parts:
             screen.print(part, soft_wrap=isinstance(part, str))
-    print("\n".join(line.rstrip() for line in captured.get().split("\n")), end="")
+    print("\n".join(line.rstrip() for line in captured.get().split("\n")), end="", file=sys.stderr if stderr else None)
+
+
+def note(text: str) -> None:
+    """Something to know, on standard error, whatever else is asked for."""
+    print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def facts(rows: list[tuple[str, Any]]) -> Table:
@@ -115,11 +122,25 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def report(args: Any, value: Any, *parts: RenderableType) -> None:
-    """The figures as JSON if --json asks for them, and as tables unless they went to standard output."""
+    """The figures as JSON if --json asks for them, and as tables unless they went to standard output; tables give way
+    to what else is written there, and go to standard error.
+    """
     if args.json:
         write_json(args.json, value)
     if str(args.json) != "-":
-        show(*parts)
+        show(*parts, stderr=bool(piped(args)))
+
+
+def piped(args: Any) -> list[str]:
+    """The options that write a model or rows to standard output."""
+    return [f"--{name.replace('_', '-')}" for name in STREAMS if str(getattr(args, name, None)) == "-"]
+
+
+def check_streams(args: Any) -> None:
+    """Misuse if two outputs are to go to standard output."""
+    names = piped(args) + (["--json"] if str(args.json) == "-" else [])
+    if len(names) > 1:
+        raise Misuse(f"expected one output at most on standard output (-), got {' and '.join(names)}")
 
 
 def check_place(path: Path) -> None:

@@ -1,0 +1,157 @@
+"""ARPA files written, with words as text or decimal token ids, with or without ends of sentences."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rescore.lm.arpa_text import BOS, EOS, LN10, UNK
+from rescore.lm.atomic import output_to
+from rescore.lm.ngram import NGram
+from rescore.lm.tables import Tables
+
+CHUNK = 1 << 16
+
+
+def write_arpa(
+    model: NGram,
+    path: str | os.PathLike[str],
+    *,
+    words: Literal["text", "ids"] | None = None,
+    sentence_ends: bool | None = None,
+) -> None:
+    """Write an ARPA file (gzipped if its name ends in .gz), whole or not at all; `-` is standard output.
+
+    words          the model's own (None: if it has any) or decimal token ids. <unk>, <s> and </s>, which KenLM asks
+                   for, are added with log10 -99 where missing; they are place holders then, the ids have the scores
+    sentence_ends  the end-of-text token, of the metadata, is written as </s> where it is an event and as <s> where it
+                   is a context, so that p(</s> | h) = p(eot | h) and a sentence begins after the end of another.
+                   None: if </s> is its own word, and words are written
+
+    Nine digits are written, which give back the float32 costs exactly. KenLM reads models of orders 2 to its own limit.
+    """
+    if words == "text" and model.words is None:
+        raise ValueError("words: this model has none; write decimal ids")
+    text = words != "ids" and model.words is not None
+    names = list(model.words or ()) if text else list(map(str, range(model.vocab_size)))
+    if text:
+        _refuse_words(names)
+    spelling = _Spelling.of(model, names, ends_sentences(model, text) if sentence_ends is None else sentence_ends)
+    tables = model.to_tables()
+    with output_to(path) as file:
+        if os.fspath(path).endswith(".gz"):
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+                _write(cast(BinaryIO, packed), tables, spelling)
+        else:
+            _write(file, tables, spelling)
+
+
+def ends_sentences(model: NGram, text: bool) -> bool:
+    """Whether </s> is the word of the end of text, and words are written."""
+    eot = model.end_of_text
+    return text and eot is not None and model.words is not None and model.words[eot] == EOS
+
+
+def unwritable_word(names: Sequence[str]) -> str | None:
+    """Why the words cannot stand in an ARPA file as text, None if they can."""
+    for token, name in enumerate(names):
+        if not name or name.encode().split() != [name.encode()] or "\0" in name:
+            return f"word {name!r} of id {token}: ARPA words are not empty and have no white space"
+    if len(set(names)) != len(names):
+        return "words: expected each once, as ARPA asks"
+    return None
+
+
+def _refuse_words(names: Sequence[str]) -> None:
+    if why := unwritable_word(names):
+        raise ValueError(f"{why}; write decimal ids (words='ids')")
+
+
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """What tokens are called.
+
+    names  V of them, and <s> as number V
+    added  words that the model lacks, place holders
+    eot    the token that ends a sentence and, as number V, begins the next; None: no token does
+    """
+
+    names: list[str]
+    added: list[str]
+    eot: int | None
+
+    @classmethod
+    def of(cls, model: NGram, names: list[str], sentence_ends: bool) -> _Spelling:
+        if not sentence_ends:
+            return cls([*names, BOS], [word for word in (UNK, BOS, EOS) if word not in names], None)
+        eot = model.end_of_text
+        if eot is None:
+            raise ValueError("sentence ends: the model does not say which token is its end of text; give eot")
+        names = [*names[:eot], EOS, *names[eot + 1 :]]
+        if BOS in names or names.count(EOS) > 1:
+            word = BOS if BOS in names else EOS
+            raise ValueError(
+                f"sentence ends: {word} is a word of the model beside its end of text; write decimal ids (words='ids')"
+            )
+        return cls([*names, BOS], [word for word in (UNK,) if word not in names], eot)
+
+    def rows(self, tables: Tables, order: int) -> NDArray[np.uint32]:
+        """The n-grams of an order of 2 or more by the numbers of their words."""
+        rows = tables.spell(order)
+        if self.eot is None:
+            return rows
+        inside = (rows[:, 1:-1] == self.eot).any(axis=1)
+        if inside.any():
+            raise ValueError(
+                f"sentence ends: expected the end of text, {self.eot}, first or last in n-grams, got "
+                f"{rows[inside.argmax()].tolist()}; write the file without sentence ends"
+            )
+        rows[rows[:, 0] == self.eot, 0] = len(self.names) - 1
+        return rows
+
+
+def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
+    added, eot = spelling.added, spelling.eot
+    sizes = [len(added) + (eot is not None) + tables.vocab_size, *tables.ngrams[1:]]
+    header = "".join(f"ngram {order}={size}\n" for order, size in enumerate(sizes, 1))
+    file.write(f"\\data\\\n{header}".encode())
+    backoffs: list[NDArray[np.float64] | None] = [*tables.gram_backoffs(), None]
+    for order, backoff in enumerate(backoffs, 1):
+        file.write(f"\n\\{order}-grams:\n".encode())
+        rows = np.arange(tables.vocab_size)[:, None] if order == 1 else spelling.rows(tables, order)
+        if order == 1:
+            file.write("".join(f"-99\t{word}\n" for word in added).encode())
+            if eot is not None:
+                file.write(
+                    f"-99\t{BOS}{_tail(math.nan if backoff is None else float(backoff[eot]) / -LN10)}\n".encode()
+                )
+                if backoff is not None:
+                    backoff[eot] = math.nan  # as an event it is no context
+        for lines in _lines(rows, tables.cost[order - 1], backoff, spelling.names):
+            file.write(lines.encode())
+    file.write(b"\n\\end\\\n")
+
+
+def _lines(
+    rows: NDArray[np.integer], cost: NDArray[np.float64], backoff: NDArray[np.float64] | None, names: list[str]
+) -> Iterator[str]:
+    """The lines of one order, many at a time; contexts have a backoff, which is NaN elsewhere."""
+    logp = np.minimum(cost / -LN10, 0.0) + 0.0  # a certain event's cost may round to just below 0
+    for at in range(0, len(rows), CHUNK):
+        part = slice(at, at + CHUNK)
+        words = [" ".join([names[token] for token in row]) for row in rows[part].tolist()]
+        heads = [f"{p:.9g}\t{w}" for p, w in zip(logp[part].tolist(), words)]
+        tails = [""] * len(heads) if backoff is None else [_tail(b) for b in (backoff[part] / -LN10 + 0.0).tolist()]
+        yield "".join([f"{head}{tail}\n" for head, tail in zip(heads, tails)])
+
+
+def _tail(backoff: float) -> str:
+    """The backoff of a context in log10; nothing for NaN."""
+    return "" if math.isnan(backoff) else f"\t{backoff + 0.0:.9g}"

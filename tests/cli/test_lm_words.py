@@ -1,0 +1,233 @@
+"""Models of words by `rescore lm`: built without a tokenizer, scored line by line, through pipes; KenLM judges."""
+
+import csv
+import io
+import math
+import os
+import random
+import re
+
+import numpy as np
+import pytest
+from support import cli
+from support.models import assert_same_model
+
+from rescore.lm.build import build
+from rescore.lm.ngram import NGram
+
+TEXT = """\
+the cat sat on the mat
+the dog sat on the cat
+
+a dog saw the cat
+the cat saw a dog on the mat
+"""
+HELD = ("the cat sat", "zebra dog", "", "a cat saw the unheard dog", "the mat")
+LN10 = math.log(10)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """The text, and its model of order 3 in both forms."""
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "held.txt").write_text("".join(f"{line}\n" for line in HELD))
+    for name in ("m.ngram", "m.arpa"):
+        process = cli.start("lm", "build", folder / "text.txt", "--order", 3, "-o", folder / name)
+        assert process.communicate(timeout=120)[1] == b"" and process.returncode == 0
+    return folder
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def kenlm_model(path):
+    return pytest.importorskip("kenlm", reason="kenlm is absent").Model(str(path))
+
+
+def test_a_model_of_words(world, capsys):
+    """Ids by first appearance; the same as estimating from these ids."""
+    words = ["<unk>", "</s>", *dict.fromkeys(TEXT.split())]
+    ids = [[words.index(word) for word in line.split()] for line in TEXT.splitlines() if line]
+    model = NGram.open(world / "m.ngram", verify=True)
+    assert model.words == tuple(words) and model.metadata["eot"] == 1 and "tokenizer" not in model.metadata
+    assert_same_model(model, build(ids, order=3, vocab_size=len(words), eot=1))
+    info = cli.figures(capsys, "lm", "info", world / "m.arpa")
+    assert info["vocab_size"] == len(words) + 1 and (info["bos"], info["eos"]) == (0, 2)
+
+
+def test_its_arpa_read_back_is_the_model(world, capsys, tmp_path):
+    result = cli.call(capsys, "lm", "convert", world / "m.arpa", tmp_path / "m.ngram", "--eot", 1)
+    assert (result.status, result.err) == (0, "")
+    again, model = NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram")
+    assert_same_model(again, model)
+    assert again.words == model.words
+
+
+@pytest.mark.parametrize("name", ["m.ngram", "m.arpa"])
+def test_lines_score_as_in_kenlm(world, capsys, tmp_path, name):
+    peer = kenlm_model(world / "m.arpa")
+    report = cli.figures(capsys, "lm", "score", world / name, world / "held.txt", "--per-line", tmp_path / "lines.tsv")
+    found = rows((tmp_path / "lines.tsv").read_text())
+    lines = [(number, line) for number, line in enumerate(HELD, 1) if line]  # blank ones are skipped
+    assert [int(row["line"]) for row in found] == [number for number, _ in lines]
+    total = np.zeros(4)
+    for row, (_, line) in zip(found, lines):
+        scores = list(peer.full_scores(line, bos=True, eos=True))
+        oov = [logp for logp, _, unknown in scores if unknown]
+        assert row["file"] == str(world / "held.txt")
+        assert (int(row["tokens"]), int(row["oov"])) == (len(scores), len(oov))
+        assert float(row["log10_p"]) == pytest.approx(peer.score(line), abs=1e-4)
+        assert float(row["nats"]) == pytest.approx(-LN10 * float(row["log10_p"]), rel=1e-6)
+        total += len(scores), peer.score(line), len(oov), sum(oov)
+    tokens, logp, unknown, unknown_logp = total
+    assert report["overall"]["tokens"] == tokens and report["overall"]["oov"] == unknown == 2
+    assert report["overall"]["perplexity"] == pytest.approx(10 ** (-logp / tokens), rel=1e-4)
+    assert report["overall"]["without_oov"]["perplexity"] == pytest.approx(
+        10 ** (-(logp - unknown_logp) / (tokens - unknown)), rel=1e-4
+    )
+    out = cli.call(capsys, "lm", "score", world / name, world / "held.txt").out.splitlines()
+    assert out[0].endswith("unknown words  without them")
+    assert out[1].split()[-2:] == ["2", f"{report['overall']['without_oov']['perplexity']:,.2f}"]
+
+
+def test_tokens_score_as_in_kenlm(world, capsys):
+    peer = kenlm_model(world / "m.arpa")
+    result = cli.call(capsys, "lm", "score", world / "m.ngram", world / "held.txt", "--per-token", "-")
+    assert "perplexity" in result.err and "perplexity" not in result.out
+    found = iter(rows(result.out))
+    for line in filter(None, HELD):
+        for word, (logp, order, unknown) in zip([*line.split(), "</s>"], peer.full_scores(line), strict=True):
+            row = next(found)
+            assert float(row["log10_p"]) == pytest.approx(logp, abs=1e-4) and row["oov"] == str(int(unknown))
+            assert row["token"] == ("<unk>" if unknown else word)
+            assert unknown or int(row["order"]) == order
+    assert next(found, None) is None
+
+
+def test_a_model_of_kenlms_own(shared, capsys, tmp_path):
+    """Whose <s> and </s> are words of the file."""
+    path = shared / "reference" / "kenlm" / "test.arpa"
+    peer, draw = kenlm_model(path), random.Random(7)
+    words = "also would consider higher looking on a little more loin beyond immediate unheard".split()
+    lines = [" ".join(draw.choices(words, k=draw.randint(1, 9))) for _ in range(50)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    cli.call(capsys, "lm", "convert", path, tmp_path / "m.ngram")
+    for model in (path, tmp_path / "m.ngram"):
+        result = cli.call(capsys, "lm", "score", model, tmp_path / "a.txt", "--per-line", "-")
+        found = [float(row["log10_p"]) for row in rows(result.out)]
+        np.testing.assert_allclose(found, [peer.score(line) for line in lines], atol=1e-4)
+
+
+def test_long_documents_come_in_parts(world, capsys, monkeypatch):
+    whole = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
+    for chunk in (1, 2, 5):
+        monkeypatch.setattr("rescore.lm.perplexity.CHUNK", chunk)
+        parts = cli.call(capsys, "lm", "score", world / "m.arpa", world / "held.txt", "--per-line", "-").out
+        for one, other in zip(rows(parts), rows(whole), strict=True):
+            assert float(one.pop("log10_p")) == pytest.approx(float(other.pop("log10_p")), rel=1e-6)
+            assert float(one.pop("nats")) == pytest.approx(float(other.pop("nats")), rel=1e-6) and one == other
+
+
+def test_rows_of_token_files_are_numbered(capsys, tmp_path):
+    model = build([[1, 2], [2], [1, 1]], order=2, vocab_size=3, eot=0)
+    model.save(tmp_path / "m.ngram")
+    np.save(tmp_path / "a.npy", np.array([1, 2, 0, 0, 2, 0]))
+    result = cli.call(capsys, "lm", "score", tmp_path / "m.ngram", tmp_path / "a.npy", "--per-token", "-")
+    found = [(row["line"], row["token"]) for row in rows(result.out)]
+    assert found == [("1", "1"), ("1", "2"), ("1", "0"), ("2", "2"), ("2", "0")]
+    expected = -model.score([1, 2, 0], history=[0]).sum() / LN10
+    result = cli.call(capsys, "lm", "score", tmp_path / "m.ngram", tmp_path / "a.npy", "--per-line", "-")
+    assert float(rows(result.out)[0]["log10_p"]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_heldout_text_and_mixtures_of_words(world, capsys, tmp_path):
+    info = cli.figures(
+        capsys, "lm", "build", world / "text.txt", "--order", 2, "--heldout", world / "held.txt", "-o",
+        tmp_path / "two.ngram",
+    )  # fmt: skip
+    score = cli.figures(capsys, "lm", "score", tmp_path / "two.ngram", world / "held.txt")
+    assert info["heldout"]["perplexity"] == pytest.approx(score["overall"]["perplexity"], rel=1e-6)
+    merged = cli.figures(
+        capsys, "lm", "merge", tmp_path / "two.ngram", world / "m.ngram", "--tune", world / "held.txt", "-o",
+        tmp_path / "both.ngram",
+    )  # fmt: skip
+    assert merged["heldout"]["tokens"] == score["overall"]["tokens"]
+
+
+def test_through_pipes(world, tmp_path):
+    """Text in, ARPA out and in again, rows out: as of files; tables and notes go to standard error."""
+    build = cli.start("lm", "build", "-", "--order", 3, "-o", "-", stdin=cli.subprocess.PIPE, cwd=tmp_path)
+    arpa, err = build.communicate(TEXT.encode(), timeout=120)
+    assert build.returncode == 0 and b"n-grams" in err and arpa == (world / "m.arpa").read_bytes()
+    assert not list(tmp_path.iterdir())
+    convert = cli.start("lm", "convert", "-", tmp_path / "m.ngram", "--eot", 1, stdin=cli.subprocess.PIPE)
+    assert convert.communicate(arpa, timeout=120)[1] == b""
+    assert_same_model(NGram.open(tmp_path / "m.ngram"), NGram.open(world / "m.ngram"))
+    score = cli.start("lm", "score", world / "m.arpa", "-", "--per-line", "-", stdin=cli.subprocess.PIPE)
+    out, err = score.communicate(b"the cat sat\n\nzebra", timeout=120)
+    assert [row["line"] for row in rows(out.decode())] == ["1", "3"] and b"perplexity" in err
+
+
+def test_readers_that_leave(world):
+    for words in (
+        ["convert", world / "m.ngram", "-"],
+        ["score", world / "m.arpa", world / "held.txt", "--per-token", "-"],
+        ["build", world / "text.txt", "-o", "-"],
+    ):
+        read, write = os.pipe()
+        os.close(read)
+        process = cli.start("lm", *words, stdout=write)
+        os.close(write)
+        err = process.communicate(timeout=120)[1]
+        assert process.returncode == 0 and b"rror" not in err and b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ["build", "TEXT", "-o", "-", "--json", "-"],
+            "expected one output at most on standard output .-., got --out and",
+        ),
+        (["build", "TEXT", "-o", "-", "--arpa", "-"], "got --out and --arpa"),
+        (["score", "MODEL", "TEXT", "--per-line", "-", "--json", "-"], "got --per-line and --json"),
+        (["score", "-", "-"], "expected one of MODEL and INPUT on standard input .-., got both"),
+        (["convert", "MODEL", "x.ngram", "--sentence-ends"], "--sentence-ends: only ARPA files have them, not x.ngram"),
+        (["convert", "MODEL", "x.arpa", "--symbols", "x.syms"], "--symbols and --failure-label are for OpenFst files"),
+    ],
+)
+def test_misuse(world, capsys, words, message):
+    names = {"TEXT": world / "text.txt", "MODEL": world / "m.ngram"}
+    line = cli.refusal(capsys, "lm", *(names.get(word, word) for word in words), status=2)
+    assert re.search(message, line), line
+
+
+def test_text_needs_words(world, capsys, tmp_path):
+    """A model of ids, or one whose words are a tokenizer's."""
+    build([[1, 2]], order=2, vocab_size=3, eot=0).save(tmp_path / "ids.ngram")
+    (tmp_path / "t.ngram").write_bytes((world / "m.ngram").read_bytes())
+    model = NGram.open(world / "m.ngram")
+    NGram.from_tables(model.to_tables(), words=model.words, metadata={"tokenizer": "a" * 64}).save(tmp_path / "t.ngram")
+    for name in ("ids.ngram", "t.ngram"):
+        line = cli.refusal(capsys, "lm", "score", tmp_path / name, world / "held.txt")
+        assert "held.txt: text needs a tokenizer: give --tokenizer" in line
+    np.save(tmp_path / "a.npy", np.array([1, 2]))
+    bare = NGram.from_tables(build([[1, 2]], order=2, vocab_size=3, eot=0).to_tables(), metadata={"eot": None})
+    bare.save(tmp_path / "bare.ngram")
+    line = cli.refusal(capsys, "lm", "score", tmp_path / "bare.ngram", tmp_path / "a.npy", "--per-line", "-", status=2)
+    assert "--per-line and --per-token: expected the end-of-text id that separates documents: give --eot" in line
+
+
+def test_work_of_tokens_is_not_taken_for_words(world, capsys, tmp_path):
+    np.save(tmp_path / "a.npy", np.array([1, 2, 0, 2, 1, 0]))
+    tokens = ("lm", "build", tmp_path / "a.npy", "--vocab-size", 3, "--eot", 0, "-o", tmp_path / "a.ngram")
+    words = ("lm", "build", world / "text.txt", "-o", tmp_path / "b.ngram")
+    assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
+    assert "w: holds the counts of other inputs or options" in cli.refusal(capsys, *words, "--work", tmp_path / "w")
+    assert cli.call(capsys, *tokens, "--work", tmp_path / "w").status == 0
+    assert cli.call(capsys, *words, "--work", tmp_path / "v").status == 0
+    assert cli.call(capsys, *words, "--order", 2, "--work", tmp_path / "v").status == 1  # counts of another order
+    assert "v: holds the counts of other inputs or options" in cli.refusal(capsys, *tokens, "--work", tmp_path / "v")
+    assert cli.call(capsys, *words, "--theta", 0.1, "--work", tmp_path / "v").status == 0  # goes on from the counts
