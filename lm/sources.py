@@ -6,18 +6,20 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rescore.lm.counting import Content, Source, Windows
 from rescore.lm.counts import CountOptions
-from rescore.lm.counts_files import CountsFiles, WindowCounts
 from rescore.lm.counts_header import FILE_NAME
 from rescore.lm.piece import Piece
 from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # which needs pyarrow, as folders of counts alone do
+    from rescore.lm.counts_files import CountsFiles, WindowCounts
 
 
 class TokenSource:

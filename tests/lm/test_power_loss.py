@@ -90,7 +90,7 @@ def test_a_build_goes_on_after_a_loss_of_power(whole, source, tmp_path, monkeypa
     assert len(states) > 10
     monkeypatch.setattr(work, "boot_id", lambda: "another start")
     read = []
-    for state in states:
+    for state in (*states[:: len(states) // 8], states[-1]):
         before = source.reads
         staged.assert_equal(staged.build(state, source, OPTIONS, SHORTEN, staged.tight(400)), whole)
         read.append(source.reads - before)

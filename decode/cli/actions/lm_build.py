@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
@@ -20,7 +20,6 @@ from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_arpa_file, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
-from rescore.lm.counts_files import open_counts
 from rescore.lm.grams import MAX_VOCABULARY
 from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
@@ -33,6 +32,9 @@ from rescore.lm.staged import Resources, StagedBuild
 from rescore.lm.tokenizer import Tokenizer
 from rescore.lm.vocabulary import END_OF_TEXT, Vocabulary
 from rescore.lm.work import WorkFolder
+
+if TYPE_CHECKING:
+    from rescore.lm.counts_files import CountsFiles
 
 
 def call(args: argparse.Namespace) -> None:
@@ -113,8 +115,18 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokeni
     tokens = TokenSource(
         pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict
     )
-    counts = [open_counts(name) for name in args.inputs if is_counts(name)]
+    counts = counts_of(args.inputs)
     return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
+
+
+def counts_of(names: Sequence[str]) -> list[CountsFiles]:
+    """The inputs that are folders of counts; pyarrow is needed where there are some."""
+    folders = [name for name in names if is_counts(name)]
+    if not folders:
+        return []
+    from rescore.lm.counts_files import open_counts
+
+    return [open_counts(name) for name in folders]
 
 
 def shown(report: dict[str, Any]) -> list[RenderableType]:
@@ -130,7 +142,7 @@ def shown(report: dict[str, Any]) -> list[RenderableType]:
 
 def count_options(args: argparse.Namespace, tokenizer: Tokenizer | None) -> CountOptions:
     """What is counted; folders of counts say themselves what their ids are."""
-    counted = next((open_counts(name).header for name in args.inputs if is_counts(name)), None)
+    counted = next((one.header for one in counts_of(args.inputs)), None)
     known = tokenizer or counted
     vocab_size = args.vocab_size or (known.vocab_size if known else None)
     eot = known.eot if known and args.eot is None else args.eot
