@@ -43,8 +43,7 @@ def call(args: argparse.Namespace) -> None:
     report = _report(args, model, setting, prompts, texts, time.perf_counter() - began)
     if args.compare:
         _compare(report, model, ids, texts, options)
-    if args.json:
-        output.write_json(args.json, report)
+    output.write_figures(args, report)
     if str(args.json) != "-":
         _show(report)
 

@@ -82,8 +82,7 @@ def call(args: argparse.Namespace) -> None:
             rows=len(ids),
         )
         lines += told(report["payoff"])
-    if args.json:
-        output.write_json(args.json, report)
+    output.write_figures(args, report)
     for name, value in lines if str(args.json) != "-" else ():
         print(f"{name:9} {value}", file=sys.stderr)
 

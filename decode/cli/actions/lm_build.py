@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path

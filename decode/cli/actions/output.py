@@ -27,6 +27,7 @@ from rescore.lm.atomic import replacing
 
 PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
 UNBROKEN = 10_000
+JSON_VERSION = 1  # of what --json writes: another one where a field goes, or means another thing
 STREAMS = ("out", "arpa", "per_line", "per_token")  # options whose value may be - for standard output
 
 
@@ -121,12 +122,18 @@ def write_json(path: Path, value: Any) -> None:
         file.write(text.encode())
 
 
+def write_figures(args: Any, value: dict[str, Any]) -> None:
+    """As JSON, if --json asks for them, with the verb's name for their form and its version (docs/json.md)."""
+    if args.json:
+        form = {"format": f"rescore-{args.does.replace('_', '-')}", "version": JSON_VERSION}
+        write_json(args.json, {**form, **value})
+
+
 def report(args: Any, value: Any, *parts: RenderableType) -> None:
     """The figures as JSON if --json asks for them, and as tables unless they went to standard output; tables give way
     to what else is written there, and go to standard error.
     """
-    if args.json:
-        write_json(args.json, value)
+    write_figures(args, value)
     if str(args.json) != "-":
         show(*parts, stderr=bool(piped(args)))
 
