@@ -2,6 +2,7 @@
 # make demo-llm    the same model live: installs it (93 MB) and torch, decodes with drafts beside without
 # make test        install what the tests need, test the built wheel, then an editable install built for this processor
 # make check-slow  the tests that take long and rarely break: Spark, browsers, kernels compiled, whole dumps decoded
+# make check-base  the wheel without extras in an environment of its own: size, start-up, what works, what is said of what is missing
 # make check-engines  the plug-ins inside llama-cpp-python, vLLM and SGLang, which are installed for it (15 minutes)
 # make check-aarch64  the wheel for aarch64 and the core's tests in it, emulated: on Debian x86-64, as root
 # make develop     editable install for working on the sources
@@ -23,7 +24,7 @@ EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo demo-llm test check-slow check-engines check-aarch64 develop check clean
+.PHONY: demo demo-llm test check-base check-slow check-engines check-aarch64 develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -72,6 +73,9 @@ test: build/dist/built
 	$(PIP) install --no-deps --config-settings=cmake.define.RESCORE_NATIVE=ON -e .
 	$(PYTEST) $(addprefix tests/,$(EDITABLE) $(NATIVE))
 	touch $(VENV)/installed
+
+check-base: build/dist/built
+	tools/check/base_install.sh build/dist/*.whl
 
 check-slow: build/dist/built
 	$(install-wheel)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the wheel without extras into an environment of its own and uses it: size, start-up times, the demo's dumps, and what is
-# said where a package is missing. Takes a wheel, or builds one.
+# said where a package is missing. Takes the wheel.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 most_mb=150
@@ -8,11 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
 run="$folder/env/bin"
-wheel=${1:-}
-if [ -z "$wheel" ]; then
-  "$run/python" -m pip --disable-pip-version-check -q wheel --no-deps -w "$folder" .
-  wheel=$(ls "$folder"/*.whl)
-fi
+wheel=$1
 before=$(du -sm "$folder/env" | cut -f1)
 began=$(date +%s)
 "$run/python" -m pip --disable-pip-version-check -q install -c constraints.txt "$wheel"
@@ -21,6 +17,7 @@ echo "installed in $(($(date +%s) - began)) s: $size MB beside pip ($("$run/pyth
 [ "$size" -le "$most_mb" ] || { echo "expected at most $most_mb MB"; exit 1; }
 
 TIMEFORMAT='%R s'
+"$run/python" -c "import rescore.decode.cli" # compiles what is imported
 echo -n "import rescore: "; time "$run/python" -c "import rescore"
 echo -n "rescore --help: "; time "$run/rescore" --help >/dev/null
 
@@ -41,5 +38,7 @@ missing() {
 }
 missing report report data/demo/greedy --settings data/demo/settings.json -o "$folder/report.html"
 missing parquet run data/demo/greedy --lm data/demo/demo.ngram --drafts "$folder/drafts.parquet"
+"$run/rescore" lm build README.md --order 2 -o "$folder/words.arpa" >/dev/null
+echo "lm build, of words: done"
 missing tokenizers lm build README.md --tokenizer data/demo/tokenizer.json -o "$folder/lm.ngram"
 missing transformers generate --model smollm2 hello
