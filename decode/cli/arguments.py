@@ -34,6 +34,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def harmless(text: str) -> str:
+    """The same of text in several lines, whose ends and tabs stay."""
+    return "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
 def weighted_path(text: str) -> tuple[Path, float]:
     """PATH or PATH=WEIGHT."""
     path, sign, weight = text.rpartition("=")

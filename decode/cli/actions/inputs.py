@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from rescore.decode.cli.arguments import printable
 from rescore.lm.inputs import ReadOptions
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
@@ -60,5 +61,5 @@ def remarks(skipped: Skipped) -> list[str]:
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(skipped.reasons.items()))
     return [
         f"skipped {len(skipped):,} documents ({reasons}), the first:",
-        *(f"  {example}" for example in skipped.examples),
+        *(f"  {printable(example)}" for example in skipped.examples),
     ]

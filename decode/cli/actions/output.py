@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,20 +19,31 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Column, Table
 
-from rescore.decode.cli.arguments import Misuse, printable
+from rescore.decode.cli.arguments import Misuse, harmless, printable
 from rescore.lm.atomic import replacing
 
 PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
 UNBROKEN = 10_000
 
 
-def console() -> Console:
-    """Standard output; names of files and tasks are shown as they are, not as markup."""
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-    out = Console(**plain)
-    return out if out.is_terminal else Console(width=UNBROKEN, **plain)
+class Screen(Console):
+    """A console that takes no text for markup, and spells out in it what would steer a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+
+
+def console() -> Screen:
+    """Standard output."""
+    out = Screen()
+    return out if out.is_terminal else Screen(width=UNBROKEN)
 
 
 def width() -> int:
@@ -73,7 +84,7 @@ def text(value: Any) -> str:
 
 def progress_bar() -> Progress:
     """A bar on standard error, only where somebody can see it."""
-    screen = Console(stderr=True, markup=False, emoji=False)
+    screen = Screen(stderr=True)
     # Gives way to the figures.
     what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
     return Progress(
@@ -91,7 +102,7 @@ def progress_bar() -> Progress:
 @contextmanager
 def stages() -> Iterator[Any]:
     """What long work without a known end is at: call it with a text; shown on standard error, only to a terminal."""
-    screen = Console(stderr=True, markup=False, emoji=False)
+    screen = Screen(stderr=True)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
