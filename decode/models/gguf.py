@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from rescore.decode.models.model_check import check_size
 
@@ -93,7 +94,10 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
         try:
             _check_packages(file)
             _check_layers(file)
-            make(part)
+            try:
+                make(part)
+            except SafetensorError as error:
+                raise OSError(f"{folder}: the model could not be written: {error}") from None
             with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # made by another process
                 part.rename(folder)
         finally:
