@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from rescore.lattice.dump import crc32_of
 from rescore.lattice.dump_block import DumpBlock
@@ -109,7 +109,7 @@ class DumpWriter:
             "entropy": _narrowed(_shaped("entropy", _floats("entropy", entropy), shape[:2]), self.logp_dtype),
         }
         if seeds is not None:
-            sequence["seeds"] = _shaped("seeds", np.asarray(seeds).astype(np.uint64), shape[:1])
+            sequence["seeds"] = _shaped("seeds", _seeds(seeds), shape[:1])
         if (prompt_topk_ids is not None) != (prompt_topk_logp is not None) or (
             self._along_prompts not in (None, prompt_topk_ids is not None)
         ):
@@ -138,8 +138,7 @@ class DumpWriter:
         path = folder / f"{plain}-{len(self._shards):05d}.safetensors"
         block = _block(task, sequences)
         arrays = {name: getattr(block, name) for name in ("offsets", "prompt_offsets", *sequences[0])}
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-        path.chmod(0o666 & ~_umask())  # safetensors makes it private
+        self._write(path, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
         self._shards.append(
             ShardInfo(
                 file=path.name,
@@ -159,12 +158,20 @@ class DumpWriter:
         header = replace(
             self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=tuple(self._shards)
         )
-        (folder / FILE_NAME).write_text(header.to_json(), encoding="utf-8")
+        self._write(folder / FILE_NAME, header.to_json().encode())
         read_header(folder / FILE_NAME)
         for path in folder.iterdir():
             _sync(path)
         folder.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         os.rename(folder, self.path)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Errors of writing name the dump: a full disk, above all."""
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def _task(self, name: str) -> TaskInfo:
         parts = [shard for shard in self._shards if shard.task == name]
@@ -204,6 +211,13 @@ def _integers(name: str, array: Any, ndim: int) -> NDArray[np.int32]:
     if int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int32).max:
         raise ValueError(f"{name}: expected token ids, got {array.min()}..{array.max()}")
     return array.astype(np.int32)
+
+
+def _seeds(array: Any) -> NDArray[np.uint64]:
+    array = np.asarray(array)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"seeds: expected integers, got {array.dtype}")
+    return array.astype(np.uint64)
 
 
 def _floats(name: str, array: Any) -> NDArray:

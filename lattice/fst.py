@@ -55,7 +55,7 @@ def _slots(fst: pywrapfst.Fst) -> list[list[tuple[int, float]]]:
         raise ValueError("from_fst: the acceptor has no start state")
     slots: list[list[tuple[int, float]]] = []
     seen = {state}
-    while arcs := list(fst.arcs(state)):
+    while arcs := _arcs(fst, state):
         _check_slot(fst, state, arcs)
         slots.append([(arc.ilabel - 1, float(arc.weight)) for arc in arcs])
         state = arcs[0].nextstate
@@ -67,6 +67,13 @@ def _slots(fst: pywrapfst.Fst) -> list[list[tuple[int, float]]]:
             f"from_fst: the last state, {state}, must be final with weight 0, its weight is {fst.final(state)}"
         )
     return slots
+
+
+def _arcs(fst: pywrapfst.Fst, state: int) -> list[pywrapfst.Arc]:
+    try:
+        return list(fst.arcs(state))
+    except IndexError:
+        raise ValueError(f"from_fst: expected arcs to states of the acceptor, got one to state {state}") from None
 
 
 def _check_slot(fst: pywrapfst.Fst, state: int, arcs: list[pywrapfst.Arc]) -> None:

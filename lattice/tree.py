@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice.pictures import picture
 from rescore.lattice.short_repr import short_repr
+from rescore.lattice.token_ids import token_ids
 
 ROOT = -1  # parent of the nodes that follow the certain token
 
@@ -106,7 +107,7 @@ class TokenTree:
         depths: list[int] = []
         for parent in parents:
             depths.append(1 + (depths[parent] if parent != ROOT else 0))
-        columns = [np.array(column, np.int32) for column in (tokens, parents, depths)]
+        columns = [np.array(column, np.int32) for column in (token_ids(tokens, "tokens"), parents, depths)]
         logq = np.full(len(tokens), np.nan, np.float32)
         return cls(tokens=columns[0], parents=columns[1], depths=columns[2], logq=logq)
 

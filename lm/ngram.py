@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
+from rescore.lattice.token_ids import token_ids
 from rescore.lm import ngram_file
 from rescore.lm.compact import Compact
 from rescore.lm.compile import Arrays, compile_tables, decompile
@@ -289,9 +290,10 @@ class NGram:
         array = np.asarray(tokens)
         if array.size == 0:
             return np.zeros(0, np.int32)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(f"{name}: expected a one-dimensional array of ids, got {array.dtype} {array.shape}")
-        low, high = int(array.min()), int(array.max())
+        if array.ndim != 1:
+            raise ValueError(f"{name}: expected a one-dimensional array of ids, got shape {list(array.shape)}")
+        ids = token_ids(array, name, self.vocab_size)
+        low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= self.vocab_size:
             raise ValueError(f"{name}: expected ids in 0..{self.vocab_size - 1}, got {low if low < 0 else high}")
-        return np.ascontiguousarray(array, np.int32)
+        return ids

@@ -17,6 +17,7 @@ from rescore.lm.structure import Structure
 # to a
 # tenth where one word has nearly all of the mass.
 TOLERANCE, QUANTISED_TOLERANCE = 1e-4, 0.2
+HUGE = 40  # log-probabilities are cut here, where they are wrong anyway: products of one for each order stay numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def check_entries(model: NGram) -> str:
 def check_sums(structure: Structure, tolerance: float) -> str:
     """The probabilities of all words after each context sum to one."""
     arrays = structure.arrays
-    p, bow = np.exp(-arrays.arc_cost.astype(np.float64)), np.exp(-arrays.backoff_cost.astype(np.float64))
+    p, bow = (np.exp(np.minimum(-cost.astype(np.float64), HUGE)) for cost in (arrays.arc_cost, arrays.backoff_cost))
     total = np.zeros(len(bow))
     total[0] = p[: structure.begin[1]].sum()
     for length in structure.lengths:

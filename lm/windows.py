@@ -24,12 +24,12 @@ from rescore.lm.grams import check_vocabulary
 
 
 def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
-    """A sequence of ids as an array of integers [n]. ValueError names it by its number if it is anything else."""
+    """A sequence of ids as an array of integers [n]. TypeError or ValueError names anything else by its number."""
     array = np.asarray(sequence)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(
-            f"sequence {number}: expected a one-dimensional array of integers, got {array.dtype} {array.shape}"
-        )
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"sequence {number}: expected integers, got {array.dtype}")
+    if array.ndim != 1:
+        raise ValueError(f"sequence {number}: expected a one-dimensional array, got shape {list(array.shape)}")
     if array.size:
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= vocab_size:

@@ -69,6 +69,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def harmless(text: str) -> str:
+    """The same of text in several lines, whose ends and tabs stay."""
+    return "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
 def weighted_path(text: str) -> tuple[Path, float]:
     """PATH or PATH=WEIGHT."""
     path, sign, weight = text.rpartition("=")
@@ -80,8 +85,8 @@ def weighted_path(text: str) -> tuple[Path, float]:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected PATH or PATH=WEIGHT, the weight a number, got {weight!r}"
         ) from None
-    if not path or not 0 <= value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight from 0 to 1e6, got {weight}")
+    if not path or not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected PATH=WEIGHT, the weight from 0 to 1000, got {weight}")
     return Path(path), value
 
 
@@ -136,8 +141,8 @@ def alpha(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(
             f"expected a number, or one per slot as in 0.5,0.4,0.3, got {text!r:.80}"
         ) from None
-    if not all(0 <= value <= 1e6 for value in values):
-        raise argparse.ArgumentTypeError(f"expected weights from 0 to 1e6, got {text!r:.80}")
+    if not all(0 <= value <= 1000 for value in values):
+        raise argparse.ArgumentTypeError(f"expected weights from 0 to 1000, got {text!r:.80}")
     return values
 
 

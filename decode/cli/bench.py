@@ -274,7 +274,7 @@ def add_lattices(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--alpha",
-        type=arguments.real(0, 1e6),
+        type=arguments.real(0, 1000),
         default=arguments.DEFAULT_ALPHA,
         metavar="A",
         help=f"weight of the model (default: {arguments.DEFAULT_ALPHA})",

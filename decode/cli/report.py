@@ -67,7 +67,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--neural-alpha", type=arguments.real(0, 1e6), metavar="A", help="its weight, which nothing tunes (default: 1)"
+        "--neural-alpha", type=arguments.real(0, 1000), metavar="A", help="its weight, which nothing tunes (default: 1)"
     )
     parser.add_argument(
         "--neural-paths",

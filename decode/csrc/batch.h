@@ -60,7 +60,7 @@ struct Batch {
       for (int j = 0; j < models.size(); ++j)
         if (const uint32_t size = models.lm[j]->vocab_size;
             lattice.ids[i] < -1 || (lattice.ids[i] >= 0 && static_cast<uint32_t>(lattice.ids[i]) >= size))
-          throw std::out_of_range("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) + ", rank " +
+          throw std::invalid_argument("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) + ", rank " +
                                   std::to_string(i % width) +
                                   ": expected a token id below the model's vocabulary size " + std::to_string(size) +
                                   ", got " + std::to_string(lattice.ids[i]));
@@ -72,8 +72,8 @@ struct Batch {
     try {
       for (int j = 0; j < models.size(); ++j)
         starts[j] = suffixes_of_row(*models.lm[j], histories + b * context, context);
-    } catch (const std::out_of_range& error) {
-      throw std::out_of_range("lattice " + std::to_string(b) + ", " + error.what());
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument("lattice " + std::to_string(b) + ", " + error.what());
     }
     return starts;
   }

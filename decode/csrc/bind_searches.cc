@@ -92,7 +92,7 @@ class ReadTexts {
   void hold(const ContextModel& text, uint32_t vocab_size) {
     held_.emplace_back(text.mutex());
     if (text.greatest_token() >= vocab_size)
-      throw std::out_of_range("texts: expected token ids below the model's vocabulary size " +
+      throw std::invalid_argument("texts: expected token ids below the model's vocabulary size " +
                               std::to_string(vocab_size) + ", got " + std::to_string(text.greatest_token()));
   }
 

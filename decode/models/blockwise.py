@@ -19,8 +19,20 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, nn
 
 from rescore.decode.models.block import Block
+from rescore.decode.models.checkpoint import read_floats
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.lm.atomic import replacing
+
+MOST = {
+    "vocab_size": 1 << 24,
+    "heads": 1 << 10,
+    "layers": 1 << 12,
+    "width": 1 << 16,
+    "attention_heads": 1 << 12,
+    "hidden": 1 << 20,
+    "head_hidden": 1 << 20,
+    "context": 1 << 30,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +51,32 @@ class BlockwiseConfig:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field.name}: expected a positive integer, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[field.name]:
+                raise ValueError(f"{field.name}: expected an integer from 1 to {MOST[field.name]}, got {value!r:.40}")
         if self.width % (2 * self.attention_heads):
             raise ValueError(
                 f"width {self.width} is not a multiple of 2 x attention_heads ({2 * self.attention_heads}), "
                 "which rotary positions need"
             )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every tensor."""
+        width = self.width
+        layer = {
+            "norm1": (width,),
+            "attention.qkv": (3 * width, width),
+            "attention.out": (width, width),
+            "norm2": (width,),
+            "up": (self.hidden, width),
+            "down": (width, self.hidden),
+        }
+        head = {"up": (self.head_hidden, width), "down": (width, self.head_hidden), "norm": (width,)}
+        return {
+            "embedding.weight": (self.vocab_size, width),
+            "norm.weight": (width,),
+            **{f"layers.{i}.{name}.weight": shape for i in range(self.layers) for name, shape in layer.items()},
+            **{f"heads.{i}.{name}.weight": shape for i in range(self.heads) for name, shape in head.items()},
+        }
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -172,25 +203,11 @@ class BlockwiseTransformer(nn.Module):
     @classmethod
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
         """The model in a file written by `save`, in evaluation mode, weights in `dtype`."""
-        config, tensors = read_checkpoint(path)
+        config = read_config(path)
+        tensors = read_floats(Path(path), config.shapes())
         model = cls(config)
-        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        got = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        for name in sorted(expected.keys() | got.keys()):
-            if expected.get(name) != got.get(name):
-                raise ValueError(
-                    f"{path}: tensor {name!r}: expected shape {expected.get(name, 'none')} by the file's own config, "
-                    f"got {got.get(name, 'none')}; the file is damaged or of another version"
-                )
         model.load_state_dict(tensors)
         return model.to(dtype).eval()
-
-
-def read_checkpoint(path: str | Path) -> tuple[BlockwiseConfig, dict[str, Tensor]]:
-    """Configuration and tensors of a file written by `BlockwiseTransformer.save`."""
-    config = read_config(path)
-    with safe_open(path, "pt") as file:
-        return config, {name: file.get_tensor(name) for name in file.keys()}
 
 
 def read_config(path: str | Path) -> BlockwiseConfig:
@@ -207,7 +224,7 @@ def read_config(path: str | Path) -> BlockwiseConfig:
         )
     try:
         return BlockwiseConfig(**json.loads(text))
-    except (TypeError, json.JSONDecodeError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path}: expected 'config' to be the JSON of a BlockwiseConfig, got {text[:80]!r}: {error}"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,19 @@ from rescore.lm.atomic import replacing
 
 _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
+FEW = 1000
+LAYERS = (  # what families of Hugging Face call their number
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "n_layer",
+    "n_layers",
+    "num_mtp_layers",
+    "num_nextn_predict_layers",
+)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -52,6 +66,21 @@ def _of_index(folder: Path) -> dict[str, Path]:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise ValueError(f"{folder / _INDEX}: expected names of safetensors files in this folder, got {name!r}")
     return {tensor: folder / name for tensor, name in names.items()}
+
+
+def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
+    """ValueError if config.json counts more layers than the names of the folder's tensors do: numbers of layers, of
+    experts and the like stand in them. Without safetensors the limit is FEW.
+    """
+    names = tensor_files(folder)
+    stored = max((1 + int(number) for name in names for number in _NUMBER.findall(name)), default=0 if names else FEW)
+    for own in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for name in LAYERS:
+            if isinstance(own.get(name), int) and own[name] > stored:
+                raise ValueError(
+                    f"{folder / 'config.json'}: {name}: expected at most {stored}, as there are tensors for, got "
+                    f"{own[name]!r:.40}; the folder is damaged or of another kind"
+                )
 
 
 def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

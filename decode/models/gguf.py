@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext, redirect_stderr, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from rescore.decode.models.cache_folder import cache_folder
+from rescore.decode.models.model_check import check_size
 from rescore.lattice.extras import remedy
+
+BLOCKS = ".block_count"  # of layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,11 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             _check_packages(file)
-            make(part)
+            _check_layers(file)
+            try:
+                make(part)
+            except SafetensorError as error:
+                raise OSError(f"{folder}: the model could not be written: {error}") from None
             with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # made by another process
                 part.rename(folder)
         finally:
@@ -95,6 +104,21 @@ def _check_packages(file: Path) -> None:
             raise ImportError(f"{file}: a GGUF file needs the package {package}: {remedy(package)}", name=package)
 
 
+def _check_layers(file: Path) -> None:
+    """ValueError if the file counts more layers than it has tensors for: they would all be made before it is seen."""
+    from gguf import GGUFReader
+
+    with _reading(file):
+        reader = GGUFReader(file)
+        asked = max(
+            (int(field.contents()) for name, field in reader.fields.items() if name.endswith(BLOCKS)), default=0
+        )
+        named = [re.match(r"blk\.(\d{1,6})\.", tensor.name) for tensor in reader.tensors]
+        stored = max((1 + int(match[1]) for match in named if match), default=0)
+        if asked > stored:
+            raise ValueError(f"{asked} layers, and tensors of {stored}")
+
+
 def _describe(file: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoTokenizer
 
@@ -103,8 +127,10 @@ def _describe(file: Path, folder: Path) -> None:
 
 
 def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    with _reading(file):
+        check_size(AutoModelForCausalLM, _read(AutoConfig, file), [file])
     tokenizer = _read(AutoTokenizer, file)
     # The bar that is drawn meanwhile is for a terminal.
     with nullcontext() if sys.stderr is None or sys.stderr.isatty() else redirect_stderr(io.StringIO()):
@@ -117,8 +143,15 @@ def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
 
 def _read(kind: Any, file: Path, **options: Any) -> Any:
     """What a class of transformers makes of a GGUF file."""
-    try:
+    with _reading(file):
         return kind.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True, **options)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """ValueError for whatever goes wrong with a GGUF file in the block."""
+    try:
+        yield
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # readers of GGUF raise of many kinds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,6 +59,17 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
             f"{name}: expected all weights on one device, got {', '.join(devices)}; "
             "open it without device_map or offloading"
         )
+
+
+def check_size(kind: Any, config: Any, files: Collection[Path]) -> None:
+    """ValueError if a configuration asks for more parameters than the files of the model have bits: memory would be
+    taken for them before they are found missing.
+    """
+    held = 8 * sum(file.stat().st_size for file in files)
+    with torch.device("meta"):
+        asked = sum(parameter.numel() for parameter in kind.from_config(config).parameters())
+    if files and asked > held:
+        raise ValueError(f"a configuration of {asked:,} parameters, where the files have {held:,} bits")
 
 
 @contextmanager

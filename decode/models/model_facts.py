@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rescore.decode.models.blockwise import read_config
-from rescore.decode.models.checkpoint import read_object
+from rescore.decode.models.checkpoint import check_layers, read_object
 from rescore.decode.models.gguf import described, gguf_file
 from rescore.decode.models.medusa_files import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
@@ -147,6 +147,7 @@ def read_hugging_face_config(folder: Path) -> Any:
             else "it is no model's"
         )
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
+    check_layers(folder, config)
     try:
         from transformers import AutoConfig
 

@@ -12,9 +12,11 @@ import torch
 from rescore.decode.models.bita_files import holds_bita
 from rescore.decode.models.blockwise import BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseHeads, BlockwiseTarget
+from rescore.decode.models.checkpoint import tensor_files
 from rescore.decode.models.gguf import converted, gguf_file
 from rescore.decode.models.heads import Heads
 from rescore.decode.models.medusa_files import holds_medusa
+from rescore.decode.models.model_check import check_size
 from rescore.decode.models.model_facts import MTP, end_of_text, model_place, read_hugging_face_config, tokenizer_beside
 from rescore.decode.models.stored_heads import stored_heads
 from rescore.decode.models.target import Target
@@ -112,6 +114,7 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
     config = read_hugging_face_config(folder)
     try:
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        check_size(kind, config, set(tensor_files(folder).values()))
         loaded: Any = kind.from_pretrained(
             folder,
             config=config,

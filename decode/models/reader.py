@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
+from rescore.lattice.token_ids import token_ids
 
 PADDED = 1024  # embeddings are padded to round sizes, so models of one tokenizer may differ by less than this
 
@@ -45,7 +46,7 @@ class Reader:
         self.copies = 1
         self.vocab_size = _vocabulary(model, vocab_size)
         self._stride = _stride(model, ahead)
-        texts = [np.asarray(prompt, np.int64) for prompt in prompts]
+        texts = [token_ids(prompt, f"prompts[{i}]").astype(np.int64) for i, prompt in enumerate(prompts)]
         longest = max(len(text) for text in texts)
         self._cache, first = model.open(texts, 1, _slots(model, longest + ahead + 1))
         self._first = [np.asarray(ids, np.int64) for ids in first]
@@ -164,7 +165,7 @@ class Reader:
     def _checked(self, histories: Sequence[NDArray[np.integer]]) -> list[NDArray[np.int64]]:
         if len(histories) != self.requests:
             raise ValueError(f"histories: expected one for each of {self.requests} requests, got {len(histories)}")
-        texts = [np.asarray(history, np.int64) for history in histories]
+        texts = [token_ids(history, f"histories[{i}]").astype(np.int64) for i, history in enumerate(histories)]
         for i, (text, first) in enumerate(zip(texts, self._first)):
             if text.ndim != 1 or not len(text):
                 raise ValueError(f"histories[{i}]: expected ids of shape [n], n >= 1, got shape {list(text.shape)}")

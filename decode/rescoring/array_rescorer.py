@@ -13,6 +13,7 @@ from rescore.decode.rescoring.normalised import NormalisedLattice
 from rescore.decode.rescoring.weights import alpha_of_slots, checked_alpha, checked_head
 from rescore.lattice.drafts import Drafts
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.token_ids import ALL, token_ids
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
 
@@ -27,6 +28,7 @@ class ArrayRescorer:
         self.alpha = checked_alpha(alpha, len(self.models))
         self.head = checked_head(head)
         self.threads = threads
+        self._vocab_size = self.models[0].vocab_size if self.models else ALL
         self._plain_head = bool((self.head == 1).all())
         self._cores = [model.core for model in self.models]
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
@@ -68,7 +70,7 @@ class ArrayRescorer:
 
     def _call(self, sausage: Sausage, history: ArrayLike) -> tuple[Any, ...]:
         ids, cost = (sausage.ids, sausage.cost) if sausage.is_batch else (sausage.ids[None], sausage.cost[None])
-        histories = np.ascontiguousarray(history, np.int32)
+        histories = token_ids(history, "history", self._vocab_size)
         histories = histories if histories.ndim == 2 else histories[None]
         if histories.ndim != 2 or len(histories) != len(ids):
             raise ValueError(

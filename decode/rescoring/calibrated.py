@@ -15,6 +15,7 @@ from rescore import _core
 from rescore.decode.rescoring.calibration import DEFAULT, DEPTH, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lattice.sausage import Sausage
+from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 from rescore.lm.ngram import NGram
@@ -65,7 +66,7 @@ class CalibratedRescorer:
         if self.calibration.text is None:
             raise ValueError("text: this calibration does not use the running text")
         counts = _core.ContextModel(soft=self.calibration.shares)
-        counts.extend(np.ascontiguousarray(tokens, np.int32))
+        counts.extend(self._ids(tokens, "tokens"))
         return counts
 
     def trees(
@@ -97,7 +98,7 @@ class CalibratedRescorer:
         return Trees.of_core(
             _core.open_tree(
                 self.model.core,
-                np.ascontiguousarray(histories, np.int32),
+                self._ids(histories, "histories"),
                 sausages.ids,
                 sausages.cost,
                 alpha,
@@ -112,6 +113,9 @@ class CalibratedRescorer:
                 threads=self.threads,
             )
         )
+
+    def _ids(self, values: ArrayLike, name: str) -> NDArray[np.int32]:
+        return token_ids(values, name, self.model.vocab_size)
 
     def _of_slots(self, closed: int, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The calibration's weights; those behind the closed slots nothing uses."""
@@ -133,7 +137,7 @@ class CalibratedRescorer:
         """The tree of a single lattice, as of `trees`; history: the whole text so far [m], of which the n-grams are
         counted anew.
         """
-        tokens = np.ascontiguousarray(history, np.int32)
+        tokens = self._ids(history, "history")
         single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])
         last = tokens[None, max(0, len(tokens) - self.context) :]
         texts = [self.text(tokens)] if self.reads_text else []

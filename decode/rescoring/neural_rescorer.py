@@ -28,7 +28,7 @@ class NeuralRescorer:
 
     model       shares the tokenizer of the lattices, whose vocabulary has `vocab_size` ids (`Reader` says how sizes may
                 differ)
-    alpha       one weight, or one for each slot [T], finite and at least 0
+    alpha       one weight, or one for each slot [T], from 0 to 1000
     paths       p, the drafts of a lattice and the width of the beam; 1 is greedy
     """
 

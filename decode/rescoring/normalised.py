@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
 from rescore.lattice.drafts import SampledDrafts
+from rescore.lattice.token_ids import token_ids
 from rescore.lattice.tree import TokenTree
 from rescore.lattice.trees import Trees
 
@@ -96,10 +97,10 @@ class NormalisedLattice:
             raise ValueError(
                 f"{name}: expected shape {'[p, T]' if self.ids.ndim == 2 else '[B, p, T]'}, got {list(array.shape)}"
             )
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
+        if dtype is np.int32:
+            array = token_ids(array, name)
+        elif not np.can_cast(array.dtype, dtype, "same_kind"):
             raise TypeError(f"{name}: expected {np.dtype(dtype)}, got {array.dtype}")
-        if array.dtype.kind in "iu" and array.dtype != dtype and array.max(initial=0) > np.iinfo(np.int32).max:
-            raise ValueError(f"{name}: expected int32 ids, got {array.max()}")
         array = np.ascontiguousarray(array, dtype)
         return array[None] if array.ndim == 2 else array
 

@@ -35,7 +35,7 @@ class Rescorer:
 
     models: one NGram, several, or none (the heads alone). alpha: a weight for all, one weight per model [J], or one
     per model and slot [J, T]; head: a weight of the heads' costs for all slots, or one per slot [T], the inverse of
-    their temperature. Weights are finite and at least 0. threads: how many work on a batch.
+    their temperature. Weights are from 0 to 1000. threads: how many work on a batch.
 
     Lattices may be arrays, or tensors (`TensorSausage`, histories int32): what is found is on their device, and there
     nothing is waited for. capacity: how many tuples of the models' states `paths` and `normalise` keep in a slot on a

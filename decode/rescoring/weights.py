@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MOST = 1000.0  # costs of some 500 nats times it are the greatest that searches tell from an impossible token
+
 
 def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
-    """alpha as [J, 1] or [J, T]; ValueError unless its weights are finite and at least 0."""
+    """alpha as [J, 1] or [J, T]; ValueError unless its weights are from 0 to MOST."""
     weights = np.asarray(alpha, np.float64)
     if weights.ndim == 0:
         weights = np.full((models, 1), weights)
@@ -19,20 +19,20 @@ def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
         raise ValueError(
             f"alpha: expected a number, [J] or [J, T] for J = {models} models, got shape {list(np.shape(alpha))}"
         )
-    for value in weights.flat:
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"alpha: expected finite weights of at least 0, got {value}")
-    return weights
+    return _within("alpha", weights)
 
 
 def checked_head(head: ArrayLike) -> NDArray[np.float64]:
-    """head as [1] or [T]; ValueError unless its weights are finite and at least 0."""
+    """head as [1] or [T]; ValueError unless its weights are from 0 to MOST."""
     weights = np.atleast_1d(np.asarray(head, np.float64))
     if weights.ndim != 1 or not weights.size:
         raise ValueError(f"head: expected a number or [T], got shape {list(np.shape(head))}")
-    for value in weights:
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"head: expected finite weights of at least 0, got {value}")
+    return _within("head", weights)
+
+
+def _within(name: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    if (wrong := ~((weights >= 0) & (weights <= MOST))).any():
+        raise ValueError(f"{name}: expected weights from 0 to {MOST:g}, got {weights[wrong][0]}")
     return weights
 
 

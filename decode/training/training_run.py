@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rescore.lm.atomic import replacing
+from rescore.lattice.damaged import reading
+from rescore.lm.atomic import naming, replacing
 
 RECALLS = (1, 4, 16)
 STATE, CURVE = "state.pt", "curve.jsonl"
@@ -133,7 +134,7 @@ class TrainingRun(ABC):
             recall={k: [round(one, 4) for one in row] for k, row in recall.items()},
             best=best,
         )
-        with open(self.folder / CURVE, "a", encoding="utf-8") as curve:
+        with naming(self.folder / CURVE), open(self.folder / CURVE, "a", encoding="utf-8") as curve:
             curve.write(json.dumps(asdict(progress)) + "\n")
         if best:
             self.keep(progress)
@@ -149,7 +150,10 @@ class TrainingRun(ABC):
             "optimizers": [one.state_dict() for one in self.optimizers],
         }
         with replacing(self.folder / STATE) as file:
-            torch.save(state, file)
+            try:
+                torch.save(state, file)
+            except RuntimeError as error:  # hides what the file said: a full disk, above all
+                raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
     def _resume(self) -> int:
         """The step to go on with."""
@@ -157,26 +161,30 @@ class TrainingRun(ABC):
         if not path.exists():
             (self.folder / CURVE).unlink(missing_ok=True)
             return 0
-        state = torch.load(path, map_location=self.device, weights_only=True)
+        what = "expected the state of a run that was stopped; remove the folder to train anew"
+        with reading(path, what):
+            state = torch.load(path, map_location=self.device, weights_only=True)
+            options, step = dict(state["options"]), int(state["step"])
         for name, value in self.identity().items():
-            if state["options"].get(name) != value:
+            if options.get(name) != value:
                 raise ValueError(
-                    f"{path}: {name}: expected {value!r}, as asked for now, got {state['options'].get(name)!r} of the "
+                    f"{path}: {name}: expected {value!r}, as asked for now, got {options.get(name)!r} of the "
                     "run that was stopped; ask for the same, or remove the folder to train anew"
                 )
-        self.learned.load_state_dict(state["learned"])
-        for optimizer, kept in zip(self.optimizers, state["optimizers"]):
-            optimizer.load_state_dict(kept)
-        (self._best, self._bad), self._seconds = state["best"], state["seconds"]
-        _cut(self.folder / CURVE, state["step"])
-        return state["step"]
+        with reading(path, what):
+            self.learned.load_state_dict(state["learned"])
+            for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+                optimizer.load_state_dict(kept)
+            (self._best, self._bad), self._seconds = state["best"], state["seconds"]
+        _cut(self.folder / CURVE, step)
+        return step
 
 
 def _cut(path: Path, step: int) -> None:
-    """Drop the lines of a curve behind a step: they will be written again."""
+    """Drop the lines of a curve behind a step, which will be written again, and one that a full disk cut."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     with replacing(path) as file:
-        file.write("".join(line for line in lines if json.loads(line)["step"] <= step).encode())
+        file.write("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step).encode())
 
 
 def best_of(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ struct Place {
 void expect_ids(const int32_t* history, size_t length, size_t count, uint32_t vocab_size) {
   for (size_t i = length - count; i < length; ++i)
     if (history[i] < 0 || static_cast<uint32_t>(history[i]) >= vocab_size)
-      throw std::out_of_range("history[" + std::to_string(i) + "]: expected a token id below the vocabulary size " +
+      throw std::invalid_argument("history[" + std::to_string(i) + "]: expected a token id below the vocabulary size " +
                               std::to_string(vocab_size) + ", got " + std::to_string(history[i]));
 }
 

@@ -1,11 +1,15 @@
 """What is printed on screens of several widths, and to files."""
 
+import io
 import re
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from support import cli
+from rich.console import Group
+from rich.progress import Progress
+from rich.table import Table
+from support import cli, dumps
 
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.columns import Column, column_tables, columns_width
@@ -49,6 +53,58 @@ def test_narrower_gaps_then_several_tables(capsys):
 def test_long_names_are_shortened(capsys):
     (table,) = column_tables("x", ["a"], [Column("y" * 200, ["1"])], width=80)
     assert printed(capsys, table)[0] == f"x  {'y' * 21}..."
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
+SPELLED = r"\x1b]0;title\x07\x1b[2J\u202e"
+
+
+def test_what_would_steer_a_terminal_is_spelled_out(capsys):
+    """In lines, tables, groups and bars, whoever made them; rich itself drops BEL, but not from our own tables."""
+    table = Table()
+    table.add_column(HOSTILE)
+    table.add_row(HOSTILE)
+    labelled = column_tables(HOSTILE, [HOSTILE], [Column("\x1b[2Jx", ["1"])], width=80)
+    lines = printed(capsys, HOSTILE, Group(table, HOSTILE), *labelled)
+    assert not set("\x1b\x07\u202e").intersection("".join(lines))
+    assert lines[0] == SPELLED.replace(r"\x07", "") and r"\x1b]0;" in lines[2] and r"\x1b]0;" in lines[4]
+    assert lines[-2:] == [rf"{SPELLED}  \x1b[2Jx", f"{SPELLED}         1"]
+    out = io.StringIO()
+    with Progress("{task.description}", console=output.Screen(file=out, force_terminal=True, width=80)) as bar:
+        bar.add_task(HOSTILE)
+    assert "\x1b]" not in out.getvalue() and "\x1b[2J" not in out.getvalue() and r"\x1b]0;ti" in out.getvalue()
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Two good lines, and one of a JSON array with escapes, in a file whose name has some too."""
+    path = tmp_path / f"{HOSTILE}.jsonl"
+    path.write_text(f'{{"text": "w1 w2 w3"}}\n["{HOSTILE}"]\n{{"text": "w1"}}\n')
+    return path, cli.make_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("words", [("build",), ("count",), ("score",), ("count", "--strict"), ("score", "--strict")])
+def test_lines_and_names_of_a_corpus(corpus, capsys, tmp_path, words):
+    path, tokenizer = corpus
+    verb, *options = words
+    if verb == "score":
+        cli.make_model(tmp_path / "lm.ngram", dumps.sequences(count=10))
+    given = (tmp_path / "lm.ngram", path) if verb == "score" else (path, "-o", tmp_path / f"{HOSTILE}.ngram")
+    result = cli.call(capsys, "lm", verb, *given, "--tokenizer", tokenizer, *options)
+    assert result.status == (1 if options else 0), result
+    assert not set("\x1b\x07\u202e").intersection(result.out + result.err)
+    assert f"{SPELLED}.jsonl, line 2: expected" in result.out + result.err
+    assert f'["{SPELLED}"]' in result.out + result.err
+
+
+def test_text_that_leaves_early_does_not_steer_a_terminal(monkeypatch, capsys):
+    from rescore.decode.cli.actions import calm_generate
+
+    found = {"texts": [{"text": f"{HOSTILE}\n\tx"}], "guarantee": "none", "layers": 1, "depth": 2, "seconds": 3}
+    for terminal, text in ((True, SPELLED), (False, HOSTILE)):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        calm_generate._show(found)
+        assert capsys.readouterr().out == f"{text}\n\tx\n"
 
 
 def report(dumps: int, tasks: int) -> dict:

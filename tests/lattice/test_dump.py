@@ -364,6 +364,11 @@ def test_the_writer_refuses(tmp_path):
     ):
         writer.add(**(one | {"entropy": np.zeros((30, 4), int)}))
     with (
+        message("seeds: expected integers, got float64", TypeError),
+        DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer,
+    ):
+        writer.add(**(one | {"seeds": np.zeros(30)}))
+    with (
         message("seeds: a sampled dump needs one seed per position"),
         DumpWriter(tmp_path / "none", dumps.header("sampled")) as writer,
     ):

@@ -86,6 +86,8 @@ BAD = {
     "maps label 1 to 2; expected an acceptor": acceptor((0, 1, 2, 0, 1), final=[(1, 0.0)]),
     "has label 0; tokens are labels from 1 up": acceptor((0, 0, 0, 0, 1), final=[(1, 0.0)]),
     "state 0 lies on a cycle": acceptor((0, 1, 1, 0, 1), (1, 1, 1, 0, 0)),
+    "expected arcs to states of the acceptor, got one to state 4": acceptor((0, 1, 1, 0, 4)),
+    "expected arcs to states of the acceptor, got one to state -2": acceptor((0, 1, 1, 0, -2)),
     "occurs twice in its slot": acceptor((0, 1, 1, 0, 1), (0, 1, 1, 1, 1), final=[(1, 0.0)]),
 }
 

@@ -88,6 +88,33 @@ def test_files_of_openfst_are_read(tmp_path_factory, seed, order):
     assert_same_model(load(path), plain)
 
 
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False), st.sampled_from(["standard", "log"]), st.booleans())
+def test_acceptors_are_read_as_openfst_reads_them(draw, arc_type, symbols):
+    """Any acceptor, state by state and arc by arc."""
+    fst, states = pywrapfst.VectorFst(arc_type), draw.randint(1, 6)
+    fst.add_states(states)
+    fst.set_start(draw.randrange(states))
+    for state in range(states):
+        if draw.random() < 0.5:
+            fst.set_final(state, pywrapfst.Weight(fst.weight_type(), draw.choice([-1.5, 0, 2])))
+        for _ in range(draw.randrange(4)):
+            label, weight = draw.randrange(-3, 99), pywrapfst.Weight(fst.weight_type(), draw.choice([0, 0.25, np.inf]))
+            fst.add_arc(state, pywrapfst.Arc(label, label, weight, draw.randrange(states)))
+    if symbols:
+        table = pywrapfst.SymbolTable("\N{GREEK SMALL LETTER ALPHA}")
+        table.add_symbol("\N{GREEK SMALL LETTER BETA}", 2**40)
+        fst.set_input_symbols(table).set_output_symbols(table)
+    for kind in ("vector", "const"):
+        found = read(written(pywrapfst.convert(fst, kind)))
+        theirs = [
+            [(arc.ilabel, arc.olabel, float(arc.weight), arc.nextstate) for arc in fst.arcs(s)] for s in range(states)
+        ]
+        ours = [found.arcs[a:b].tolist() for a, b in zip(found.first[:-1], found.first[1:])]
+        assert (found.start, ours) == (fst.start(), theirs)
+        assert found.final.tolist() == [float(fst.final(state)) for state in range(states)]
+
+
 def test_aligned_const_is_read():
     """As `fstconvert --fst_type=const --fst_align` writes it: padded before the states and before the arcs."""
     model = small_model(5)

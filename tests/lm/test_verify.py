@@ -127,6 +127,30 @@ def test_what_is_wrong_is_named(trigrams, name, at, value, message):
     assert re.search(message, found), found
 
 
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.data())
+def test_costs_of_any_size_fail_without_warnings(seed, order, data):
+    arrays = compile_tables(random_tables(seed, order, vocab_size=6, tokens=50))
+    for name in ("arc_cost", "backoff_cost")[: 1 if order == 1 else 2]:
+        costs = getattr(arrays, name).copy()
+        few = data.draw(st.lists(st.integers(1, len(costs) - 1), min_size=1, max_size=9))
+        costs[few] = data.draw(
+            st.lists(st.sampled_from([-3e38, 3e38, -800, -89]), min_size=len(few), max_size=len(few))
+        )
+        arrays = arrays._replace(**{name: costs})
+    if (arrays.arc_cost < -1).any():
+        assert re.match(r"sums to one: .*; [-0-9.e+]* after \(", failed(arrays, order))
+    else:
+        verify_structure(Structure(arrays, order=order))
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_reference_file_fails_without_warnings(shared):
+    checks = verify(shared / "reference" / "hostile" / "verify_warning.ngram")
+    assert [check.name for check in checks if check.passed is False] == ["sums to one"]
+
+
 def test_quantised_models_pass_with_their_own_tolerance():
     model = NGram.from_tables(random_tables(5, 3, vocab_size=60, tokens=4000)).quantised()
     assert all(check.passed for check in verify_model(model))

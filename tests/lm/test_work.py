@@ -1,19 +1,17 @@
 """The work folder: its lock, its manifest, its room; and columns in folders."""
 
-import ctypes
 import errno
 import json
-import os
 import random
 import re
 import shutil
 import threading
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from support import cli, fuzz
 from support.staged import EOT, ListSource, assert_equal, build, in_memory, text_pieces
+from support.tiny_disk import tiny_disk
 
 from rescore.lm import columns, work
 from rescore.lm.columns import Folder, Memory, in_order
@@ -148,19 +146,6 @@ def test_seconds_are_those_of_the_stage_alone(tmp_path, monkeypatch):
         now[0] = 12.0
     assert own.seconds() == {"count": 5.0}
     own.close()
-
-
-@contextmanager
-def tiny_disk(path, bytes):
-    """A file system of so many bytes, which only root can make."""
-    path.mkdir()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"none", os.fsencode(path), b"tmpfs", 0, f"size={bytes}".encode()):
-        pytest.skip(f"no file system can be mounted here: {os.strerror(ctypes.get_errno())}")
-    try:
-        yield path
-    finally:
-        libc.umount2(os.fsencode(path), 2)
 
 
 def test_a_full_disk(tmp_path, capsys):

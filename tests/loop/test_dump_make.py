@@ -12,6 +12,7 @@ from support import cli
 torch = pytest.importorskip("torch")
 
 from support.tiny_blockwise import END, V, trained, write_prompts, write_tokenizer
+from support.tiny_disk import tiny_disk
 from tokenizers import Tokenizer, models
 
 from rescore.decode.loop import continuations
@@ -168,6 +169,15 @@ def test_an_interrupted_run_leaves_nothing(folder, monkeypatch, capsys):
     result = cli.call(capsys, *words(folder, "greedy"))
     assert (result.status, result.out) == (130, "") and "interrupted; nothing was left half-written" in result.err
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("pages", [1, 5])
+def test_a_full_disk(folder, capsys, pages):
+    """Of no room for the first shard, or for the second."""
+    with tiny_disk(folder / "disk", pages * 4096) as disk:
+        line = cli.refusal(capsys, *words(folder, "greedy", out="disk/dump"))
+        assert line == f"rescore: {disk / 'dump'}: No space left on device\n"
+        assert list(disk.iterdir()) == []
 
 
 def test_an_existing_dump_is_kept(folder, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -140,21 +141,46 @@ def test_bad_checkpoints_are_named(model, tmp_path):
     save_file(tensors, path, {"config": json.dumps(config | {"vocab_size": 25})})
     with pytest.raises(
         ValueError,
-        match=r"tensor 'embedding.weight': expected shape \(25, 32\) by the file's own config, got \(24, 32\)",
+        match=r"embedding.weight: expected floating point \[25, 32\], got torch.float32 \[24, 32\]",
     ):
         BlockwiseTransformer.load(path)
     del tensors["norm.weight"]
     save_file(tensors, path, {"config": json.dumps(config)})
-    with pytest.raises(
-        ValueError, match=r"tensor 'norm.weight': expected shape \(32,\) by the file's own config, got none"
-    ):
+    with pytest.raises(ValueError, match="tensors that its configuration asks for, got none named 'norm.weight'"):
         BlockwiseTransformer.load(path)
 
 
+def test_shapes_are_those_of_the_module(model):
+    assert model.config.shapes() == {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(BlockwiseConfig)])
+def test_nothing_is_built_of_a_config_that_is_not_its_tensors(model, tmp_path, monkeypatch, name):
+    """Every number, above what memory holds, above what the tensors say, no number."""
+    path = tmp_path / "model.safetensors"
+    config = dataclasses.asdict(CONFIG)
+    monkeypatch.setattr(BlockwiseTransformer, "__init__", None)
+    wrong = ["1" + "0" * 30, "1" + "0" * 5000, "-1", "2.0", "null", '"' + "1" * 5000 + '"', "[" * 100_000]
+    if name not in ("attention_heads", "context"):  # of which tensors say nothing
+        wrong += [str(config[name] * 2)]
+    for value in wrong:
+        text = json.dumps(config | {name: None}).replace("null", value)
+        save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, path, {"config": text})
+        with pytest.raises(ValueError, match="model.safetensors: .*expected"):
+            BlockwiseTransformer.load(path)
+
+
+def test_the_reference_checkpoint_is_refused(shared):
+    with pytest.raises(
+        ValueError, match="layers: expected an integer from 1 to 4096, got 1000000000000000000000000000000$"
+    ):
+        BlockwiseTransformer.load(shared / "reference" / "hostile" / "ck_layers" / "model.safetensors")
+
+
 def test_shapes_are_checked(model):
-    with pytest.raises(ValueError, match="layers: expected a positive integer, got 0"):
+    with pytest.raises(ValueError, match="layers: expected an integer from 1 to 4096, got 0"):
         BlockwiseConfig(vocab_size=8, layers=0)
-    with pytest.raises(ValueError, match="heads: expected a positive integer, got True"):
+    with pytest.raises(ValueError, match="heads: expected an integer from 1 to 1024, got True"):
         BlockwiseConfig(vocab_size=8, heads=True)
     with pytest.raises(
         ValueError, match=r"width 36 is not a multiple of 2 x attention_heads \(8\), which rotary positions need"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import struct
 
 import numpy as np
 import pytest
 from support import cli
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
 
@@ -203,6 +204,23 @@ def test_what_is_refused(tmp_path, monkeypatch):
         open_model("smollm2")
     with pytest.raises(ImportError, match=r"needs the package gguf: pip install 'rescore\[gguf\]'"):
         converted(damaged)
+
+
+@pytest.mark.parametrize(
+    "name,match",
+    [
+        ("block_count", "got ValueError: 4294967295 layers, and tensors of 2$"),
+        ("feed_forward_length", "got ValueError: a configuration of .* parameters, where the files have .* bits"),
+    ],
+)
+def test_nothing_is_built_of_numbers_that_are_not_the_tensors(tmp_path, monkeypatch, name, match):
+    file = write_gguf(tmp_path / "small.gguf", small_llama())
+    key = f"llama.{name}".encode() + struct.pack("<I", gguf.GGUFValueType.UINT32)
+    at = (data := file.read_bytes()).index(key) + len(key)
+    file.write_bytes(data[:at] + b"\xff" * 4 + data[at + 4 :])
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)
+    with pytest.raises(ValueError, match=f"small.gguf: expected a GGUF file of a causal language model, {match}"):
+        open_model(file)
 
 
 def test_templates_that_are_missing(tmp_path):

@@ -186,10 +186,39 @@ def test_incomplete_or_foreign_weights_are_refused(llama):
     save_file({**tensors, "model.norm.weight": torch.zeros(7)}, llama / "model.safetensors", {"format": "pt"})
     refused(llama, "got 1 mismatched keys, .*model.norm.weight")
     (llama / "model.safetensors").write_bytes(b"text")
-    refused(llama, "expected a language model of Hugging Face with weights in safetensors, got ")
+    refused(llama, "model.safetensors: expected a safetensors file, got one that does not read")
     (llama / "model.safetensors").unlink()
     torch.save(tensors, llama / "pytorch_model.bin")
     refused(llama, "expected a language model of Hugging Face with weights in safetensors, got ")
+
+
+@pytest.mark.parametrize(
+    "family,name,value,match",
+    [
+        ("llama", "num_hidden_layers", 10**30, "expected at most 2, as there are tensors for, got 1000000000000000"),
+        ("llama", "num_hidden_layers", 3, "config.json: num_hidden_layers: expected at most 2"),
+        ("t5", "num_decoder_layers", 10**9, "num_decoder_layers: expected at most 3"),
+        ("deepseek-v3", "num_mtp_layers", 10**9, "num_mtp_layers: expected at most"),
+        ("llama", "vocab_size", 10**9, "a configuration of 64,000,015,520 parameters, where the files have .* bits"),
+        ("llama", "intermediate_size", 10**8, "a configuration of 19,200,008,672 parameters"),
+        ("deepseek-v3", "n_routed_experts", 10**7, "a configuration of 15,[0-9,]* parameters"),
+    ],
+)
+def test_nothing_is_built_of_a_config_that_is_not_its_tensors(tmp_path, monkeypatch, family, name, value, match):
+    """No number of config.json makes layers or takes memory: weights are not looked for."""
+    shared(family).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    for kind in (transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM):
+        monkeypatch.setattr(kind, "from_pretrained", None)
+    refused(tmp_path, match)
+
+
+def test_a_config_without_tensors_counts_few_layers(tmp_path):
+    shared("llama").config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1001}))
+    refused(tmp_path, "num_hidden_layers: expected at most 1000, as there are tensors for, got 1001")
 
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path):

@@ -222,7 +222,7 @@ def test_messages():
     with pytest.raises(ValueError, match=r"alpha: expected a number or \[T\], got shape \[1, 1\]"):
         NeuralRescorer(model, vocab_size=V, alpha=[[1.0]])
     for value in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"alpha: expected finite weights of at least 0, got {value}"):
+        with pytest.raises(ValueError, match=f"alpha: expected weights from 0 to 1000, got {value}"):
             NeuralRescorer(model, vocab_size=V, alpha=[0.5, value])
     rescorer = NeuralRescorer(model, vocab_size=V, alpha=[0.5, 1.0])
     with pytest.raises(ValueError, match="alpha: expected a weight for each of 1 slots, got 2"):

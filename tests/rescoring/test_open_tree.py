@@ -345,7 +345,7 @@ def text_of(*tokens):
         ),
         (
             {"ids": np.full((1, 2, 1), VOCAB, np.int32)},
-            IndexError,
+            ValueError,
             "expected a token id below the model's vocabulary size 5, got 5",
         ),
         ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
@@ -354,7 +354,7 @@ def text_of(*tokens):
         ({"texts": [None]}, TypeError, None),
         (
             {"texts": [text_of(1, VOCAB)]},
-            IndexError,
+            ValueError,
             "texts: expected token ids below the model's vocabulary size 5, got 5",
         ),
         (

@@ -91,15 +91,15 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected finite weights of at least 0, got -1.0"),
-        (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected finite weights of at least 0, got -1.0"),
+        (lambda lm, s: Rescorer(lm, alpha=-1), ValueError, "alpha: expected weights from 0 to 1000, got -1.0"),
+        (lambda lm, s: Rescorer(lm, head=-1), ValueError, "head: expected weights from 0 to 1000, got -1.0"),
         (lambda lm, s: Rescorer(lm, head=[[1]]), ValueError, r"head: expected a number or \[T\], got shape \[1, 1\]"),
         (
             lambda lm, s: Rescorer(lm, head=[1, 2]).paths(s, [0]),
             ValueError,
             "head: expected a weight for each of 3 slots, got 2",
         ),
-        (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected finite weights"),
+        (lambda lm, s: Rescorer(lm, alpha=float("nan")), ValueError, "alpha: expected weights from 0 to 1000, got nan"),
         (
             lambda lm, s: Rescorer(lm, alpha=[1, 2]),
             ValueError,
@@ -117,7 +117,7 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
         ),
         (
             lambda lm, s: Rescorer(lm).paths(s, [99]),
-            IndexError,
+            ValueError,
             r"history\[0\]: expected a token id below the vocabulary size 6, got 99",
         ),
         (

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from support.tiny_disk import tiny_disk
 
 from rescore.decode.models.conditioned_heads import ConditionedHeads
 from rescore.decode.training.heads_training import HeadsTraining, TrainingOptions
@@ -131,6 +134,30 @@ def test_a_run_of_other_options_is_refused(tmp_path):
         ValueError, match="state.pt: rate: expected 0.1, as asked for now, got 0.05 of the run that was"
     ):
         run(training(tmp_path, rounds=1, rate=0.1))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-200], lambda data: b"", lambda data: b"text" * 99])
+def test_a_damaged_state_is_named(tmp_path, damage):
+    run(training(tmp_path, rounds=1))
+    state = tmp_path / "state.pt"
+    state.write_bytes(damage(state.read_bytes()))
+    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; remove the folder"):
+        run(training(tmp_path, rounds=1))
+    torch.save({"step": 1}, state)
+    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; .*: 'options'"):
+        run(training(tmp_path, rounds=1))
+
+
+def test_a_full_disk_is_named_and_room_made_the_run_goes_on(tmp_path):
+    whole = run(training(tmp_path / "whole", rounds=2))
+    with tiny_disk(tmp_path / "disk", 16_384) as disk:
+        with pytest.raises(OSError, match=r"No space left on device: '.*disk.*'"):
+            run(training(disk, rounds=2))
+        shutil.copytree(disk, tmp_path / "parts")
+    with open(tmp_path / "parts" / "curve.jsonl", "a") as curve:
+        curve.write('{"step": 0, "los')  # as a disk that is full cuts a line
+    parts = run(training(tmp_path / "parts", rounds=2))
+    assert [(one.step, one.loss) for one in parts] == [(one.step, one.loss) for one in whole][-len(parts) :]
 
 
 def test_training_ends_when_nothing_gets_better(tmp_path):

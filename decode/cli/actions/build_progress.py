@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rescore.decode.cli.actions.output import Screen
 from rescore.decode.cli.arguments import printable
 
 
@@ -22,7 +22,7 @@ class BuildProgress:
     """Call it with a stage, what is done of what total, and how many items of which kind that were."""
 
     def __init__(self) -> None:
-        screen = Console(stderr=True, markup=False, emoji=False)
+        screen = Screen(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),

@@ -17,7 +17,7 @@ from rescore.decode.calm.texts import EarlyText, early_exit_texts
 from rescore.decode.cli.actions import output
 from rescore.decode.cli.actions.calm_models import ExitModel, open_exit_model
 from rescore.decode.cli.actions.generate import encoded, read_prompts
-from rescore.decode.cli.arguments import Misuse
+from rescore.decode.cli.arguments import Misuse, harmless
 from rescore.decode.loop.generate import Options, generate
 
 WARM_UP = 3  # tokens, before times are compared
@@ -90,10 +90,11 @@ def _compare(report: dict[str, Any], model: ExitModel, ids: list, texts: list[Ea
 
 
 def _show(report: dict[str, Any]) -> None:
+    shown = harmless if sys.stdout.isatty() else str
     for row in report["texts"]:
-        print(row["text"])
+        print(shown(row["text"]))
         if "plain" in row:
-            print(f"\nthe model's own (risk {row['risk']:.3f}):\n{row['plain']}")
+            print(f"\nthe model's own (risk {row['risk']:.3f}):\n{shown(row['plain'])}")
     lines = [
         ("guarantee", report["guarantee"]),
         ("layers", f"{report['layers']:.2f} of {report['depth']} a token, mean"),

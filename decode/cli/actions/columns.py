@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.table import Table
 
+from rescore.decode.cli.arguments import printable
+
 GAPS = (2, 1)  # blanks between columns: the wider where all columns fit then
 MAX_HEADER = 24  # longer names, which dumps allow, are shortened
 
@@ -29,6 +31,7 @@ class Column:
 
 
 def short(name: str) -> str:
+    name = printable(name)
     return name if len(name) <= MAX_HEADER else name[: MAX_HEADER - 3] + "..."
 
 
@@ -47,6 +50,7 @@ def column_tables(
     bold: Collection[str] = (),
 ) -> list[Table]:
     """As many tables, one below the other, as the width asks for; the labels stand in each, on the left."""
+    header, labels = printable(header), [printable(label) for label in labels]
     if gap is None:
         gap = next((gap for gap in GAPS if columns_width(header, labels, columns, gap) <= width), GAPS[-1])
     tables, rest = [], list(columns)

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from rescore.decode.cli.arguments import printable
 from rescore.lm.inputs import TEXT, ReadOptions, files_of, form_of
 from rescore.lm.piece import Piece
 from rescore.lm.pieces import plan
@@ -79,5 +80,5 @@ def remarks(skipped: Skipped) -> list[str]:
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(skipped.reasons.items()))
     return [
         f"skipped {len(skipped):,} documents ({reasons}), the first:",
-        *(f"  {example}" for example in skipped.examples),
+        *(f"  {printable(example)}" for example in skipped.examples),
     ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,9 +20,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Column, Table
 
-from rescore.decode.cli.arguments import Misuse, printable
+from rescore.decode.cli.arguments import Misuse, harmless, printable
 from rescore.lm.atomic import replacing
 
 PIPE_WIDTH = 120  # columns that tables are laid out for where there is no terminal; lines are not broken there
@@ -31,11 +32,21 @@ JSON_VERSION = 1  # of what --json writes: another one where a field goes, or me
 STREAMS = ("out", "arpa", "per_line", "per_token")  # options whose value may be - for standard output
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Standard output or error; names of files and tasks are shown as they are, not as markup."""
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "stderr": stderr}
-    out = Console(**plain)
-    return out if out.is_terminal else Console(width=UNBROKEN, **plain)
+class Screen(Console):
+    """A console that takes no text for markup, and spells out in it what would steer a terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+
+
+def console(*, stderr: bool = False) -> Screen:
+    """Standard output or error."""
+    out = Screen(stderr=stderr)
+    return out if out.is_terminal else Screen(width=UNBROKEN, stderr=stderr)
 
 
 def width() -> int:
@@ -81,7 +92,7 @@ def text(value: Any) -> str:
 
 def progress_bar() -> Progress:
     """A bar on standard error, only where somebody can see it."""
-    screen = Console(stderr=True, markup=False, emoji=False)
+    screen = Screen(stderr=True)
     # Gives way to the figures.
     what = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
     return Progress(
@@ -99,7 +110,7 @@ def progress_bar() -> Progress:
 @contextmanager
 def stages() -> Iterator[Any]:
     """What long work without a known end is at: call it with a text; shown on standard error, only to a terminal."""
-    screen = Console(stderr=True, markup=False, emoji=False)
+    screen = Screen(stderr=True)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from rescore.decode.cli.actions import output
@@ -85,7 +84,7 @@ class _Run:
             rounds=args.rounds,
             dtype=getattr(torch, args.dtype),
         )
-        Console(stderr=True, markup=False).print(_estimated(found, texts.store.tokens, args.out))
+        output.Screen(stderr=True).print(_estimated(found, texts.store.tokens, args.out))
 
     def train(self) -> tuple[dict[str, Any], Table]:
         args, texts = self.args, self.texts

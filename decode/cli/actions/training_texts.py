@@ -11,11 +11,11 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from rescore.decode.cli.actions.decoders import Decoder, checked_device, open_decoder
+from rescore.decode.cli.actions.output import Screen
 from rescore.decode.loop.dump_make import fingerprint, sha256
 from rescore.decode.loop.prompts import Prompt, read_prompts
 from rescore.decode.models.causal_lm import CausalLMTarget
@@ -53,7 +53,7 @@ def fitting(prompts: list[Prompt], answer: int, context: int | None) -> list[Pro
     if not found:
         shortest = min(len(one.tokens) for one in prompts)
         raise ValueError(f"--prompts: expected prompts of at most {room}, got none; the shortest has {shortest}")
-    told = Console(stderr=True, markup=False, soft_wrap=True)
+    told = Screen(stderr=True, soft_wrap=True)
     if len(found) < len(prompts):
         told.print(f"{len(prompts) - len(found):,} of {len(prompts):,} prompts have more than {room} and are left out")
     if cut := sum(len(one.tokens) + len(one.reference) > context for one in found):
@@ -148,7 +148,7 @@ class TrainingTexts:
 @contextmanager
 def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
     """A bar with speed and time left; call it with what is done and words behind it."""
-    screen = Console(stderr=True, markup=False, emoji=False)
+    screen = Screen(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -170,7 +170,7 @@ def bar(name: str, total: int | None, unit: str) -> Iterator[Any]:
 def run_training(training: TrainingRun, what: str) -> dict[str, Any]:
     """Train under a bar; the last validation that was the best so far, as its curve has it."""
     with bar(what, training.steps, "steps") as advance:
-        said = Console(stderr=True, markup=False)
+        said = Screen(stderr=True)
         latest: list[training_run.Progress] = []
 
         def report(progress: training_run.Progress) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
-from rescore.decode.cli.arguments import printable
+from rescore.decode.cli.arguments import harmless, printable
 from rescore.decode.loop.generate import Chunk
 from rescore.decode.loop.text_stream import TextPiece, TextStream
 
@@ -76,7 +76,7 @@ class Typewriter:
             self._write(("\n" if self._current else "") + f"==> {self.headings[self._current]} <==\n")
 
     def _styled(self, piece: TextPiece[int]) -> str:
-        text = _harmless(piece.text) if self._terminal else piece.text
+        text = harmless(piece.text) if self._terminal else piece.text
         return f"{SHADES[piece.mark]}{text}{PLAIN}" if self.colour and piece.mark != CERTAIN else text
 
     def _write(self, text: str) -> None:
@@ -84,11 +84,6 @@ class Typewriter:
             self.out.write(text)
             self._line_ended = text.endswith("\n")
             self.out.flush()
-
-
-def _harmless(text: str) -> str:
-    """Without what would steer a terminal; lines and tabs stay."""
-    return "".join(c if c in "\n\t" else printable(c) for c in text)
 
 
 def heading(number: int, count: int, prompt: str) -> str:
