@@ -6,6 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from rescore.decode.replay.drafters import headless
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    BLENDED,
+    CALIBRATED_TREE,
+    HEADS_TREE,
+    OPEN_TREE,
+    ORACLE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
+    STATIC_RECYCLING,
+    SUFFIX_DECODING,
+    TREE,
+    TUNED_BLEND,
+    sized,
+    split,
+)
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table, Tile
 from rescore.decode.report.figures import EQUAL, Figures
@@ -21,24 +38,31 @@ PAPER = (
     ("NewsRoom", 1.08, 1.18, 1.29, 1.11, 1.31, 1.50),
 )
 MEAN = "mean over tasks"
-STRONG = ("tree_16", "tree_64", "open_16", "open_64", "blend_16", "blend_64")
+STRONG = (
+    sized(TREE, 16),
+    sized(TREE, 64),
+    sized(OPEN_TREE, 16),
+    sized(OPEN_TREE, 64),
+    sized(BLENDED, 16),
+    sized(BLENDED, 64),
+)
 TILES_OF_BLEND = (
-    *(f"{name}_{n}" for name in ("blend", "blend_tuned") for n in EQUAL),
-    f"prompt_lookup_{headless.LOOKED_UP}",
+    *(sized(name, n) for name in (BLENDED, TUNED_BLEND) for n in EQUAL),
+    sized(PROMPT_LOOKUP, headless.LOOKED_UP),
     headless.STATIC,
-    *(f"suffix_{n}" for n in EQUAL),
+    *(sized(SUFFIX_DECODING, n) for n in EQUAL),
 )
 TABLED: dict[str, tuple[int | None, ...]] = {
-    "open": (16, 32, 64, 128),
-    "tuned": (16, 32, 64, 128),
-    "tree": (16, 32, 64, 128),
-    "tree_base": (16, 32, 64, 128),
-    "parallel_base": (None,),
-    "parallel_rescored": (None,),
-    "blend": headless.SIZES,
-    "blend_tuned": headless.SIZES,
-    "prompt_lookup": (headless.LOOKED_UP,),
-    "recycling_static": (80,),
+    OPEN_TREE: (16, 32, 64, 128),
+    CALIBRATED_TREE: (16, 32, 64, 128),
+    TREE: (16, 32, 64, 128),
+    HEADS_TREE: (16, 32, 64, 128),
+    PARALLEL_BASE: (None,),
+    PARALLEL_RESCORED: (None,),
+    BLENDED: headless.SIZES,
+    TUNED_BLEND: headless.SIZES,
+    PROMPT_LOOKUP: (headless.LOOKED_UP,),
+    STATIC_RECYCLING: (80,),
 }
 Values = dict[str, Any]
 
@@ -92,11 +116,11 @@ def tiles(overall: Values) -> tuple[Tile, ...]:
     def tile(name: str) -> Tile:
         share = headroom.get(name)
         beside = f"{verified[name]:.0f} verified" + ("" if share is None else f", headroom {share:.0%}")
-        return Tile(name=families.label(name), figure=f"{efficiency[name]:.2f}", beside=beside)
+        return Tile(name=name, figure=f"{efficiency[name]:.2f}", beside=beside)
 
-    trees = next((name for name in ("tuned", "tree") if f"{name}_16" in efficiency), "tree_base")
-    paths = "parallel_rescored" if "parallel_rescored" in efficiency else "parallel_base"
-    own = ("base", paths, f"{trees}_16", f"{trees}_64", "open_16", "open_64", "oracle")
+    trees = next((name for name in (CALIBRATED_TREE, TREE) if sized(name, 16) in efficiency), HEADS_TREE)
+    paths = PARALLEL_RESCORED if PARALLEL_RESCORED in efficiency else PARALLEL_BASE
+    own = (BASE, paths, sized(trees, 16), sized(trees, 64), sized(OPEN_TREE, 16), sized(OPEN_TREE, 64), ORACLE)
     return tuple(tile(name) for name in (*own, *TILES_OF_BLEND) if name in efficiency)
 
 
@@ -127,7 +151,7 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
         if family.key != "oracle":
             names = sorted(names, key=verified.__getitem__)
             budgets += [verified[name] for name in names]
-            texts = [families.label(name) for name in names]
+            texts = [name for name in names]
             intervals = [_interval(figures, name) for name in names]
             traces.append(
                 plots.curve(
@@ -140,12 +164,10 @@ def _curves(figures: Values) -> list[dict[str, Any]]:
                     intervals=intervals,
                 )
             )
-    if "oracle" in efficiency:
-        ends, level = [min(budgets), max(budgets)], efficiency["oracle"]
+    if ORACLE in efficiency:
+        ends, level = [min(budgets), max(budgets)], efficiency[ORACLE]
         traces.append(
-            plots.curve(
-                "oracle", ends, [level, level], series="oracle", dash="dash", mode="lines", texts=["oracle"] * 2
-            )
+            plots.curve("oracle", ends, [level, level], series="oracle", dash="dash", mode="lines", texts=[ORACLE] * 2)
         )
     return traces
 
@@ -166,7 +188,7 @@ def table(overall: Values, tasks: Sequence[Values]) -> Table:
                 *per_task,
                 mean,
                 *(headroom for _ in share),
-                numbers.decimal(overall["accepted_per_verified"][name] if name != "oracle" else None, 3),
+                numbers.decimal(overall["accepted_per_verified"][name] if name != ORACLE else None, 3),
             )
         )
     headers = ("drafter", "verified", *(task["task"] for task in tasks), "mean", *share, "accepted / verified")
@@ -200,15 +222,13 @@ def _interval(figures: Values, name: str, measure: str = "block_efficiency") -> 
 
 
 def _drafter(name: str) -> Cell:
-    return numbers.text(families.label(name))
+    return numbers.text(name)
 
 
 def tabled(overall: Values) -> list[str]:
     """The paper's and `rescore run`'s rows, baselines at two budgets; the plot has them all."""
     return [
-        name
-        for name in overall["block_efficiency"]
-        if families.split(name)[1] in TABLED.get(families.split(name)[0], (None, *EQUAL))
+        name for name in overall["block_efficiency"] if split(name)[1] in TABLED.get(split(name)[0], (None, *EQUAL))
     ]
 
 
