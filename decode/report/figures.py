@@ -56,6 +56,13 @@ class Figures:
             level=resampled.level,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "overall": self.overall,
+            "tasks": list(self.tasks),
+            "bootstrap": {"level": self.level, "resamples": self.resamples, "seed": self.seed},
+        }
+
 
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
     """Intervals of every drafter, and differences of the pairs that were replayed, of a task or of the mean

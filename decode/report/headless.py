@@ -33,6 +33,7 @@ from rescore.decode.report.sections import (
     summary,
 )
 from rescore.decode.report.sections import reliability as reliability_section
+from rescore.decode.report.verdict import verdict
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
@@ -80,6 +81,8 @@ def headless_report(
     return Report(
         title=f"Drafts of {dump.header.model}, which has no heads",
         subtitle=f"{texts_of(dump, result, part.name)}, {models}",
+        verdict=verdict(figures.overall),
+        figures=figures.to_json(),
         tiles=efficiency.tiles(figures.overall),
         sections=[
             summary.of_blend(figures),

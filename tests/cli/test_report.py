@@ -1,7 +1,10 @@
 """`rescore report` as called."""
 
+import json
+
 import pytest
 from support import cli
+from support.paths import ROOT
 from support.reports import rows
 
 pytest.importorskip("plotly")
@@ -109,13 +112,60 @@ def test_command_is_told(capsys, files):
         "0.3",
         "--top-k",
         "3",
+        "--gpu",
+        "a100",
         "-o",
         files / "report.html",
     )
     assert (
         f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed "
-        "0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+        "0 --top-k 3 --model 7b --gpu a100 --length 1024" in (files / "report.html").read_text()
     )
+
+
+def test_costs_name_model_and_machine_or_are_left_out(capsys, files):
+    made = ("report", files / "dump", "--sequences", 0, "-o", files / "report.html", "--markdown", "-")
+    assert "## Cost" not in cli.call(capsys, *made).out
+    for words in (("--model", "7b"), ("--gpu", "h100"), ("--gpu", "h100", "--model", "7b", "--length", 1024)):
+        assert "## Cost: 7b on h100" in cli.call(capsys, *made, *words).out
+    message = cli.refusal(capsys, *made, "--length", 512, status=2)
+    assert "--length is of the cost of drafts: give --model, --gpu or --passes as well" in message
+
+
+def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
+    arguments = (files / "dump", "--lm", files / "lm.ngram", "--untuned")
+    made = ("report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
+    report = cli.figures(capsys, *made, "--gpu", "h100")
+    schema(report)
+    run = cli.figures(capsys, "run", *arguments[:3], "--part", "heldout")
+    overall = report["figures"]["overall"]
+    for name in ("base", "parallel rescored", "tree of heads 16", "open tree 64", "oracle"):
+        assert overall["block_efficiency"][name] == run["overall"][0]["block_efficiency"][name]
+        assert overall["interval"]["block_efficiency"][name] == run["overall"][0]["interval"]["block_efficiency"][name]
+    sections = {section["key"]: section for section in report["sections"]}
+    (table,) = (one for one in sections["efficiency"]["tables"] if one["title"] == "Block efficiency per task")
+    cells = {row[0]["text"]: row for row in table["rows"]}
+    assert cells["tree 16"][table["headers"].index("mean")]["value"] == overall["block_efficiency"]["tree 16"]
+    told = rows((files / "tables.md").read_text(), "Block efficiency per task")
+    assert {name: row[2]["text"] for name, row in cells.items()} == {
+        name: row[1].split()[0] for name, row in told.items()
+    }
+    (plot,) = sections["efficiency"]["plots"]
+    curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
+    assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
+    assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")
+    both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
+    assert "one of the two can go to standard output" in both
+
+
+def schema(report) -> None:
+    """The report is what docs/report.schema.json says, and the schema is one."""
+    validation = pytest.importorskip("jsonschema")
+    wanted = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    validation.Draft202012Validator.check_schema(wanted)
+    validation.Draft202012Validator(wanted).validate(report)
+    with pytest.raises(validation.ValidationError):
+        validation.Draft202012Validator(wanted).validate({**report, "version": 2})
 
 
 def test_refusals(capsys, files):

@@ -74,7 +74,7 @@ def test_efficiency(made):
         row = rows[name]
         own = [task["block_efficiency"][name] for task in measured.figures.tasks]
         assert row[1:3] == own and row[3] == pytest.approx(np.mean(own))
-    traces = {trace["name"]: trace for trace in plot(section, "Block efficiency against").views[0].traces}
+    traces = {trace["name"]: trace for trace in plot(section, "Tokens a pass against").views[0].traces}
     tree = traces["tree"]
     assert tree["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     low, high = overall["interval"]["block_efficiency"]["tree 16"]

@@ -94,8 +94,9 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
         else "Passes are as measured; heads are not in them."
     )
     return Section(
+        lead=True,
         key="cost",
-        title="Cost",
+        title=f"Cost: {options.name} on {options.machine}",
         cites="table 11",
         prose=(
             f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, "

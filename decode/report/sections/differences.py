@@ -28,14 +28,17 @@ def section(figures: Figures, keep: Callable[[str, str], bool] = lambda drafter,
 
 
 def table(figures: Figures, keep: Callable[[str, str], bool]) -> Table:
+    kept = [
+        (mean, [task["differences"][place] for task in figures.tasks])
+        for place, mean in enumerate(figures.overall["differences"])
+        if keep(mean["drafter"], mean["against"])
+    ]
+    sure = sum(mean["p_value"] is not None and mean["p_value"] < SIGNIFICANT for mean, _ in kept)
     return Table(
         title="Paired differences of block efficiency",
         headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
-        rows=[
-            row(mean, [task["differences"][place] for task in figures.tasks])
-            for place, mean in enumerate(figures.overall["differences"])
-            if keep(mean["drafter"], mean["against"])
-        ],
+        rows=[row(mean, tasks) for mean, tasks in kept],
+        gist=f"{sure} of {len(kept)} with p below {SIGNIFICANT}",
     )
 
 

@@ -56,7 +56,7 @@ def section(figures: Figures) -> Section:
         )
         if text
     ]
-    return Section(key="summary", title="In short", prose=prose)
+    return Section(key="summary", title="In short", prose=prose, lead=True)
 
 
 def of_blend(figures: Figures) -> Section:
@@ -83,7 +83,7 @@ def of_blend(figures: Figures) -> Section:
         prose.append(f"Tuned weights yield {'; '.join(parts)}.")
     if loops := _loops(figures):
         prose.append(loops)
-    return Section(key="summary", title="In short", prose=prose)
+    return Section(key="summary", title="In short", prose=prose, lead=True)
 
 
 def _headroom(figures: Figures) -> str:
