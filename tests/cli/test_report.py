@@ -1,11 +1,8 @@
 """`rescore report` as called."""
 
-import json
-
 import pytest
 from support import cli
-from support.paths import ROOT
-from support.reports import rows
+from support.reports import check_schema, rows
 
 pytest.importorskip("plotly")
 
@@ -136,7 +133,7 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     arguments = (files / "dump", "--lm", files / "lm.ngram", "--untuned")
     made = ("report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
     report = cli.figures(capsys, *made, "--gpu", "h100")
-    schema(report)
+    check_schema(report)
     run = cli.figures(capsys, "run", *arguments[:3], "--part", "heldout")
     overall = report["figures"]["overall"]
     for name in ("base", "parallel rescored", "tree of heads 16", "open tree 64", "oracle"):
@@ -156,16 +153,6 @@ def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
     assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")
     both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
     assert "one of the two can go to standard output" in both
-
-
-def schema(report) -> None:
-    """The report is what docs/report.schema.json says, and the schema is one."""
-    validation = pytest.importorskip("jsonschema")
-    wanted = json.loads((ROOT / "docs" / "report.schema.json").read_text())
-    validation.Draft202012Validator.check_schema(wanted)
-    validation.Draft202012Validator(wanted).validate(report)
-    with pytest.raises(validation.ValidationError):
-        validation.Draft202012Validator(wanted).validate({**report, "version": 2})
 
 
 def test_refusals(capsys, files):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from support import cli, headless_dumps
-from support.reports import rows
+from support.reports import check_schema, rows
 
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
@@ -155,6 +155,14 @@ def test_figures_are_those_of_run(world, capsys):
         assert f'<section id="{key}"' in page
     assert "headroom" not in tables.lower() and "16 nodes, tuned" not in page and len(page) < 10 << 20
     assert f"rescore report {world / 'dump'} --lm {world / 'lm.ngram'} --part all --seed 0" in page
+
+
+def test_json(world, capsys):
+    report = cli.figures(capsys, "report", world / "dump", "--lm", world / "lm.ngram", "-o", world / "j.html")
+    check_schema(report)
+    values = report["figures"]["overall"]["block_efficiency"]
+    assert f"({values['prompt lookup 10']:.2f})" in report["verdict"]
+    assert [one["key"] for one in report["sections"]][:3] == ["summary", "efficiency", "sources"]
 
 
 def test_without_a_model_and_of_one_task(world, capsys):
