@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rescore.lattice import svg
 from rescore.lattice.pictures import picture
+from rescore.lattice.sausage import Sausage
 from rescore.lattice.svg import Words
 from rescore.lattice.tree import ROOT, TokenTree
 
@@ -26,12 +27,14 @@ def draw_tree(
     words: Words = None,
     truth: NDArray | Iterable[int] | None = None,
     certain: int | None = None,
+    listed: Sausage | None = None,
     title: str = "",
 ) -> str:
     """The SVG text of a tree. Each node shows its place in the order, its token and, if known, its probability under q.
 
     `truth` [T] is the true continuation (padding -1); the path that it accepts is drawn bold and ticked.
-    `certain` is the token of head 1, from which the tree grows. `words`: a sequence or a function of the id.
+    `certain` is the token of head 1, from which the tree grows. `listed` is the lattice [T, K] of the heads: nodes of
+    an open tree that are not among its candidates are dashed. `words`: a sequence or a function of the id.
     """
     true = [] if truth is None else [int(token) for token in truth]
     rows = _rows(tree)
@@ -40,9 +43,12 @@ def draw_tree(
     labels = [svg.label(token, words) for token in tree.tokens.tolist()]
     chip = max([svg.cell_width(each) for each in labels] + [4]) * svg.CHARACTER + 84
     start = svg.cell_width(root) * svg.CHARACTER + 20
+    proposed = _proposed_nodes(tree, listed)
     captions = ([title] if title else []) + (
         [f"{len(accepted)} of {tree.size} nodes accepted"] if truth is not None else []
     )
+    if proposed:
+        captions.append(f"dashed: {len(proposed)} nodes that no head lists")
     top = MARGIN + 24 * len(captions) + 26
     left = MARGIN + start + GAP
     deepest = int(tree.depths.max(initial=0))
@@ -77,6 +83,7 @@ def draw_tree(
             str(node + 1),
             "" if np.isnan(logq) else svg.percent(min(np.exp(logq), 1.0)),
             node in accepted,
+            node in proposed,
         )
     width = (
         max(left + deepest * (chip + GAP) - GAP, MARGIN + max((9 * len(each) for each in captions), default=0)) + MARGIN
@@ -117,10 +124,24 @@ def _accepted_nodes(tree: TokenTree, truth: list[int]) -> set[int]:
     return nodes
 
 
-def _chip(x: float, y: float, width: float, content: str, number: str, note: str, true: bool) -> list[str]:
+def _proposed_nodes(tree: TokenTree, listed: Sausage | None) -> set[int]:
+    """The nodes whose token is no candidate of its slot."""
+    if listed is None:
+        return set()
+    slots = int(listed.lengths)
+    return {
+        node
+        for node, (token, depth) in enumerate(zip(tree.tokens.tolist(), tree.depths.tolist()))
+        if depth > slots or token not in listed.ids[depth - 1]
+    }
+
+
+def _chip(
+    x: float, y: float, width: float, content: str, number: str, note: str, true: bool, proposed: bool = False
+) -> list[str]:
     body = [
         svg.rect(x, y, width, CHIP_HEIGHT, "chip"),
-        svg.rect(x, y, width, CHIP_HEIGHT, "true-frame" if true else "frame"),
+        svg.rect(x, y, width, CHIP_HEIGHT, "true-frame" if true else "proposed" if proposed else "frame"),
     ]
     if number:
         body.append(svg.text(x + 22, y + 16, number, "muted small end"))

@@ -19,6 +19,7 @@ COLOURS = {
     "muted": ("fill", "#59636e", "#9aa4af"),
     "chip": ("fill", "#f6f8fa", "#161b22"),
     "frame": ("stroke", "#d1d9e0", "#3d444d"),
+    "proposed": ("stroke", "#b3124f", "#ff86b0"),
     "bar": ("fill", "#d8e2ee", "#2c3a4b"),
     "true-frame": ("stroke", "#00795a", "#3fd3a4"),
     "true-text": ("fill", "#006c50", "#3fd3a4"),
@@ -34,7 +35,8 @@ font-size: {FONT_SIZE}px; }}
 .small {{ font-size: 10.5px; }} .title {{ font-size: 15px; font-weight: 600; }} .end {{ text-anchor: end; }} \
 .middle {{ text-anchor: middle; }}
 .line {{ fill: none; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }} \
-.frame {{ fill: none; }} .true-frame {{ fill: none; stroke-width: 2; }}
+.frame {{ fill: none; }} .true-frame {{ fill: none; stroke-width: 2; }} \
+.proposed {{ fill: none; stroke-dasharray: 4 3; }}
 .path {{ fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }}
 .rejected {{ stroke-width: 2; stroke-dasharray: 0.5 5; }} .stop {{ stroke-width: 2.5; }}"""
 

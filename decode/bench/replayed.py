@@ -24,6 +24,7 @@ from rescore.decode.loop.drafted_pass import DraftedPass
 from rescore.decode.models.block import Block
 from rescore.decode.models.medusa import MedusaHeads
 from rescore.decode.models.target import Target
+from rescore.decode.replay.drafters.names import BASE, HEADS_TREE, LM_ALONE, PARALLEL_RESCORED, RESCORED, TREE, sized
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions, standard_drafters
 from rescore.decode.replay.run import mean_over_tasks, replay_dump
 from rescore.decode.rescoring.propose import propose_trees
@@ -86,15 +87,19 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Ben
     """Plain decoding, then every drafter of a replay that a pass can verify."""
     slots, alone, p = dump.header.heads - 1, Rescorer(threads=rescorer.threads), options.paths
     yield BenchWay(name="plain", replayed=None, rows=1, width=1, search=None, heads=False)
-    yield BenchWay(name="base", replayed="base", rows=1, width=1 + slots, search=None)
+    yield BenchWay(name=BASE, replayed=BASE, rows=1, width=1 + slots, search=None)
     if rescorer.models:
-        yield BenchWay(name="rescored", replayed="rescored", rows=1, width=1 + slots, search=_paths(rescorer, 1))
+        yield BenchWay(name=RESCORED, replayed=RESCORED, rows=1, width=1 + slots, search=_paths(rescorer, 1))
     yield BenchWay(
-        name=f"parallel {p}, rows", replayed="parallel_rescored", rows=p, width=1 + slots, search=_paths(rescorer, p)
+        name=f"{PARALLEL_RESCORED}, rows",
+        replayed=PARALLEL_RESCORED,
+        rows=p,
+        width=1 + slots,
+        search=_paths(rescorer, p),
     )
     yield BenchWay(
-        name=f"parallel {p}, tree",
-        replayed="parallel_rescored",
+        name=f"{PARALLEL_RESCORED}, tree",
+        replayed=PARALLEL_RESCORED,
         rows=1,
         width=1 + merged_size(dump, rescorer, p),
         search=_paths(rescorer, p),
@@ -102,16 +107,16 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Ben
     for n in TREE_SIZES:
         if rescorer.models:
             yield BenchWay(
-                name=f"tree {n}",
-                replayed=f"tree_{n}",
+                name=sized(TREE, n),
+                replayed=sized(TREE, n),
                 rows=1,
                 width=1 + n,
                 search=_trees(rescorer, n),
                 tree=(rescorer, n),
             )
         yield BenchWay(
-            name=f"tree {n}, heads alone",
-            replayed=f"tree_base_{n}",
+            name=sized(HEADS_TREE, n),
+            replayed=sized(HEADS_TREE, n),
             rows=1,
             width=1 + n,
             search=_trees(alone, n),
@@ -119,8 +124,8 @@ def ways(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> Iterator[Ben
         )
     for n in MODEL_SIZES if rescorer.models else ():
         yield BenchWay(
-            name=f"ngram {n}",
-            replayed=f"lm_alone_{n}",
+            name=sized(LM_ALONE, n),
+            replayed=sized(LM_ALONE, n),
             rows=1,
             width=1 + n,
             search=_alone(rescorer, slots, n),

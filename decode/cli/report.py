@@ -30,7 +30,8 @@ examples:
   rescore report data/demo/greedy --lm data/demo/demo.ngram -o report.html
   rescore report DUMP --lm general.ngram=0.3 --lm domain.ngram=0.7 \\
       --tokenizer tokenizer.json -o report.html --markdown tables.md
-  rescore report DUMP --settings settings.json -o report.html
+  rescore report DUMP --settings settings.json -o report.html --json report.json
+  rescore report DUMP --lm LM --model 7b --gpu h100
   rescore report HEADLESS_DUMP --lm LM -o report.html
   rescore report DUMP --lm LM --neural SMALL --neural-paths 4 --latency search.json
 """
@@ -79,6 +80,9 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)"
     )
     parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures of the page as JSON too; - for standard output"
+    )
+    parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown too; - for standard output"
     )
     parser.add_argument(
@@ -120,12 +124,14 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--model",
-        default="7b",
         metavar="NAME|PATH",
-        help="whose cost is told: a shape as `rescore cost --model` takes it (default: 7b)",
+        help=(
+            "tell what drafts would bring a model of this shape, as `rescore cost --model` takes it "
+            "(default: 7b with --gpu or --passes; without any of the three the page has no costs)"
+        ),
     )
     parser.add_argument(
-        "--gpu", default="h100", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100)"
+        "--gpu", metavar="NAME|GB/S,TFLOPS,GB", help="where, as `rescore cost --gpu` (default: h100 with --model)"
     )
     parser.add_argument(
         "--passes", type=Path, metavar="FILE", help="passes measured by `rescore bench passes` instead of --gpu"
@@ -133,9 +139,8 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--length",
         type=arguments.whole(1, 2**24),
-        default=1024,
         metavar="L",
-        help="tokens in the cache (default: 1024)",
+        help="tokens in the cache, where costs are told (default: 1024)",
     )
     parser.add_argument(
         "--latency",

@@ -13,34 +13,34 @@ Replay dumps with every drafter and print the block efficiency of each:
 generated tokens per target pass.
 
 rows     base               the first candidate of every head
-         parallel_base      the p best strings of the lattice, as a batch
+         parallel base      the p best strings of the lattice, as a batch
          rescored           the best string with the LM
-         parallel_rescored  the p best strings with the LM
-         tree_base_N        the N most probable prefixes without the LM
-         tree_N             the same with the LM
-         lm_alone_N         such a tree of the (first) LM alone, without any
+         parallel rescored  the p best strings with the LM
+         tree of heads N    the N most probable prefixes without the LM
+         tree N             the same with the LM
+         LM alone N         such a tree of the (first) LM alone, without any
                             head: the control
-         open_N             trees of open lattices: LM and running text
+         open tree N        trees of open lattices: LM and running text
                             propose tokens that no head lists (one LM)
-         lm_text_N          LM and running text without heads: the control
+         LM and text N      LM and running text without heads: the control
          oracle             the best that any choice of candidates can reach
-without  prompt_lookup_10   what followed the last 2 tokens, else the last one,
+without  prompt lookup 10   what followed the last 2 tokens, else the last one,
 heads                       where they came first, as Hugging Face drafts
-         recycling_N        Token Recycling: trees of the model's last
-                            predictions after each token; recycling_static_80
-                            in its published shape
-         suffix_N           suffix decoding: continuations of the longest
-                            matches, scored by their counts
-         lm_alone_N         trees of the LM alone
-         text_N             trees of the running text and of what the model
-                            predicted along it, without the LM
-         hard_N             LM and running text, without those predictions
-         blend_N            all of them under one q
-with     parallel_tuned     the p best strings with tuned weights
-settings tuned_N            trees under the calibrated q; open_N has tuned
+         Token Recycling N  trees of the model's last predictions after each
+                            token; "static Token Recycling 80" in its published
+                            shape
+         suffix decoding N  continuations of the longest matches, scored by
+                            their counts
+         LM alone N         trees of the LM alone
+         blend N            trees of the LM, the running text and what the model
+                            predicted along it, under one q; "blend without
+                            LM N" and "blend without soft counts N" (of those
+                            predictions) lack a source
+with     parallel tuned     the p best strings with tuned weights
+settings calibrated tree N  trees under the calibrated q; open trees have tuned
                             weights then
-         blend_tuned_N      without heads: tuned weights; text_tuned_N and
-                            hard_tuned_N are the same without a source
+         tuned blend N      without heads: tuned weights, and the same without
+                            a source
          Of the dump that was tuned on, the held-out part alone is replayed.
 columns  verified           draft tokens that one target pass verifies
          one column a task  block efficiency

@@ -20,15 +20,16 @@ tuned    alpha of the p best strings: one for all (the grid 0.1 .. 10 and a
          and floor of each slot (fitted), and how much the running text counts
          of a dump without heads: the strengths of the running text, and how much
          of it is what the model predicted (some 60 replays of the tuning part)
-rows     rescored, parallel_rescored, tree_N   with the default alpha
-         parallel_tuned                        the p best strings, tuned
-         tuned_N    closed trees, calibrated   open_N     open ones
-         .._task_N  calibrated for each task   lm_text_N  without any head
-         blend_N, blend_tuned_N                without heads: default, tuned
+rows     rescored, parallel rescored, tree N   with the default alpha
+         parallel tuned           the p best strings, tuned
+         calibrated tree N        closed trees; open tree N: open ones
+         .. by task N             calibrated for each task
+         LM and text N            without any head
+         blend N, tuned blend N   of a model without heads: default, tuned
 columns  tuning     mean of tasks on what was tuned on: no result
          then       block efficiency on the held-out part, mean and half of its
-                    95% interval; change: from the default (of .._task_N: from
-                    the same of all tasks), with its interval and p-value
+                    95% interval; change: from the default (of
+                    "by task": from the same of all tasks), with its interval and p-value
 """
 
 EXAMPLES = """\

@@ -13,7 +13,8 @@ from rescore.decode.cost.model_shape import PRESETS, ModelShape
 from rescore.decode.cost.pass_costs import PassCosts
 
 BOUND = ("oracle",)  # rows of a report that nobody can draft with
-HEADLESS = "lm_alone"  # and those that need no heads
+PATHS = ("base", "rescored", "parallel")  # of whole drafts; the others are trees
+HEADLESS = ("LM alone", "LM and text")  # rows that need no heads
 
 
 def open_shape(name: str) -> ModelShape:
@@ -78,7 +79,7 @@ def _chosen(overall: Sequence[dict[str, Any]], dump: str | None) -> dict[str, An
 
 
 def _ways(name: str, efficiency: float, verified: float, slots: int, paths: int, times: dict[str, Any]) -> list[Way]:
-    kind = "tree" if name.startswith(("tree_", HEADLESS)) else "paths"
+    kind = "paths" if name.startswith(PATHS) else "tree"
     drafting = 0.0 if name == "base" else 1e-3 * float(times.get(kind, 0.0))
     own = 0 if name.startswith(HEADLESS) else slots
     if not name.startswith("parallel"):

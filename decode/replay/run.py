@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore.decode.replay.drafters.names import BASE, ORACLE, RESCORED
 from rescore.decode.replay.measures import Duel, Repetition, Tally, headroom_recovered
 from rescore.decode.replay.side_by_side import side_by_side
 from rescore.decode.replay.split import SplitPart, chosen_blocks
@@ -16,8 +17,6 @@ from rescore.decode.replay.worth import ReplayDrafter, Worth, visited_rows
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lattice.short_repr import short_repr
-
-BASE, RESCORED, ORACLE = "base", "rescored", "oracle"  # names of drafters that others are measured against
 
 # What is called for each block: the block, the worth of every drafter, and the rows that each visits.
 Listener = Callable[[DumpBlock, Mapping[str, Worth], Mapping[str, NDArray[np.int64]]], None]

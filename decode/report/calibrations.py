@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rescore.decode.replay.drafters.names import CALIBRATED_TREE, LM_AND_TEXT, OPEN_TREE
 from rescore.decode.rescoring.calibration import DEFAULT, HEADLESS, Calibration
 from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tune_trees import TreeTuning
@@ -41,9 +42,9 @@ class TreeCalibrations:
     def rows(self) -> Iterator[tuple[str, Calibration]]:
         """Names of drafters without their budget, and their calibrations."""
         if self.closed is not None:
-            yield "tuned", self.closed
-        yield "open", self.open
-        yield "lm_text", self.alone
+            yield CALIBRATED_TREE, self.closed
+        yield OPEN_TREE, self.open
+        yield LM_AND_TEXT, self.alone
 
     def to_json(self) -> dict[str, Any]:
         return {"trees": self.source, **{f"{name}_trees": calibration.to_json() for name, calibration in self.rows()}}

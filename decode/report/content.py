@@ -22,12 +22,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells under headers; the first column names the row. `strong`: rows that the reader should find first."""
+    """Rows of cells under headers; the first column names the row. `strong`: rows that the reader should find first;
+    `gist`: what the table shows, on a line, told while it is folded.
+    """
 
     title: str
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     strong: frozenset[int] = frozenset()
+    gist: str = ""
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
@@ -47,12 +50,17 @@ class PlotView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A plot, its views to choose from, plotly's layout of them all; `alt` says in words what is to be seen."""
+    """A plot, its views to choose from, plotly's layout of them all; `alt` says in words what is to be seen.
+
+    labelled: curves are named at their ends instead of in a legend, and those that `plots.further` marks are shown when
+    they are asked for.
+    """
 
     title: str
     alt: str
     views: Sequence[PlotView]
     layout: dict[str, Any] = field(default_factory=dict)
+    labelled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A titled part of the page. `cites`: the table or figure of the paper that it is; `prose`: how to read it."""
+    """A titled part of the page. `cites`: the table or figure of the paper that it is; `prose`: how to read it; `lead`:
+    whether the page shows it in its full width, its prose open.
+    """
 
     key: str
     title: str
@@ -73,6 +83,7 @@ class Section:
     parts: Sequence[Table | Plot | Facts] = ()
     cites: str = ""
     browser: dict[str, Any] | None = None
+    lead: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9-]*", self.key):
@@ -90,9 +101,13 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The whole page."""
+    """The whole page. verdict: what it comes to, in a sentence; figures: of the drafters, in the form of the JSON of
+    `rescore run`: "overall" and "tasks".
+    """
 
     title: str
     subtitle: str
+    verdict: str
     tiles: Sequence[Tile]
     sections: Sequence[Section]
+    figures: dict[str, Any] = field(default_factory=dict)

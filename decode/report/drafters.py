@@ -7,6 +7,21 @@ from collections.abc import Sequence
 from rescore.decode.replay.drafters.baseline_trees import DynamicTreeReplay, StaticTreeReplay
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    EAGLE_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    MEDUSA_TREE,
+    ORACLE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PUSHED_TREE,
+    RESCORED,
+    TREE,
+    of_sizes,
+    sized,
+)
 from rescore.decode.replay.drafters.normalised_trees import NormalisedTreeReplay
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
@@ -39,25 +54,25 @@ def report_drafters(
     check_models(dump, rescorer)
     heads, k = Rescorer(threads=rescorer.threads), options.top_k
     drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=heads, budgets=paths("base", "parallel_base", options.paths), top_k=k)
+        PathReplay(rescorer=heads, budgets=paths(BASE, PARALLEL_BASE, options.paths), top_k=k)
     ]
     if rescorer.models:
-        budgets = paths("rescored", "parallel_rescored", options.paths)
-        drafters.append(PathReplay(rescorer=rescorer, budgets=budgets, top_k=k, semantics=options.semantics))
+        strings = paths(RESCORED, PARALLEL_RESCORED, options.paths)
+        drafters.append(PathReplay(rescorer=rescorer, budgets=strings, top_k=k, semantics=options.semantics))
     if static := static_tree(dump, split, k):
-        drafters.append(StaticTreeReplay(tree=static, budgets={f"static_{n}": n for n in NODES}, top_k=k))
-    drafters.append(DynamicTreeReplay(budgets={f"dynamic_{n}": n for n in NODES}, top_k=k))
-    drafters.append(TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in NODES}, top_k=k))
+        drafters.append(StaticTreeReplay(tree=static, budgets=of_sizes(MEDUSA_TREE, NODES), top_k=k))
+    drafters.append(DynamicTreeReplay(budgets=of_sizes(EAGLE_TREE, NODES), top_k=k))
+    drafters.append(TreeReplay(rescorer=heads, budgets=of_sizes(HEADS_TREE, NODES), top_k=k))
     if rescorer.models:
-        drafters.append(TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in NODES}, top_k=k))
-        drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets={f"pushed_{n}": n for n in NODES}, top_k=k))
+        drafters.append(TreeReplay(rescorer=rescorer, budgets=of_sizes(TREE, NODES), top_k=k))
+        drafters.append(NormalisedTreeReplay(rescorer=rescorer, budgets=of_sizes(PUSHED_TREE, NODES), top_k=k))
         drafters.append(
-            ModelReplay(model=rescorer.models[0], budgets={f"lm_alone_{n}": n for n in NODES}, threads=rescorer.threads)
+            ModelReplay(model=rescorer.models[0], budgets=of_sizes(LM_ALONE, NODES), threads=rescorer.threads)
         )
         for name, calibration in trees.rows():
             calibrated = CalibratedRescorer(rescorer.models[0], calibration, threads=rescorer.threads)
-            drafters.append(CalibratedReplay(rescorer=calibrated, budgets={f"{name}_{n}": n for n in NODES}, top_k=k))
-    return [*drafters, *others, OracleReplay(widths={"oracle": k})]
+            drafters.append(CalibratedReplay(rescorer=calibrated, budgets=of_sizes(name, NODES), top_k=k))
+    return [*drafters, *others, OracleReplay(widths={ORACLE: k})]
 
 
 def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | None:
@@ -76,4 +91,4 @@ def static_tree(dump: Dump, split: Split, top_k: int | None) -> StaticTree | Non
 def paths(one: str, many: str, p: int) -> dict[str, int]:
     """Budgets of the p best strings by name: as `rescore run` calls 1 and p, the others by their number."""
     names = {1: one, p: many} if p > 1 else {1: one}
-    return {names.get(budget, f"{many}_{budget}"): budget for budget in sorted({*PATHS, p})}
+    return {names.get(budget, sized(many, budget)): budget for budget in sorted({*PATHS, p})}

@@ -7,10 +7,29 @@ from typing import Any
 
 from rescore.decode.replay.bootstrap import Resampled
 from rescore.decode.replay.drafters import headless
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    CALIBRATED_TREE,
+    EAGLE_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    LM_AND_TEXT,
+    MEDUSA_TREE,
+    NEURAL,
+    NEURAL_BEAM,
+    OPEN_TREE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PUSHED_TREE,
+    RESCORED,
+    TREE,
+    sized,
+    split,
+)
 from rescore.decode.replay.run import DumpResult, mean_over_tasks
 
 EQUAL = (16, 64)  # nodes at which drafters are compared
-BASELINES = ("static", "dynamic", "pushed")  # other ways to make trees
+BASELINES = (MEDUSA_TREE, EAGLE_TREE, PUSHED_TREE)  # other ways to make trees
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 
 
@@ -37,6 +56,13 @@ class Figures:
             level=resampled.level,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "overall": self.overall,
+            "tasks": list(self.tasks),
+            "bootstrap": {"level": self.level, "resamples": self.resamples, "seed": self.seed},
+        }
+
 
 def uncertainty(resampled: Resampled, task: str | None = None) -> dict[str, Any]:
     """Intervals of every drafter, and differences of the pairs that were replayed, of a task or of the mean
@@ -55,17 +81,21 @@ def compared(names: tuple[str, ...]) -> list[tuple[str, str]]:
     """What the models add to the heads and the heads to the model, at equal budgets, and trees against paths; without
     heads, the blend against others and against itself without one source.
     """
-    pairs = [("rescored", "base"), ("parallel_rescored", "parallel_base"), ("tree_16", "parallel_rescored")]
-    budgets = [name.removeprefix("tree_") for name in names if name.removeprefix("tree_").isdigit()]
-    pairs += [(f"tree_{n}", f"{other}_{n}") for other in ("tree_base", "lm_alone") for n in budgets]
-    pairs += [(f"tree_{n}", f"{other}_{n}") for other in BASELINES for n in EQUAL]
+    pairs = [(RESCORED, BASE), (PARALLEL_RESCORED, PARALLEL_BASE), (sized(TREE, 16), PARALLEL_RESCORED)]
+    sizes = [n for stem, n in map(split, names) if stem == TREE and n is not None]
+    pairs += [(sized(TREE, n), sized(other, n)) for other in (HEADS_TREE, LM_ALONE) for n in sizes]
+    pairs += [(sized(TREE, n), sized(other, n)) for other in BASELINES for n in EQUAL]
     pairs += [
-        ("neural", "base"),
-        ("neural", "rescored"),
-        ("neural_beam", "neural"),
-        ("neural_beam", "parallel_rescored"),
+        (NEURAL, BASE),
+        (NEURAL, RESCORED),
+        (NEURAL_BEAM, NEURAL),
+        (NEURAL_BEAM, PARALLEL_RESCORED),
     ]
-    pairs += [(f"open_{n}", f"{other}_{n}") for other in ("tuned", "tree", "lm_text", "lm_alone") for n in EQUAL]
-    pairs += [(f"tuned_{n}", f"tree_{n}") for n in EQUAL]
+    pairs += [
+        (sized(OPEN_TREE, n), sized(other, n))
+        for other in (CALIBRATED_TREE, TREE, LM_AND_TEXT, LM_ALONE)
+        for n in EQUAL
+    ]
+    pairs += [(sized(CALIBRATED_TREE, n), sized(TREE, n)) for n in EQUAL]
     pairs += [*headless.COMPARED, *headless.COMPARED_TUNED]
     return [pair for pair in pairs if set(pair) <= set(names)]

@@ -9,9 +9,17 @@ from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
 from rescore.decode.replay.analyses.reliability import reliability
 from rescore.decode.replay.drafters.headless import LOOKED_UP, STATIC, blend, headless_drafters
+from rescore.decode.replay.drafters.names import (
+    BLENDED,
+    LM_ALONE,
+    PROMPT_LOOKUP,
+    RECYCLING,
+    SUFFIX_DECODING,
+    TUNED_BLEND,
+    sized,
+)
 from rescore.decode.replay.run import replay_dump
 from rescore.decode.replay.split import SplitPart
-from rescore.decode.report import families
 from rescore.decode.report.content import Report
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.report import ReportSources, texts_of
@@ -25,21 +33,22 @@ from rescore.decode.report.sections import (
     summary,
 )
 from rescore.decode.report.sections import reliability as reliability_section
+from rescore.decode.report.verdict import verdict
 from rescore.decode.rescoring.calibration import DEPTH, HEADLESS, Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
 NODES = 64  # of the tree whose q is held against what was accepted
 SHOWN = (
-    "blend_16",
-    "blend_64",
-    "blend_tuned_16",
-    "blend_tuned_64",
-    "lm_alone_16",
-    "suffix_16",
-    "recycling_16",
+    sized(BLENDED, 16),
+    sized(BLENDED, 64),
+    sized(TUNED_BLEND, 16),
+    sized(TUNED_BLEND, 64),
+    sized(LM_ALONE, 16),
+    sized(SUFFIX_DECODING, 16),
+    sized(RECYCLING, 16),
     STATIC,
-    f"prompt_lookup_{LOOKED_UP}",
+    sized(PROMPT_LOOKUP, LOOKED_UP),
 )  # drafters whose acceptance is told position by position and along the text
 
 
@@ -63,7 +72,7 @@ def headless_report(
     depths, texts = AcceptanceCounts(DEPTH), AlongTexts()
     drafters = headless_drafters(dump, rescorer, tuned)
     result = replay_dump(dump, drafters, listeners=[depths.add, texts.add], **common)
-    name = f"blend_tuned_{NODES}" if tuned else f"blend_{NODES}"
+    name = sized(TUNED_BLEND, NODES) if tuned else sized(BLENDED, NODES)
     model = rescorer.models[0] if rescorer.models else None
     q = reliability(dump, blend(dump, model, tuned or HEADLESS, {name: NODES}, rescorer.threads), **common)
     figures = Figures.of(result, seed=seed)
@@ -72,13 +81,15 @@ def headless_report(
     return Report(
         title=f"Drafts of {dump.header.model}, which has no heads",
         subtitle=f"{texts_of(dump, result, part.name)}, {models}",
+        verdict=verdict(figures.overall),
+        figures=figures.to_json(),
         tiles=efficiency.tiles(figures.overall),
         sections=[
             summary.of_blend(figures),
             efficiency.of_blend(figures),
             sources.section(figures),
             differences.section(figures, lambda *pair: not sources.of_sources(*pair)),
-            reliability_section.section(q, families.label(name)),
+            reliability_section.section(q, name),
             acceptance.section([one for one in depths.result() if one.drafter in SHOWN]),
             along_text.section([one for one in texts.result() if one.drafter in SHOWN]),
             provenance.section(dump, facts, told.settings),

@@ -13,7 +13,7 @@ SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def markdown(report: Report) -> str:
     """The report's prose and tables; plots and the lattice browser are the page's alone."""
-    lines = [f"# {plain(report.title)}", "", plain(report.subtitle), ""]
+    lines = [f"# {plain(report.title)}", "", plain(report.subtitle), "", plain(report.verdict), ""]
     for section in report.sections:
         parts = [part for part in section.parts if isinstance(part, (Table, Facts))]
         if parts or section.browser is None:

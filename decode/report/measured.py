@@ -14,8 +14,18 @@ from rescore.decode.replay.analyses.models import compare_models, compare_orders
 from rescore.decode.replay.analyses.oracle_efficiency import oracle_efficiency
 from rescore.decode.replay.analyses.recall import TaskRecall, recall
 from rescore.decode.replay.analyses.weights import Weights, best_draft, weights_by_task
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    HEADS_TREE,
+    LM_ALONE,
+    ORACLE,
+    PARALLEL_RESCORED,
+    RESCORED,
+    TREE,
+    sized,
+)
 from rescore.decode.replay.drafters.standard import ReplayOptions
-from rescore.decode.replay.run import ORACLE, DumpResult, replay_dump
+from rescore.decode.replay.run import DumpResult, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
 from rescore.decode.report.calibrations import TreeCalibrations
@@ -29,13 +39,13 @@ from rescore.lattice.dump import Dump
 BUDGET, LARGER = 16, 128  # nodes of the tree whose losses are told, and of the one it is held against
 # Acceptance is told of these.
 POSITIONS = (
-    "base",
-    "rescored",
-    "parallel_rescored",
-    "tree_16",
-    "tree_64",
-    "lm_alone_16",
-    "oracle",
+    BASE,
+    RESCORED,
+    PARALLEL_RESCORED,
+    sized(TREE, 16),
+    sized(TREE, 64),
+    sized(LM_ALONE, 16),
+    ORACLE,
 )
 
 
@@ -79,8 +89,10 @@ def measure(
     common: dict[str, Any] = {"tasks": tasks, "split": part, "advance": advance}
     k, others = options.top_k, neural.drafters if neural else ()
     drafters = report_drafters(dump, rescorer, options, split, trees, others)
-    acceptance, stem = AcceptanceCounts(names=POSITIONS), "tree" if rescorer.models else "tree_base"
-    lost = LostCounts(draft=f"{stem}_{BUDGET}", larger=f"{stem}_{LARGER}", heads=f"tree_base_{BUDGET}", oracle=ORACLE)
+    acceptance, stem = AcceptanceCounts(names=POSITIONS), TREE if rescorer.models else HEADS_TREE
+    lost = LostCounts(
+        draft=sized(stem, BUDGET), larger=sized(stem, LARGER), heads=sized(HEADS_TREE, BUDGET), oracle=ORACLE
+    )
     result = replay_dump(dump, drafters, listeners=[acceptance.add, lost.add], **common)
     return Measured(
         result=result,

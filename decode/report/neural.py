@@ -11,13 +11,12 @@ from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.replay.worth import ReplayDrafter
 
-GREEDY, BEAM = "neural", "neural_beam"  # drafters
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neural:
-    """drafters: GREEDY and, with more than one path, BEAM, each asked once for a block. name: of the model; alpha: its
-    weight; paths: of the beam; machine: where it ran; shape: what a pass of it costs, None where that is not known.
+    """drafters: NEURAL and, with more than one path, NEURAL_BEAM, each asked once for a block. name: of the model;
+    alpha: its weight; paths: of the beam; machine: where it ran; shape: what a pass of it costs, None where that is not
+    known.
     """
 
     name: str

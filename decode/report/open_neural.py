@@ -10,8 +10,9 @@ import torch
 from rescore.decode.cost.cost_inputs import open_shape
 from rescore.decode.cost.model_shape import ModelShape
 from rescore.decode.models.open import OpenModel, open_model
+from rescore.decode.replay.drafters.names import NEURAL, NEURAL_BEAM
 from rescore.decode.replay.drafters.neural_trees import NeuralReplay, RememberedReplay
-from rescore.decode.report.neural import BEAM, GREEDY, Neural
+from rescore.decode.report.neural import Neural
 from rescore.decode.rescoring.neural_rescorer import NeuralRescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.tokenizer import TextTokenizer
@@ -36,8 +37,8 @@ def open_neural(
     model = open_model(path, dtype=torch.float32, device=device)
     check(path, model, dump)
     drafters = []
-    for name, p in ((GREEDY, 1), (BEAM, paths)):
-        if name == GREEDY or p > 1:
+    for name, p in ((NEURAL, 1), (NEURAL_BEAM, paths)):
+        if name == NEURAL or p > 1:
             rescorer = NeuralRescorer(model.target, vocab_size=dump.header.vocab_size, alpha=alpha, paths=p)
             drafters.append(
                 RememberedReplay(drafter=NeuralReplay(name=name, rescorer=rescorer, top_k=top_k, advance=advance))

@@ -13,8 +13,9 @@ from rescore.decode.report import html
 from rescore.decode.report.content import Plot, Report
 from rescore.lattice.extras import needed_for
 
+SHORTCUTS = 4  # sections named in the header of a wide page; its menu has all
 STYLES = ("page.css", "browser.css")
-SCRIPTS = ("theme.js", "tables.js", "plots.js", "tree.js", "browser.js")
+SCRIPTS = ("menu.js", "theme.js", "export.js", "tables.js", "legend.js", "plots.js", "tree.js", "browser.js")
 
 
 def page(report: Report) -> str:
@@ -22,7 +23,8 @@ def page(report: Report) -> str:
     return Template(_static("page.html")).substitute(
         title=html.text(report.title),
         styles="\n".join(map(_static, STYLES)),
-        navigation=html.navigation(report),
+        navigation=html.navigation(report.sections),
+        shortcuts=html.navigation(report.sections[:SHORTCUTS]),
         body=html.body(report),
         data=embedded(data(report)),
         plotly=packed(plotly_source()),
@@ -36,6 +38,7 @@ def data(report: Report) -> dict[str, Any]:
         f"{section.key}-{number}": {
             "views": [{"name": view.name, "traces": list(view.traces)} for view in part.views],
             "layout": part.layout,
+            "labelled": part.labelled,
         }
         for section in report.sections
         for number, part in enumerate(section.parts)

@@ -54,6 +54,11 @@ def shaded(trace: dict[str, Any], share: float) -> dict[str, Any]:
     return {**trace, "meta": {"shade": round(share, 4)}}
 
 
+def further(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace, shown only when all of a labelled plot are asked for."""
+    return {**trace, "meta": {**trace["meta"], "further": True}}
+
+
 def bars(
     name: str,
     x: Sequence[str],

@@ -37,6 +37,7 @@ from rescore.decode.report.sections import (
     weights,
 )
 from rescore.decode.report.sections import neural as neural_section
+from rescore.decode.report.verdict import verdict
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 
@@ -117,6 +118,8 @@ def report(
     return Report(
         title=f"Block drafts of {dump.header.model}",
         subtitle=subtitle(dump, measured.result, options, sources),
+        verdict=verdict(measured.figures.overall),
+        figures=measured.figures.to_json(),
         tiles=efficiency.tiles(measured.figures.overall),
         sections=[
             *sections(dump, measured, shown, options, neural),
@@ -131,9 +134,9 @@ def sections(
     figures, p = measured.figures, options.replay.paths
     yield summary.section(figures)
     yield efficiency.section(figures)
-    yield differences.section(figures)
     if shown["sequences"]:
         yield lattices.section(shown)
+    yield differences.section(figures)
     yield parallel.section(figures, p)
     yield lost.section(measured.lost, budget=BUDGET, larger=LARGER)
     yield recall.section(measured.recall)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rescore.decode.replay.drafters.names import PARALLEL, split
 from rescore.decode.replay.split import SplitPart
 from rescore.decode.replay.worth import ReplayDrafter
-from rescore.decode.report import families
 from rescore.lattice.dump import Dump
 
 ROWS = 1024  # lattices searched together
@@ -40,5 +40,5 @@ def drafting_seconds(
 
 def is_costed(name: str) -> bool:
     """Whether the cost of a drafter is told: of p paths for one p alone."""
-    stem, budget = families.split(name)
-    return budget is None or not stem.startswith("parallel")
+    stem, budget = split(name)
+    return budget is None or stem not in PARALLEL

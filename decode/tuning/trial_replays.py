@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.names import PARALLEL_RESCORED, RESCORED, TREE, of_sizes
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
@@ -64,8 +65,8 @@ class TrialReplays:
         return self._once("bounds", self.tasks, lambda threads: OracleReplay(widths={BASE: 1, ORACLE: self.top_k}))
 
     def of_paths(self, weights: PathWeights) -> DumpResult:
-        """rescored and parallel_rescored."""
-        budgets = {"rescored": 1, "parallel_rescored": self.paths}
+        """RESCORED and PARALLEL_RESCORED."""
+        budgets = {RESCORED: 1, PARALLEL_RESCORED: self.paths}
         return self._once(
             ("paths", weights),
             self.tasks,
@@ -75,8 +76,8 @@ class TrialReplays:
         )
 
     def of_trees(self, weights: PathWeights) -> DumpResult:
-        """tree_16 and tree_64, not calibrated."""
-        budgets = {f"tree_{n}": n for n in SIZES}
+        """TREE of all SIZES, not calibrated."""
+        budgets = of_sizes(TREE, SIZES)
         return self._once(
             ("trees", weights),
             self.tasks,

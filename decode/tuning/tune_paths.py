@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rescore.decode.replay.analyses.weights import GRID
+from rescore.decode.replay.drafters.names import PARALLEL_RESCORED, TREE, sized
 from rescore.decode.replay.run import DumpResult
 from rescore.decode.tuning.fit import fit_weights
 from rescore.decode.tuning.line_search import Trials, climb, refine
@@ -50,8 +51,8 @@ class PathTuning:
 def tune_paths(replays: TrialReplays, *, advance: Callable[[str], None]) -> PathTuning:
     """The weights of the models for the p best paths. advance: told of every trial before it is made."""
     models = len(replays.models)
-    scalar = tune_scalar(replays.of_paths, models, ("parallel_rescored",), advance)
-    scalar_trees = tune_scalar(replays.of_trees, models, tuple(f"tree_{n}" for n in SIZES), advance)
+    scalar = tune_scalar(replays.of_paths, models, (PARALLEL_RESCORED,), advance)
+    scalar_trees = tune_scalar(replays.of_trees, models, tuple(sized(TREE, n) for n in SIZES), advance)
     advance("fit of the paths' weights")
     head, alpha = fit_weights(
         replays.blocks(replays.tasks), replays.models, top_k=replays.top_k, workers=replays.threads

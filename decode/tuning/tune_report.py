@@ -9,6 +9,17 @@ import numpy as np
 
 from rescore.decode.replay.bootstrap import Resampled, pair
 from rescore.decode.replay.drafters.headless import blend
+from rescore.decode.replay.drafters.names import (
+    BLENDED,
+    PARALLEL_RESCORED,
+    PARALLEL_TUNED,
+    RESCORED,
+    TREE,
+    TUNED_BLEND,
+    by_task,
+    of_sizes,
+    sized,
+)
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
@@ -41,11 +52,11 @@ def evaluate(
     k, p = settings.top_k, settings.p
     default = Rescorer(models, alpha=[alpha / len(models)] * len(models), threads=threads)
     drafters: list[ReplayDrafter] = [
-        OracleReplay(widths={"base": 1}),
-        PathReplay(rescorer=default, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k),
-        TreeReplay(rescorer=default, budgets={f"tree_{n}": n for n in SIZES}, top_k=k),
+        OracleReplay(widths={BASE: 1}),
+        PathReplay(rescorer=default, budgets={RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k),
+        TreeReplay(rescorer=default, budgets=of_sizes(TREE, SIZES), top_k=k),
         *tuned_drafters(settings, dump, models=models, sizes=SIZES, threads=threads),
-        OracleReplay(widths={"oracle": k}),
+        OracleReplay(widths={ORACLE: k}),
     ]
     return replay_dump(dump, drafters, split=settings.split.part(part), advance=advance)
 
@@ -53,8 +64,8 @@ def evaluate(
 def evaluate_blend(dump: Dump, settings: Settings, model: NGram | None, part: str, *, threads: int = 1) -> DumpResult:
     """A replay of "tune" or "heldout" of a dump without heads: the blend with the default weights, and the tuned."""
     drafters = [
-        blend(dump, model, calibration, {f"{name}_{n}": n for n in SIZES}, threads)
-        for name, calibration in (("blend", HEADLESS), ("blend_tuned", settings.calibration(BLEND)))
+        blend(dump, model, calibration, of_sizes(name, SIZES), threads)
+        for name, calibration in ((BLENDED, HEADLESS), (TUNED_BLEND, settings.calibration(BLEND)))
     ]
     return replay_dump(dump, drafters, split=settings.split.part(part))
 
@@ -67,26 +78,26 @@ def tuned_values(replays: TrialReplays, settings: Settings, *, alpha: float) -> 
     values = {BASE: mean_efficiency(replays.bounds)[BASE]}
     values |= mean_efficiency(replays.of_paths(default)) | mean_efficiency(replays.of_trees(default))
     assert settings.paths is not None, "settings for a model with heads have weights of paths"
-    values["parallel_tuned"] = mean_efficiency(replays.of_paths(settings.paths))["parallel_rescored"]
+    values[PARALLEL_TUNED] = mean_efficiency(replays.of_paths(settings.paths))[PARALLEL_RESCORED]
     for kind, row in ROWS.items() if settings.trees else ():
         overall = replays.of_calibration(kind, settings.calibration(kind), replays.tasks)
-        values |= {f"{row}_{n}": value for n, value in mean_efficiency(overall).items()}
+        values |= {sized(row, int(n)): value for n, value in mean_efficiency(overall).items()}
         if settings.trees and settings.trees[kind].by_task:
             tasks = [
                 mean_efficiency(replays.of_calibration(kind, settings.calibration(kind, task), [task]))
                 for task in replays.tasks
             ]
-            values |= {f"{row}_task_{n}": float(np.mean([task[n] for task in tasks])) for n in tasks[0]}
+            values |= {sized(by_task(row), int(n)): float(np.mean([task[n] for task in tasks])) for n in tasks[0]}
     return {**values, ORACLE: mean_efficiency(replays.bounds)[ORACLE]}
 
 
 def compared(names: Sequence[str]) -> dict[str, str]:
     """Each tuned drafter, and which it is to be compared with: the default one; task by task, the same of all tasks."""
-    default = {"parallel_tuned": "parallel_rescored"}
+    default = {PARALLEL_TUNED: PARALLEL_RESCORED}
     for n in SIZES:
-        default |= {f"blend_tuned_{n}": f"blend_{n}"}
-        default |= {f"tuned_{n}": f"tree_{n}", f"open_{n}": f"tree_{n}", f"lm_text_{n}": f"tree_{n}"}
-        default |= {f"{kind}_task_{n}": f"{kind}_{n}" for kind in ("tuned", "open", "lm_text")}
+        default |= {sized(TUNED_BLEND, n): sized(BLENDED, n)}
+        default |= {sized(row, n): sized(TREE, n) for row in ROWS.values()}
+        default |= {sized(by_task(row), n): sized(row, n) for row in ROWS.values()}
     return {name: default[name] for name in names if name in default}
 
 

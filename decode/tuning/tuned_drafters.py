@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
 from rescore.decode.replay.drafters.headless import headless_drafters
+from rescore.decode.replay.drafters.names import (
+    CALIBRATED_TREE,
+    LM_AND_TEXT,
+    OPEN_TREE,
+    PARALLEL_TUNED,
+    by_task,
+    of_sizes,
+)
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.standard import (
     MODEL_SIZES,
@@ -27,7 +35,7 @@ from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
 from rescore.lm.ngram import NGram
 
-ROWS = {"closed": "tuned", "open": "open", "alone": "lm_text"}  # rows' names of trees
+ROWS = {"closed": CALIBRATED_TREE, "open": OPEN_TREE, "alone": LM_AND_TEXT}  # rows' names of trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +60,8 @@ def tuned_drafters(
     sizes: Sequence[int] = TREE_SIZES,
     threads: int = 1,
 ) -> list[ReplayDrafter]:
-    """parallel_tuned; and of one model tuned_N (closed trees), open_N, and lm_text_N (the model and the running
-    text without heads, a control), all also as .._task_N where tasks were tuned by themselves.
+    """PARALLEL_TUNED; and of one model CALIBRATED_TREE (closed trees), OPEN_TREE and LM_AND_TEXT (a control without
+    heads), all also `by_task` where tasks were tuned by themselves.
 
     models: those of the settings, opened (None: opens them). ValueError if the settings are not for such a dump.
     """
@@ -63,7 +71,7 @@ def tuned_drafters(
     assert settings.paths is not None, "settings for a model with heads have weights of paths"
     of_paths = settings.paths.rescorer(models, threads)
     drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=of_paths, budgets={"parallel_tuned": settings.p}, top_k=settings.top_k)
+        PathReplay(rescorer=of_paths, budgets={PARALLEL_TUNED: settings.p}, top_k=settings.top_k)
     ]
     for kind, row in ROWS.items() if settings.trees else ():
         trees = {
@@ -105,11 +113,11 @@ def run_drafters(
 
 
 def untuned_drafters(model: NGram, *, top_k: int | None = None, threads: int = 1) -> list[ReplayDrafter]:
-    """open_N and lm_text_N with the default calibration."""
-    forms = {"open": (DEFAULT, top_k, TREE_SIZES), "lm_text": (HEADLESS, 1, MODEL_SIZES)}
+    """OPEN_TREE and LM_AND_TEXT with the default calibration."""
+    forms = {OPEN_TREE: (DEFAULT, top_k, TREE_SIZES), LM_AND_TEXT: (HEADLESS, 1, MODEL_SIZES)}
     return [
         CalibratedReplay(
-            rescorer=CalibratedRescorer(model, one, threads=threads), budgets={f"{row}_{n}": n for n in sizes}, top_k=k
+            rescorer=CalibratedRescorer(model, one, threads=threads), budgets=of_sizes(row, sizes), top_k=k
         )
         for row, (one, k, sizes) in forms.items()
     ]
@@ -119,9 +127,9 @@ def tree_replay(
     settings: Settings, model: NGram, kind: str, row: str, sizes: Sequence[int], threads: int, task: str | None
 ) -> ReplayDrafter:
     rescorer = CalibratedRescorer(model, settings.calibration(kind, task), threads=threads)
-    name = row if task is None else f"{row}_task"
+    name = row if task is None else by_task(row)
     return CalibratedReplay(
-        rescorer=rescorer, budgets={f"{name}_{n}": n for n in sizes}, top_k=1 if kind == "alone" else settings.top_k
+        rescorer=rescorer, budgets=of_sizes(name, sizes), top_k=1 if kind == "alone" else settings.top_k
     )
 
 

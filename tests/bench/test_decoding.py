@@ -251,9 +251,9 @@ def test_replay_times_random_weights(world, capsys):
             for name, key in (
                 ("base", "base"),
                 ("rescored", "rescored"),
-                ("parallel 4, rows", "parallel_rescored"),
-                ("tree 16", "tree_16"),
-                ("ngram 64", "lm_alone_64"),
+                ("parallel rescored, rows", "parallel rescored"),
+                ("tree 16", "tree 16"),
+                ("LM alone 64", "LM alone 64"),
             )
         },
     }
@@ -264,9 +264,9 @@ def test_replay_times_random_weights(world, capsys):
         seconds = 1e-3 * (min(row["pass_ms"].values()) + row["lattice_ms"] + row["search_ms"])
         assert row["tokens_per_s"] == pytest.approx(2 * row["tokens_per_pass"] / seconds)
         assert row["times_plain"] == pytest.approx(row["tokens_per_s"] / rows["plain"]["tokens_per_s"])
-    assert (rows["tree 32"]["verified"], rows["plain"]["lattice_ms"], rows["ngram 16"]["lattice_ms"]) == (32, 0, 0)
+    assert (rows["tree 32"]["verified"], rows["plain"]["lattice_ms"], rows["LM alone 16"]["lattice_ms"]) == (32, 0, 0)
     out = cli.call(capsys, "bench", "decode", "--replay", world / "dump", *options).out
-    assert "not decoded by these weights" in out and "heads alone" in out and "ngram" not in out
+    assert "not decoded by these weights" in out and "tree of heads" in out and "LM alone" not in out
 
 
 def test_merged_paths_are_counted_as_a_tree(world):

@@ -1,10 +1,23 @@
 """`rescore draw`: pictures with names that tell the step."""
 
 import re
+import struct
+import sys
 import xml.etree.ElementTree as xml
 
 import pytest
-from support import cli, dumps
+from support import cli, dumps, headless_dumps
+
+from rescore.decode.replay.drafters.calibrated import trees_of_block
+from rescore.decode.tuning.settings import Settings
+from rescore.lattice import svg
+from rescore.lattice.dump import Dump
+
+
+def texts(path, kind: str = "") -> list[str]:
+    """The texts of a picture, of a class."""
+    found = xml.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(node.itertext()) for node in found if not kind or kind in node.get("class").split()]
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +33,13 @@ def test_best_steps(world, capsys, tmp_path):
         capsys, "draw", world / "dump", "--lm", world / "lm.ngram", "--best", 3, "-o", tmp_path / "new" / "pictures"
     )
     files = [one["file"] for one in report["pictures"]]
-    assert len(files) == 6 and sorted(files) == sorted(map(str, (tmp_path / "new" / "pictures").iterdir()))
+    assert len(files) == 9 and sorted(files) == sorted(map(str, (tmp_path / "new" / "pictures").iterdir()))
     gains = [one["gain"] for one in report["pictures"]]
     assert gains == sorted(gains, reverse=True) and gains[0] > 0
     for one in report["pictures"]:
-        assert re.search(f"/forced-{one['task']}-{one['sequence']}-{one['position']}-(lattice|tree).svg$", one["file"])
+        assert re.search(
+            f"/forced-{one['task']}-{one['sequence']}-{one['position']}-(lattice|tree|open-tree).svg$", one["file"]
+        )
         text = "".join(xml.parse(one["file"]).getroot().itertext())
         assert re.search(r"\bw\d+", text)
 
@@ -45,9 +60,75 @@ def test_one_step(world, capsys, tmp_path):
         tmp_path,
     )
     result = cli.call(capsys, *words)
-    names = ["forced-first-1-4-lattice.svg", "forced-first-1-4-tree.svg"]
+    names = [f"forced-first-1-4-{kind}.svg" for kind in ("lattice", "tree", "open-tree")]
     assert (result.status, result.out.splitlines()) == (0, [str(tmp_path / name) for name in names])
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+@pytest.fixture(scope="module")
+def settings(world, tmp_path_factory):
+    file = tmp_path_factory.mktemp("settings") / "s.json"
+    assert cli.main(["tune", str(world / "dump"), "--lm", str(world / "lm.ngram"), "-o", str(file)]) == 0
+    return file
+
+
+def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
+    """Tokens and probabilities of the nodes are those of the calibrated trees of the replay, in their order."""
+    where = ("--task", "first", "--sequence", 1, "--position", 4)
+    result = cli.call(
+        capsys, "draw", world / "dump", "--settings", settings, *where, "--nodes", 8, "-o", tmp_path / "out"
+    )
+    assert result.status == 0, result
+    loaded = Settings.load(settings)
+    block = next(Dump.open(world / "dump").blocks("first"))
+    for kind, ending, name in (("closed", "tree", "calibrated tree"), ("open", "open-tree", "open tree")):
+        shown = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg")
+        assert shown[0].startswith(f"{name}; first, after: ")
+        row = int(block.offsets[1]) + 4
+        tree = trees_of_block(loaded.calibrated(kind), block, 8, loaded.top_k)[row]
+        chips = texts(tmp_path / "out" / f"forced-first-1-4-{ending}.svg", "token")
+        assert chips[-tree.size :] == [svg.label(token, cli.WORDS) for token in tree.tokens.tolist()]
+        listed = block.sausages([row])[0]
+        proposed = sum(token not in listed.ids[depth - 1] for token, depth in zip(tree.tokens, tree.depths))
+        assert (f"dashed: {proposed} nodes that no head lists" in shown) == (proposed > 0)
+
+
+def test_one_file_and_a_sheet_for_slides(world, capsys, tmp_path):
+    made = ("draw", world / "dump", "--lm", world / "lm.ngram", "--position", 4)
+    assert cli.call(capsys, *made, "-o", tmp_path / "page.svg").out == f"{tmp_path / 'page.svg'}\n"
+    assert cli.call(capsys, *made, "--wide", "-o", tmp_path / "slide.svg").status == 0
+    assert cli.call(capsys, *made, "-o", tmp_path / "out").status == 0
+    parts = [texts(tmp_path / "out" / f"forced-first-0-4-{kind}.svg") for kind in ("lattice", "tree", "open-tree")]
+    for name in ("page", "slide"):
+        assert texts(tmp_path / f"{name}.svg") == sum(parts, [])
+    width, height = (float(xml.parse(tmp_path / "slide.svg").getroot().get(key)) for key in ("width", "height"))
+    assert width / height == pytest.approx(16 / 9, abs=0.01)
+
+
+def test_png(world, capsys, tmp_path):
+    """Two pixels for a px of the SVG."""
+    pytest.importorskip("cairosvg", exc_type=(ImportError, OSError), reason="cairosvg or its cairo is not installed")
+    made = ("draw", world / "dump", "--position", 4)
+    for words in (("-o", tmp_path / "one.png"), ("-o", tmp_path / "one.svg"), ("--format", "png", "-o", tmp_path)):
+        assert cli.call(capsys, *made, *words).status == 0
+    png = (tmp_path / "one.png").read_bytes()
+    root = xml.parse(tmp_path / "one.svg").getroot()
+    size = [2 * float(root.get(key)) for key in ("width", "height")]
+    assert png.startswith(b"\x89PNG") and list(struct.unpack(">II", png[16:24])) == pytest.approx(size, abs=2)
+    assert {path.name for path in tmp_path.iterdir()} > {f"forced-first-0-4-{kind}.png" for kind in ("lattice", "tree")}
+
+
+@pytest.mark.parametrize("error, message", [(ImportError, "pip install rescore[png]"), (OSError, "the library cairo")])
+def test_png_needs_cairosvg(world, capsys, tmp_path, monkeypatch, error, message):
+    class Missing:
+        def find_spec(self, name, path=None, target=None):
+            if name == "cairosvg":
+                raise error("no library called cairo")
+
+    monkeypatch.setattr("sys.meta_path", [Missing(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "cairosvg", raising=False)
+    assert message in cli.refusal(capsys, "draw", world / "dump", "-o", tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()
 
 
 def test_sequences_are_numbered_across_shards(tmp_path, capsys):
@@ -90,6 +171,10 @@ def test_ids_without_words(world, capsys, tmp_path):
         (["--position", "0", "--sequence", "4"], "sequence 4 of task 'first' is one token long and has none"),
         (["--position", "0", "--sequence", "8"], "--sequence 8: task 'first' of .* has 8 sequences, numbered from 0"),
         (["--task", "x"], "--task 'x': not in the dump"),
+        (["-o", "x.png", "--best", "2"], "-o x.png: one file has one step: give a folder, or --best 1"),
+        (["-o", "x.svg", "--format", "png"], "--format png: -o x.svg says otherwise"),
+        (["--settings", "s.json", "--lm", "x"], "--lm, --alpha: the settings name the models"),
+        (["--settings", "s.json", "--top-k", "2"], "--top-k: the settings say how many candidates"),
         (["-o", "FILE"], "expected a folder to write pictures to, got a file"),
         (["-o", "FILE/x"], "cannot be written, since .*lm.ngram is not a folder"),
     ],
@@ -98,3 +183,8 @@ def test_misuse(world, capsys, words, message):
     words = [word.replace("FILE", str(world / "lm.ngram")) for word in words]
     assert re.search(message, cli.refusal(capsys, "draw", world / "dump", *words, status=2))
     assert sorted(path.name for path in world.iterdir()) == ["dump", "lm.ngram"]
+
+
+def test_a_model_without_heads_has_no_lattices(capsys, tmp_path):
+    headless_dumps.write(tmp_path / "dump", headless_dumps.sequences())
+    assert "has no lattices to draw" in cli.refusal(capsys, "draw", tmp_path / "dump", status=2)

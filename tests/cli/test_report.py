@@ -2,7 +2,7 @@
 
 import pytest
 from support import cli
-from support.reports import rows
+from support.reports import check_schema, rows
 
 pytest.importorskip("plotly")
 
@@ -22,14 +22,14 @@ def test_figures_are_those_of_run(capsys, files):
     table = rows((files / "tables.md").read_text(), "Block efficiency per task")
     mean = run["overall"][0]["block_efficiency"]
     assert table["base"][-3].startswith(f"{mean['base']:.3f}")
-    assert table["tree 16"][-3].startswith(f"{mean['tree_16']:.3f}")
+    assert table["tree 16"][-3].startswith(f"{mean['tree 16']:.3f}")
     for place, task in enumerate(run["tasks"]):
         assert table["oracle"][1 + place].startswith(f"{task['block_efficiency']['oracle']:.2f}")
 
 
 def open_trees(tables: str) -> list[list[str]]:
     found = rows(tables, "Block efficiency per task")
-    return [found[f"{name} {n}"] for name in ("open tree", "calibrated tree", "LM and text alone") for n in (16, 64)]
+    return [found[f"{name} {n}"] for name in ("open tree", "calibrated tree", "LM and text") for n in (16, 64)]
 
 
 def test_trees_are_tuned_or_of_settings(capsys, files):
@@ -47,12 +47,8 @@ def test_trees_are_tuned_or_of_settings(capsys, files):
         tables[name] = result.out
     assert open_trees(tables["own"]) == open_trees(tables["settings"])
     run = cli.figures(capsys, "run", dump, "--settings", files / "s.json")["overall"][0]
-    for title, name in {
-        "open tree 64": "open_64",
-        "calibrated tree 16": "tuned_16",
-        "LM and text alone 64": "lm_text_64",
-    }.items():
-        assert rows(tables["settings"], "Block efficiency per task")[title][-3].startswith(
+    for name in ("open tree 64", "calibrated tree 16", "LM and text 64"):
+        assert rows(tables["settings"], "Block efficiency per task")[name][-3].startswith(
             f"{run['block_efficiency'][name]:.3f}"
         )
     assert "calibrated tree 16" not in rows(tables["untuned"], "Block efficiency per task")
@@ -113,13 +109,50 @@ def test_command_is_told(capsys, files):
         "0.3",
         "--top-k",
         "3",
+        "--gpu",
+        "a100",
         "-o",
         files / "report.html",
     )
     assert (
         f"rescore report {files / 'dump'} --lm {files / 'lm.ngram'}=0.5 --alpha 0.3 --paths 16 --part heldout --seed "
-        "0 --top-k 3 --model 7b --gpu h100 --length 1024" in (files / "report.html").read_text()
+        "0 --top-k 3 --model 7b --gpu a100 --length 1024" in (files / "report.html").read_text()
     )
+
+
+def test_costs_name_model_and_machine_or_are_left_out(capsys, files):
+    made = ("report", files / "dump", "--sequences", 0, "-o", files / "report.html", "--markdown", "-")
+    assert "## Cost" not in cli.call(capsys, *made).out
+    for words in (("--model", "7b"), ("--gpu", "h100"), ("--gpu", "h100", "--model", "7b", "--length", 1024)):
+        assert "## Cost: 7b on h100" in cli.call(capsys, *made, *words).out
+    message = cli.refusal(capsys, *made, "--length", 512, status=2)
+    assert "--length is of the cost of drafts: give --model, --gpu or --passes as well" in message
+
+
+def test_json_has_the_figures_of_run_and_of_the_tables(capsys, files):
+    arguments = (files / "dump", "--lm", files / "lm.ngram", "--untuned")
+    made = ("report", *arguments, "-o", files / "report.html", "--markdown", files / "tables.md")
+    report = cli.figures(capsys, *made, "--gpu", "h100")
+    check_schema(report)
+    run = cli.figures(capsys, "run", *arguments[:3], "--part", "heldout")
+    overall = report["figures"]["overall"]
+    for name in ("base", "parallel rescored", "tree of heads 16", "open tree 64", "oracle"):
+        assert overall["block_efficiency"][name] == run["overall"][0]["block_efficiency"][name]
+        assert overall["interval"]["block_efficiency"][name] == run["overall"][0]["interval"]["block_efficiency"][name]
+    sections = {section["key"]: section for section in report["sections"]}
+    (table,) = (one for one in sections["efficiency"]["tables"] if one["title"] == "Block efficiency per task")
+    cells = {row[0]["text"]: row for row in table["rows"]}
+    assert cells["tree 16"][table["headers"].index("mean")]["value"] == overall["block_efficiency"]["tree 16"]
+    told = rows((files / "tables.md").read_text(), "Block efficiency per task")
+    assert {name: row[2]["text"] for name, row in cells.items()} == {
+        name: row[1].split()[0] for name, row in told.items()
+    }
+    (plot,) = sections["efficiency"]["plots"]
+    curve = {one["name"]: one for one in plot["views"][0]["curves"]}["tree"]
+    assert curve["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
+    assert report["verdict"] in (files / "report.html").read_text().replace("&#x27;", "'")
+    both = cli.refusal(capsys, "report", *arguments, "--json", "-", "--markdown", "-", status=2)
+    assert "one of the two can go to standard output" in both
 
 
 def test_refusals(capsys, files):

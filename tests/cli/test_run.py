@@ -20,14 +20,14 @@ TREES, MODEL_SIZES = (16, 32, 64, 128), (16, 32, 64)
 EFFICIENCY = {
     "base",
     "rescored",
-    "parallel_base",
-    "parallel_rescored",
-    *(f"tree_base_{n}" for n in TREES),
-    *(f"tree_{n}" for n in TREES),
-    *(f"lm_alone_{n}" for n in MODEL_SIZES),
+    "parallel base",
+    "parallel rescored",
+    *(f"tree of heads {n}" for n in TREES),
+    *(f"tree {n}" for n in TREES),
+    *(f"LM alone {n}" for n in MODEL_SIZES),
     "oracle",
-    *(f"open_{n}" for n in TREES),
-    *(f"lm_text_{n}" for n in MODEL_SIZES),
+    *(f"open tree {n}" for n in TREES),
+    *(f"LM and text {n}" for n in MODEL_SIZES),
 }
 
 
@@ -76,11 +76,11 @@ def test_table_shows_the_figures(world, capsys, tmp_path):
     )
     assert result.status == 0
     report = json.loads((tmp_path / "new" / "run.json").read_text())
-    rows = {line.split("  ")[0]: line.split() for line in result.out.splitlines() if line}
+    rows = cli.printed_rows(result.out)
     for name in EFFICIENCY:
-        shown = [float(cell) for cell in rows[name][2:4]]
+        shown = [float(cell) for cell in rows[name][1:3]]
         assert shown == [round(task["block_efficiency"][name], 2) for task in report["tasks"]]
-    assert rows["sequences"][1:] == [str(task["sequences"]) for task in report["tasks"]]
+    assert rows["sequences"] == [str(task["sequences"]) for task in report["tasks"]]
     assert not re.search(r"[ \t]$", result.out, re.MULTILINE)
 
 
@@ -141,19 +141,19 @@ def test_intervals_are_those_of_the_bootstrap(world, capsys):
         interval = resampled.efficiency(name)
         assert overall["interval"]["block_efficiency"][name] == [interval.low, interval.high]
         assert interval.low <= overall["block_efficiency"][name] <= interval.high
-    assert report["tasks"][0]["interval"]["headroom_recovered"]["tree_16"] == [
-        (one := resampled.headroom("tree_16", "first")).low,
+    assert report["tasks"][0]["interval"]["headroom_recovered"]["tree 16"] == [
+        (one := resampled.headroom("tree 16", "first")).low,
         one.high,
     ]
     compared = {(one["drafter"], one["against"]): one for one in overall["differences"]}
     assert len(compared) == 18
-    one = compared["tree_16", "lm_alone_16"]
+    one = compared["tree 16", "LM alone 16"]
     assert one["value"] == pytest.approx(
-        overall["block_efficiency"]["tree_16"] - overall["block_efficiency"]["lm_alone_16"], abs=1e-12
+        overall["block_efficiency"]["tree 16"] - overall["block_efficiency"]["LM alone 16"], abs=1e-12
     )
-    assert one["p_value"] == resampled.difference("tree_16", "lm_alone_16").p_value
+    assert one["p_value"] == resampled.difference("tree 16", "LM alone 16").p_value
     table = cli.call(capsys, *words).out
-    assert re.search(r"tree_16 - lm_alone_16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
+    assert re.search(r"tree 16 - LM alone 16 +[+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", table)
     assert "±" in table
 
 
@@ -173,7 +173,7 @@ def test_parts(world, capsys):
 def test_one_candidate_leaves_no_choice(world, capsys):
     for task in cli.figures(capsys, "run", world / "forced", "--lm", world / "a.ngram", "--top-k", 1)["tasks"]:
         efficiency = task["block_efficiency"]
-        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("lm_", "open_"))} == {
+        assert {efficiency[name] for name in EFFICIENCY if not name.startswith(("LM ", "open "))} == {
             efficiency["base"]
         }
         assert task["headroom_recovered"]["rescored"] is None
@@ -193,7 +193,7 @@ def test_epsilon(world, capsys):
 def test_without_a_model(world, capsys):
     report = cli.figures(capsys, "run", world / "forced")
     for task in report["tasks"]:
-        assert "lm_alone_16" not in task["block_efficiency"]
+        assert "LM alone 16" not in task["block_efficiency"]
         assert task["block_efficiency"]["rescored"] == task["block_efficiency"]["base"]
     assert report["overall"][0]["differences"] == []
     table = cli.call(capsys, "run", world / "forced").out
@@ -244,7 +244,7 @@ def test_drafts_tell_the_whole_replay(world, capsys, tmp_path):
         assert len(row["tokens"]) == dumps.H - 1 and row["rank"] < 16
     for task in report["tasks"]:
         passes = task["sequences"] + sum(name == task["task"] for name, _, _ in steps)
-        assert task["block_efficiency"]["parallel_rescored"] == task["tokens"] / passes
+        assert task["block_efficiency"]["parallel rescored"] == task["tokens"] / passes
     for (name, sequence, position), accepted in steps.items():
         later = sorted(p for n, s, p in steps if (n, s) == (name, sequence) and p > position)
         assert not later or later[0] == position + accepted + 1

@@ -108,7 +108,7 @@ def test_text_that_leaves_early_does_not_steer_a_terminal(monkeypatch, capsys):
 
 
 def report(dumps: int, tasks: int) -> dict:
-    names = ["base", "tree_16", "oracle"]
+    names = ["base", "tree 16", "oracle"]
     repetition = {"consecutive": 0.5, "max_run": 2.0}
     task = {
         "sequences": 1234,
@@ -120,11 +120,11 @@ def report(dumps: int, tasks: int) -> dict:
     }
     means = {
         "block_efficiency": dict.fromkeys(names, 1.5),
-        "headroom_recovered": {"tree_16": 0.5},
+        "headroom_recovered": {"tree 16": 0.5},
         "verified_per_pass": dict.fromkeys(names, 16.0),
         "interval": {"block_efficiency": dict.fromkeys(names, [1.4, 1.6])},
         "differences": [
-            {"drafter": "tree_16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}
+            {"drafter": "tree 16", "against": "base", "value": 0.25, "low": 0.2, "high": 0.3, "p_value": 0.01}
         ],
     }
     return {
@@ -163,12 +163,12 @@ def test_side_by_side(capsys):
     assert [heads(width) for width in (80, 120, 200)] == [1, 1, 2]
     below = printed(capsys, *tables(report(2, 5), 200))[-6:]
     assert below[0] == "differences, mean over the tasks; 95% intervals over sequences"
-    assert below[2].split() == ["tree_16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
+    assert below[2].split() == ["tree", "16", "-", "base", *["+0.250", "+0.200", "+0.300", "0.010"] * 2]
     # Where the tables do not fit, at least the means of the dumps stand beside each other.
     narrow = printed(capsys, *tables(report(2, 5), 80))
     at = narrow.index("block efficiency, mean over the tasks")
     assert narrow[at + 1].split() == ["drafter", "verified", "forced", "±", "headroom", "forced", "±", "headroom"]
-    assert narrow[at + 3].split() == ["tree_16", "16", "1.500", "0.100", "50%", "1.500", "0.100", "50%"]
+    assert narrow[at + 3].split() == ["tree", "16", "16", "1.500", "0.100", "50%", "1.500", "0.100", "50%"]
     assert "block efficiency, mean over the tasks" not in "".join(printed(capsys, *tables(report(1, 5), 80)))
 
 

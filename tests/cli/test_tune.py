@@ -54,30 +54,30 @@ def test_run_replays_the_held_out_part_and_agrees(world, report, capsys):
     drafters = report["heldout"]["drafters"]
     for name in (
         "base",
-        "parallel_rescored",
-        "tree_16",
-        "tree_64",
-        "parallel_tuned",
-        "tuned_16",
-        "tuned_64",
-        "open_16",
-        "open_64",
-        "lm_text_16",
-        "lm_text_64",
+        "parallel rescored",
+        "tree 16",
+        "tree 64",
+        "parallel tuned",
+        "calibrated tree 16",
+        "calibrated tree 64",
+        "open tree 16",
+        "open tree 64",
+        "LM and text 16",
+        "LM and text 64",
         "oracle",
     ):
         assert [task["block_efficiency"][name] for task in run["tasks"]] == list(drafters[name]["tasks"].values())
         assert overall["interval"]["block_efficiency"][name] == drafters[name]["interval"]
     names = run["settings"]["drafters"]
-    assert [name for name in names if name.split("_")[0] in ("tuned", "open")] == [
-        f"{kind}_{n}" for kind in ("tuned", "open") for n in SIZES
+    assert [name for name in names if name.startswith(("calibrated", "open"))] == [
+        f"{kind} {n}" for kind in ("calibrated tree", "open tree") for n in SIZES
     ] and names[-1] == "oracle"
     pairs = {(one["drafter"], one["against"]) for one in overall["differences"]}
     assert {
-        ("parallel_tuned", "parallel_rescored"),
-        ("tuned_16", "tree_16"),
-        ("open_64", "tuned_64"),
-        ("open_16", "lm_text_16"),
+        ("parallel tuned", "parallel rescored"),
+        ("calibrated tree 16", "tree 16"),
+        ("open tree 64", "calibrated tree 64"),
+        ("open tree 16", "LM and text 16"),
     } <= pairs
 
 
@@ -103,14 +103,14 @@ def test_run_replays_all_of_other_dumps(world, report, capsys):
 def test_table(world, report, capsys):
     out = cli.call(capsys, *words(world)).out
     assert "tuned on the first sequences of each task (first 4, second 1), held out: the rest" in out
-    rows = {line.split("  ")[0]: line.split() for line in out.splitlines() if line}
+    rows = cli.printed_rows(out)
     for name, row in report["heldout"]["drafters"].items():
-        assert [float(cell) for cell in rows[name][1:4]] == [
+        assert [float(cell) for cell in rows[name][:3]] == [
             round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())
         ]
     assert (
-        re.search(r"open_16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
-        or report["heldout"]["drafters"]["open_16"]["difference"]["p_value"] is None
+        re.search(r"open tree 16 .* [+-]\d\.\d{3} +[+-]\d\.\d{3} [+-]\d\.\d{3} +\d\.\d{3}", out)
+        or report["heldout"]["drafters"]["open tree 16"]["difference"]["p_value"] is None
     )
     assert "settings: not written; -o FILE keeps them" in out and "closed: head" in out and "running text" in out
 
@@ -119,7 +119,7 @@ def test_options(world, capsys):
     got = cli.figures(capsys, *words(world, "--per-task", "--tune-sequences", 1, "--top-k", 3, "--seed", 9))
     assert got["settings"]["split"] == Split.of_dump(Dump.open(world / "dump"), 1).to_json()
     assert got["settings"]["top_k"] == 3 and got["settings"]["seed"] == got["heldout"]["bootstrap"]["seed"] == 9
-    assert {"tuned_task_16", "open_task_64"} <= set(got["heldout"]["drafters"])
+    assert {"calibrated tree by task 16", "open tree by task 64"} <= set(got["heldout"]["drafters"])
     assert set(got["settings"]["trees"]["open"]["by_task"]) == {"first", "second"}
 
 
@@ -131,7 +131,7 @@ def test_several_models(world, capsys):
         in result.out
     )
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "two.json")
-    assert "parallel_tuned" in run["settings"]["drafters"] and "open_16" not in run["settings"]["drafters"]
+    assert "parallel tuned" in run["settings"]["drafters"] and "open tree 16" not in run["settings"]["drafters"]
     assert [one["weight"] for one in run["settings"]["lm"]] == [0.5, 0.5]
 
 

@@ -52,7 +52,7 @@ def test_run_agrees(world, report, capsys):
     run = cli.figures(capsys, "run", world / "dump", *given)
     tuning = cli.figures(capsys, "run", world / "dump", *given, "--part", "tune")
     drafters = report["heldout"]["drafters"]
-    assert list(drafters) == ["blend_16", "blend_64", "blend_tuned_16", "blend_tuned_64"]
+    assert list(drafters) == ["blend 16", "blend 64", "tuned blend 16", "tuned blend 64"]
     (overall,) = run["overall"]
     assert overall["part"] == "heldout"
     for name, row in drafters.items():
@@ -60,23 +60,25 @@ def test_run_agrees(world, report, capsys):
         assert overall["interval"]["block_efficiency"][name] == row["interval"]
         assert tuning["overall"][0]["block_efficiency"][name] == pytest.approx(report["settings"]["values"][name])
     (one,) = (
-        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend_tuned_16", "blend_16")
+        one for one in overall["differences"] if (one["drafter"], one["against"]) == ("tuned blend 16", "blend 16")
     )
-    assert one["value"] == drafters["blend_tuned_16"]["difference"]["value"]
+    assert one["value"] == drafters["tuned blend 16"]["difference"]["value"]
     other = cli.figures(capsys, "run", world / "other", *given)
-    assert other["overall"][0]["part"] == "all" and "hard_tuned_32" in other["settings"]["drafters"]
+    assert (
+        other["overall"][0]["part"] == "all" and "tuned blend without soft counts 32" in other["settings"]["drafters"]
+    )
 
 
 def test_table(world, report, capsys):
     result = cli.call(capsys, *call(world, "-o", world / "again.json"))
     assert result.status == 0 and (world / "again.json").read_bytes() == (world / "s.json").read_bytes()
-    rows = {line.split("  ")[0]: line.split() for line in result.out.splitlines() if line}
+    rows = cli.printed_rows(result.out)
     for name, row in report["heldout"]["drafters"].items():
-        shown = [float(cell) for cell in rows[name][1:4]]
+        shown = [float(cell) for cell in rows[name][:3]]
         assert shown == [round(value, 3) for value in (report["settings"]["values"][name], *row["tasks"].values())]
     tuned = report["settings"]["trees"]["blend"]["overall"]
     for order, (strength, share) in enumerate(zip(tuned["text"], tuned["soft"])):
-        assert [float(cell) for cell in rows[str(order)][2::2]] == [float(f"{one:.3g}") for one in (strength, share)]
+        assert [float(cell) for cell in rows[str(order)][1::2]] == [float(f"{one:.3g}") for one in (strength, share)]
     assert f"{len(report['trials'])} trials" in result.out and f"settings: {world / 'again.json'}" in result.out
 
 
@@ -84,7 +86,9 @@ def test_without_a_model(world, capsys):
     got = cli.figures(capsys, "tune", world / "dump", "-o", world / "none.json", "--tune-sequences", 1)
     assert got["settings"]["models"] == [] and set(got["settings"]["split"]["tune"].values()) == {1}
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "none.json")
-    assert run["settings"]["lm"] == [] and {"blend_tuned_16", "hard_tuned_16"} < set(run["settings"]["drafters"])
+    assert run["settings"]["lm"] == [] and {"tuned blend 16", "tuned blend without soft counts 16"} < set(
+        run["settings"]["drafters"]
+    )
 
 
 @pytest.mark.parametrize("more", [("--paths", 4), ("--top-k", 2), ("--per-task",)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from support.tools import load_tool
 
-from rescore.lattice import svg
+from rescore.lattice import compose, svg
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.sausage import Sausage
@@ -61,6 +61,42 @@ def test_what_is_drawn():
     assert "2 more drafts after rescoring, not drawn" in shown
     assert "99 (absent)" in shown and "head 1" in shown and "head 4" in shown and "50%" in shown
     assert count(drawing, "before") == 4 and count(drawing, "after-3") == 4  # legend, two strokes, ring
+
+
+def test_open_trees_tell_what_no_head_lists():
+    """9 is no candidate of slot 2, and slot 4 is none: two nodes of four are dashed."""
+    tree = TokenTree.from_drafts(np.array([[0, 4, 8, 3], [0, 9, -1, -1]]))
+    drawing = draw_tree(tree, listed=sausage())
+    assert count(drawing, "proposed") == 2 and "dashed: 2 nodes that no head lists" in texts(drawing)
+    assert count(draw_tree(tree), "proposed") == 0
+
+
+def test_drawings_together():
+    """Nothing overlaps, nothing lies outside, and a wide sheet is 16:9, whichever of the drawings is the larger."""
+    small, large = draw_sausage(sausage(2, 2)), draw_sausage(sausage(3, 12))
+    for first, others in ((small, [large, small]), (large, [small]), (small, [small])):
+        for drawing, ratio in (
+            (compose.wide(first, others, "t"), 16 / 9),
+            (compose.below([first, *others], "t"), None),
+        ):
+            root = xml.fromstring(drawing)
+            assert texts(drawing) == [text for one in (first, *others) for text in texts(one)]
+            assert drawing.count("<style>") == 1
+            size = [float(root.get(key)) for key in ("width", "height")]
+            assert ratio is None or size[0] / size[1] == pytest.approx(ratio, abs=0.01)
+            boxes = [
+                [float(one.get(key)) for key in ("x", "y", "width", "height")]
+                for one in root.findall(f"{NAMESPACE}svg")
+            ]
+            for x, y, width, height in boxes:
+                assert -0.1 <= x <= x + width <= size[0] + 0.1 and -0.1 <= y <= y + height <= size[1] + 0.1
+            for (x, y, width, height), (x2, y2, *_) in zip(boxes, boxes[1:]):
+                assert x2 >= x + width or y2 >= y + height
+
+
+def test_what_is_no_drawing_is_refused():
+    with pytest.raises(ValueError, match="drawing: expected an SVG text that begins with its size in px, got '<p>'"):
+        compose.size("<p>")
 
 
 def test_a_bare_sausage_is_candidates_only():

@@ -99,9 +99,9 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
     shaping = Shaping(sampling=Sampling(temperature=0.7, seed=1)) if kind == "sampled" else Shaping()
     options = Options(max_tokens=24, shaping=shaping, stopping=Stopping(tokens=frozenset((END,))))
     drafters = {
-        "prompt_lookup_10": LookUp(),
-        "blend_16": BlendedDrafter(model, lm, nodes=16, prompt=4096, rejected=False),
-        "text_32": BlendedDrafter(model, nodes=32, prompt=4096, rejected=False),
+        "prompt lookup 10": LookUp(),
+        "blend 16": BlendedDrafter(model, lm, nodes=16, prompt=4096, rejected=False),
+        "blend without LM 32": BlendedDrafter(model, nodes=32, prompt=4096, rejected=False),
     }
     for task in result.tasks:
         for block in dump.blocks(task.task):
@@ -120,10 +120,17 @@ def test_the_replay_gives_the_passes_of_decoding(world, kind):
 def test_run_shows_the_drafters(world, capsys):
     report = cli.figures(capsys, "run", world / "greedy", "--lm", world / "lm.ngram", "--threads", 2)
     names = report["settings"]["drafters"]
-    assert names[:2] == ["prompt_lookup_10", STATIC] and names[-len(SIZES) :] == [f"blend_{n}" for n in SIZES]
-    assert {"blend_16", "text_16", "hard_16", "lm_alone_16", "suffix_16", "recycling_16"} <= set(names)
+    assert names[:2] == ["prompt lookup 10", STATIC] and names[-len(SIZES) :] == [f"blend {n}" for n in SIZES]
+    assert {
+        "blend 16",
+        "blend without LM 16",
+        "blend without soft counts 16",
+        "LM alone 16",
+        "suffix decoding 16",
+        "Token Recycling 16",
+    } <= set(names)
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
-    assert ("blend_16", "prompt_lookup_10") in pairs and ("blend_64", "hard_64") in pairs
+    assert ("blend 16", "prompt lookup 10") in pairs and ("blend 64", "blend without soft counts 64") in pairs
     shown = cli.call(capsys, "run", world / "greedy").out
     assert "a model without heads; no language model" in shown and "headroom" not in shown and "wins" not in shown
     refused = cli.refusal(capsys, "run", world / "greedy", "--alpha", "0.5", "--lm", world / "lm.ngram", status=2)
@@ -139,9 +146,9 @@ def test_run_with_a_memory(world, capsys, tmp_path):
     memory.save(tmp_path / "m.npy")
     report = cli.figures(capsys, "run", world / "greedy", "--memory", tmp_path / "m.npy")
     (efficiency,) = (one["block_efficiency"] for one in report["overall"])
-    assert efficiency["memory_16"] > 1.2 * efficiency["blend_16"]
+    assert efficiency["blend with memory 16"] > 1.2 * efficiency["blend 16"]
     pairs = [(one["drafter"], one["against"]) for one in report["overall"][0]["differences"]]
-    assert ("memory_16", "blend_16") in pairs
+    assert ("blend with memory 16", "blend 16") in pairs
     np.save(tmp_path / "other.npy", np.array([V], np.int32))
     refused = cli.refusal(capsys, "run", world / "greedy", "--memory", tmp_path / "other.npy", status=1)
     assert "texts of another vocabulary" in refused

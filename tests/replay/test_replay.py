@@ -55,15 +55,15 @@ def drafters(rescorer: Rescorer):
     out = {
         "base": lambda s, h, t: match(heads.paths(s, h, 1), t),
         "rescored": lambda s, h, t: match(rescorer.paths(s, h, 1), t),
-        "parallel_base": lambda s, h, t: match(heads.paths(s, h, 16), t),
-        "parallel_rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
+        "parallel base": lambda s, h, t: match(heads.paths(s, h, 16), t),
+        "parallel rescored": lambda s, h, t: match(rescorer.paths(s, h, 16), t),
         "oracle": lambda s, h, t: int(oracle_lengths(s, t)),
     }
     for n in (16, 32, 64, 128):
-        out[f"tree_base_{n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
-        out[f"tree_{n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
+        out[f"tree of heads {n}"] = lambda s, h, t, n=n: heads.tree(s, h, n).accepted(t)
+        out[f"tree {n}"] = lambda s, h, t, n=n: rescorer.tree(s, h, n).accepted(t)
     for n in (16, 32, 64):
-        out[f"lm_alone_{n}"] = lambda s, h, t, n=n: propose_trees(
+        out[f"LM alone {n}"] = lambda s, h, t, n=n: propose_trees(
             rescorer.models[0], np.array([h], np.int32), slots=s.slots, n=n
         )[0].accepted(t)
     return out
@@ -102,10 +102,10 @@ def test_order_of_drafters(dump, rescorer):
     """What must hold on any dump: more drafts never do worse, and nothing beats the oracle of the lattice."""
     for task in [result.to_json() for result in replay_dump(dump, standard_drafters(dump, rescorer)).tasks]:
         b = task["block_efficiency"]
-        assert 1 <= b["base"] <= b["parallel_base"] <= b["oracle"] <= dumps.H
-        assert b["rescored"] <= b["parallel_rescored"] <= b["oracle"]
-        assert b["tree_16"] <= b["tree_32"] <= b["tree_64"] <= b["tree_128"] <= b["oracle"]
-        assert task["headroom_recovered"]["tree_128"] <= 1
+        assert 1 <= b["base"] <= b["parallel base"] <= b["oracle"] <= dumps.H
+        assert b["rescored"] <= b["parallel rescored"] <= b["oracle"]
+        assert b["tree 16"] <= b["tree 32"] <= b["tree 64"] <= b["tree 128"] <= b["oracle"]
+        assert task["headroom_recovered"]["tree 128"] <= 1
 
 
 def test_blocks_do_not_matter(dump, rescorer):

@@ -1,11 +1,20 @@
 """The report's page in a real browser."""
 
+import csv
+import io
+import json
+import re
+import struct
+from pathlib import Path
+from urllib.parse import parse_qs, quote
+
 import pytest
 from support import chromium, cli, headless_dumps
 
 pytestmark = pytest.mark.slow
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 HOSTILE_TASK = "<b onmouseover=alert(2)>a&amp;b"
+NAMED = ["open tree", "calibrated tree", "tree of heads", "parallel rescored"]
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +74,115 @@ def test_hostile_texts_stay_text(visit):
     assert "</script>" in visit.page.locator(".browser .text").inner_text()
 
 
+def opened_table(visit):
+    """The first table, unfolded."""
+    folded = visit.page.locator("details.folded[data-table]").first
+    folded.evaluate("one => { one.open = true; }")
+    return folded.locator("table")
+
+
+def test_tables_are_folded(visit):
+    tables = visit.page.locator("main .scroll > table[aria-labelledby]")
+    assert tables.count() > 10 and not any(one.is_visible() for one in tables.all()[1:])
+    gists = visit.page.locator("details[data-table] > summary .gist").all_inner_texts()
+    assert len(gists) == tables.count() and all(gists)
+
+
+def test_the_headline_names_four_curves(visit):
+    """The others come with a button, and then there is a legend, which hides and shows."""
+    plot = visit.page.locator("[data-plot=efficiency-0]")
+    assert set(plot.locator(".annotation-text").all_text_contents()) == set(NAMED)
+    assert plot.locator(".scatterlayer .trace").count() == len(NAMED) and plot.locator(".legend button").count() == 0
+    plot.get_by_role("button", name=re.compile("All .* curves")).click()
+    names = plot.locator(".legend button").all_inner_texts()
+    assert len(names) > 8 and set(NAMED) < set(names) and plot.locator(".annotation-text").count() == 0
+    plot.locator(".legend button").first.click()
+    assert plot.locator(".scatterlayer .trace").count() == len(names) - 1
+    plot.get_by_role("button", name="Fewer curves").click()
+    assert plot.locator(".annotation-text").count() == len(NAMED)
+
+
+def saved(page, button):
+    with page.expect_download() as download:
+        button.click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def test_figures_and_pictures_are_saved(browser, path):
+    """CSV with the figures that the page was made of, PNG of plots and tables, under names that say what they are."""
+    with chromium.Visit(browser, path) as visit:
+        data = json.loads(visit.page.locator("#data").text_content())["plots"]["efficiency-0"]
+        plot = visit.page.locator("[data-plot=efficiency-0]")
+        name, content = saved(visit.page, plot.get_by_role("button", name="Save as CSV"))
+        assert name == "block-drafts-of-a-test-tokens-a-pass-against-verified-tokens-per-pass.csv"
+        rows = list(csv.DictReader(io.StringIO(content.decode())))
+        assert {row["view"] for row in rows} == {view["name"] for view in data["views"]}
+        view, trace = next((view, one) for view in data["views"] for one in view["traces"] if "error_y" in one)
+        first = [row for row in rows if (row["view"], row["curve"]) == (view["name"], trace["name"])]
+        assert [float(row["tokens per target pass"]) for row in first] == trace["y"]
+        assert float(first[0]["high"]) == pytest.approx(trace["y"][0] + trace["error_y"]["array"][0])
+        name, content = saved(visit.page, plot.get_by_role("button", name="Save as PNG"))
+        assert name.endswith("-mean-over-tasks.png") and size(content) == (2000, 1120)
+
+        table = opened_table(visit)
+        folded = visit.page.locator("details[data-table]").first
+        name, content = saved(visit.page, folded.get_by_role("button", name="Save as CSV"))
+        assert name == "block-drafts-of-a-test-block-efficiency-per-task.csv"
+        rows = list(csv.reader(io.StringIO(content.decode())))
+        cells = table.locator("tbody tr").first.locator("td[data-value]")
+        values = [float(one.get_attribute("data-value")) for one in cells.all()]
+        assert len(rows) == 1 + table.locator("tbody tr").count()
+        assert [
+            float(cell) for head, cell in zip(rows[0], rows[1]) if "interval" not in head and cell[0].isdigit()
+        ] == values
+        name, content = saved(visit.page, folded.get_by_role("button", name="Save as PNG"))
+        assert name.endswith("-block-efficiency-per-task.png") and min(size(content)) > 200
+        assert visit.complaints == []
+
+
+def size(png: bytes) -> tuple[int, int]:
+    """Width and height of a PNG file, from its header."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    return struct.unpack(">II", png[16:24])
+
+
+def test_the_address_leads_to_a_lattice(browser, path):
+    """What is shown is in the address, and the address shows it again; ranks and the tree as well."""
+    with chromium.Visit(browser, path) as visit:
+        page = visit.page
+        page.get_by_label("Task", exact=True).select_option(HOSTILE_TASK)
+        page.get_by_label("Sequence", exact=True).select_option(index=1)
+        page.get_by_role("button", name="Next pass").click()
+        page.get_by_label("Tree", exact=True).select_option("open")
+        address, text = page.evaluate("location.hash"), page.locator(".browser .text").inner_text()
+        query = parse_qs(address.partition("?")[2])
+        assert address.startswith("#lattices?") and query["task"] == [HOSTILE_TASK] and query["sequence"] == ["1"]
+        assert query["tree"] == ["open"] and int(query["position"][0]) > 0
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(f"file://{path}{address}")
+    page.wait_for_selector("html[data-plots=drawn]", state="attached")
+    assert page.locator(".browser .text").inner_text() == text
+    assert page.get_by_label("Tree", exact=True).input_value() == "open"
+    assert page.locator("#browser").bounding_box()["y"] < 800
+    page.evaluate(f"location.hash = 'lattices?task={quote(HOSTILE_TASK)}&sequence=99&position=x'")
+    assert page.locator(".browser output").inner_text().startswith("pass 2 of ")
+    page.close()
+
+
+def test_the_menu_names_all_sections(browser, path):
+    with chromium.Visit(browser, path, width=390) as visit:
+        links = visit.page.locator("#menu nav a")
+        assert links.count() == visit.page.locator("main section").count() and not links.first.is_visible()
+        visit.page.locator("#menu summary").click()
+        box = visit.page.locator("#menu nav").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        links.nth(3).click()
+        assert not links.first.is_visible()
+        assert visit.page.evaluate("location.hash") == links.nth(3).get_attribute("href")
+
+
 def test_sorting(visit):
-    table = visit.page.locator("table").first
+    table = opened_table(visit)
     header = table.locator("thead th").nth(1)
     cells = "rows => rows.map(row => Number(row.cells[1].dataset.value))"
     for way, reverse in (("descending", True), ("ascending", False)):
@@ -77,7 +193,7 @@ def test_sorting(visit):
 
 
 def test_sorting_by_name_and_by_keyboard(visit):
-    table = visit.page.locator("table").first
+    table = opened_table(visit)
     table.locator("thead button").first.focus()
     visit.page.keyboard.press("Enter")
     names = table.locator("tbody th").all_inner_texts()
@@ -101,7 +217,7 @@ def test_browser_steps(visit):
     assert output.inner_text().startswith("pass 2 of ")
     assert page.get_by_role("button", name="Previous pass").is_disabled()
     assert page.locator("#browser tbody tr").count() == cli.dumps.K
-    assert page.locator("#browser svg").count() == 2 and page.locator("#browser svg rect").count() > 2
+    assert page.locator("#browser svg").count() == 1 and page.locator("#browser svg rect").count() > 2
 
 
 def test_browser_shows_every_sequence(visit):
@@ -126,7 +242,7 @@ def test_themes(browser, path):
         assert dark.page.evaluate(line) == light.page.evaluate(line) != before
 
 
-@pytest.mark.parametrize("width", [360, 768])
+@pytest.mark.parametrize("width", [360, 390, 768])
 def test_nothing_is_wider_than_a_small_screen(browser, path, width):
     with chromium.Visit(browser, path, width=width) as small:
         assert small.page.evaluate("document.documentElement.scrollWidth") <= width

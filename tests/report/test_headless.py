@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from support import cli, headless_dumps
-from support.reports import rows
+from support.reports import check_schema, rows
 
 from rescore.decode.replay.analyses.acceptance import AcceptanceCounts
 from rescore.decode.replay.analyses.along_text import AlongTexts
@@ -37,7 +37,7 @@ def world(tmp_path_factory):
 def replayed(world):
     """(dump, drafter, result, acceptance, along the text)"""
     dump, depths, texts = Dump.open(world / "dump"), AcceptanceCounts(DEPTH), AlongTexts()
-    drafter = blend(dump, NGram.open(world / "lm.ngram"), HEADLESS, {"blend_12": NODES})
+    drafter = blend(dump, NGram.open(world / "lm.ngram"), HEADLESS, {"blend 12": NODES})
     result = replay_dump(dump, [drafter], listeners=[depths.add, texts.add])
     return dump, drafter, result, depths.result(), texts.result()
 
@@ -65,16 +65,16 @@ def test_reliability_counts_nodes(replayed):
                 (place,) = (b for b in range(14) if EDGES[b] <= q < EDGES[b + 1] or (b == 13 and q >= 1))
                 nodes[place], expected[place] = nodes[place] + 1, expected[place] + q
                 accepted[place] += path == ahead[: len(path)]
-        assert (found.task, found.passes) == (task.task, passes) and passes == task.tallies["blend_12"].steps
+        assert (found.task, found.passes) == (task.task, passes) and passes == task.tallies["blend 12"].steps
         assert found.nodes.tolist() == nodes.tolist() and found.accepted.tolist() == accepted.tolist()
         assert found.expected == pytest.approx(expected)
-        assert found.accepted.sum() == task.tallies["blend_12"].accepted > 0
+        assert found.accepted.sum() == task.tallies["blend 12"].accepted > 0
 
 
 def test_along_the_text(replayed):
     dump, drafter, result, _, found = replayed
     for one, task in zip(found, result.tasks):
-        assert (one.task, one.drafter) == (task.task, "blend_12")
+        assert (one.task, one.drafter) == (task.task, "blend 12")
         passes, tokens, read = np.zeros((3, 48), int)
         for block in dump.blocks(task.task):
             trees, truth = trees_of_block(drafter.rescorer, block, NODES, depth=DEPTH), block.truth(slots=DEPTH)
@@ -96,8 +96,8 @@ def test_along_the_text(replayed):
 def test_acceptance_of_slots_beyond_the_heads(replayed):
     _, _, result, found, _ = replayed
     for one, task in zip(found, result.tasks):
-        assert one.drafts.shape == (DEPTH,) and one.accepted.sum() == task.tallies["blend_12"].accepted
-        assert one.drafts[0] == one.reached[0] == task.tallies["blend_12"].steps
+        assert one.drafts.shape == (DEPTH,) and one.accepted.sum() == task.tallies["blend 12"].accepted
+        assert one.drafts[0] == one.reached[0] == task.tallies["blend 12"].steps
 
 
 def test_sections_hold_the_counts(replayed):
@@ -126,31 +126,43 @@ def test_figures_are_those_of_run(world, capsys):
     assert result == (0, "", "")
     run, tables = cli.figures(capsys, "run", *arguments), (world / "r.md").read_text()
     table, overall = rows(tables, "Block efficiency per task"), run["overall"][0]
-    labels = {
-        "blend 16": "blend_16",
-        "blend 64": "blend_64",
-        "blend without LM 16": "text_16",
-        "blend without soft counts 64": "hard_64",
-        "LM alone 16": "lm_alone_16",
-        "suffix decoding 64": "suffix_64",
-        "Token Recycling 16": "recycling_16",
-        "Token Recycling, static tree 80": "recycling_static_80",
-        "prompt lookup 10": "prompt_lookup_10",
-    }
-    for label, name in labels.items():
+    names = (
+        "blend 16",
+        "blend 64",
+        "blend without LM 16",
+        "blend without soft counts 64",
+        "LM alone 16",
+        "suffix decoding 64",
+        "Token Recycling 16",
+        "static Token Recycling 80",
+        "prompt lookup 10",
+    )
+    for name in names:
         low, high = overall["interval"]["block_efficiency"][name]
-        assert table[label][-2] == f"{overall['block_efficiency'][name]:.3f} ({low:.3f}–{high:.3f})"
+        assert table[name][-2] == f"{overall['block_efficiency'][name]:.3f} ({low:.3f}–{high:.3f})"
         for place, task in enumerate(run["tasks"]):
-            assert table[label][1 + place].startswith(f"{task['block_efficiency'][name]:.2f}")
+            assert table[name][1 + place].startswith(f"{task['block_efficiency'][name]:.2f}")
     first = tables.split("**Paired differences of block efficiency**")[1].split("\n")
     (pair,) = (line for line in first if line.startswith("| blend 16 | blend without soft counts 16 |"))
-    (own,) = (one for one in overall["differences"] if (one["drafter"], one["against"]) == ("blend_16", "hard_16"))
+    (own,) = (
+        one
+        for one in overall["differences"]
+        if (one["drafter"], one["against"]) == ("blend 16", "blend without soft counts 16")
+    )
     assert pair.split("|")[3].strip().startswith(f"{own['value']:.3f}")
     page = (world / "r.html").read_text()
     for key in ("summary", "efficiency", "sources", "differences", "reliability", "acceptance", "along-text"):
         assert f'<section id="{key}"' in page
     assert "headroom" not in tables.lower() and "16 nodes, tuned" not in page and len(page) < 10 << 20
     assert f"rescore report {world / 'dump'} --lm {world / 'lm.ngram'} --part all --seed 0" in page
+
+
+def test_json(world, capsys):
+    report = cli.figures(capsys, "report", world / "dump", "--lm", world / "lm.ngram", "-o", world / "j.html")
+    check_schema(report)
+    values = report["figures"]["overall"]["block_efficiency"]
+    assert f"({values['prompt lookup 10']:.2f})" in report["verdict"]
+    assert [one["key"] for one in report["sections"]][:3] == ["summary", "efficiency", "sources"]
 
 
 def test_without_a_model_and_of_one_task(world, capsys):
@@ -168,7 +180,7 @@ def test_settings(world, capsys):
     run = cli.figures(capsys, "run", world / "dump", "--settings", world / "s.json")["overall"][0]
     assert run["part"] == "heldout" and "held-out sequences" in tables
     cell = rows(tables, "Block efficiency per task")["tuned blend 64"][-2]
-    assert cell.startswith(f"{run['block_efficiency']['blend_tuned_64']:.3f}")
+    assert cell.startswith(f"{run['block_efficiency']['tuned blend 64']:.3f}")
     assert re.search("The tuned blend yields .* tokens a pass", tables) and "tuned blend 64 drafted" in tables
     assert "16 nodes, tuned" in (world / "t.html").read_text()
     refused = cli.refusal(capsys, "report", world / "heads", "--settings", world / "s.json", "-o", world / "h.html")

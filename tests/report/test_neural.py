@@ -55,6 +55,8 @@ def tables(world):
         "2",
         "--threads",
         "1",
+        "--model",
+        "7b",
     )
     status = cli.main(
         [

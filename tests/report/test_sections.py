@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from support import cli
 
+from rescore.decode.replay.drafters import names
 from rescore.decode.replay.drafters.standard import ReplayOptions
 from rescore.decode.replay.split import Split
-from rescore.decode.report import families
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, Section, Table
+from rescore.decode.report.families import curves, family_of
 from rescore.decode.report.figures import Figures
 from rescore.decode.report.measured import measure, rows_to_come
 from rescore.decode.report.sections import (
@@ -69,14 +70,14 @@ def test_efficiency(made):
     _, _, measured, _ = made
     section, overall = efficiency.section(measured.figures), measured.figures.overall
     rows = table(section, "Block efficiency per task")
-    for name in ("base", "rescored", "tree_16", "lm_alone_64", "oracle"):
-        row = rows[families.label(name)]
+    for name in ("base", "rescored", "tree 16", "LM alone 64", "oracle"):
+        row = rows[name]
         own = [task["block_efficiency"][name] for task in measured.figures.tasks]
         assert row[1:3] == own and row[3] == pytest.approx(np.mean(own))
-    traces = {trace["name"]: trace for trace in plot(section, "Block efficiency against").views[0].traces}
-    tree = traces["tree, with LM"]
-    assert tree["y"] == [overall["block_efficiency"][f"tree_{n}"] for n in (8, 16, 32, 64, 128)]
-    low, high = overall["interval"]["block_efficiency"]["tree_16"]
+    traces = {trace["name"]: trace for trace in plot(section, "Tokens a pass against").views[0].traces}
+    tree = traces["tree"]
+    assert tree["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
+    low, high = overall["interval"]["block_efficiency"]["tree 16"]
     assert tree["y"][1] + tree["error_y"]["array"][1] == pytest.approx(high)
     assert tree["y"][1] - tree["error_y"]["arrayminus"][1] == pytest.approx(low)
 
@@ -94,7 +95,7 @@ def test_differences(made):
     found = {(row[0].text, row[1].text): row for row in part.rows}
     row = found["tree 16", "tree of heads 16"]
     efficiency = measured.figures.overall["block_efficiency"]
-    assert row[2].value == pytest.approx(efficiency["tree_16"] - efficiency["tree_base_16"])
+    assert row[2].value == pytest.approx(efficiency["tree 16"] - efficiency["tree of heads 16"])
     assert row[4].value + row[5].value <= row[6].value == 2
 
 
@@ -168,7 +169,7 @@ def test_weights_and_parallel_and_repetition(made):
     assert set(table(weights.section(measured.weights, TreeCalibrations()), "The weight chosen")) == {"first", "second"}
     (found,) = [part for part in parallel.section(measured.figures, 4).parts if isinstance(part, Table)]
     assert [(row[0].text, row[1].text) for row in found.rows] == [
-        (name, str(p)) for name in ("with LM", "heads alone") for p in (1, 2, 4, 8, 16, 32)
+        (name, str(p)) for name in ("parallel rescored", "parallel base") for p in (1, 2, 4, 8, 16, 32)
     ]
     duels = table(repetition.section(measured.figures), "Steps at which")
     for task in measured.figures.tasks:
@@ -184,12 +185,19 @@ def test_progress_comes_to_what_was_said(made):
 
 def figures(**changes) -> Figures:
     """Of one drafter pair: a tree of 16 at 1.5 with the model, 1.4 without, between 1.2 and 1.6."""
-    values = {"base": 1.2, "tree_base_16": 1.4, "tree_16": 1.5, "lm_alone_16": 1.45, "oracle": 1.6}
+    values = {"base": 1.2, "tree of heads 16": 1.4, "tree 16": 1.5, "LM alone 16": 1.45, "oracle": 1.6}
     differences = [
-        {"drafter": "tree_16", "against": "tree_base_16", "value": 0.1, "low": 0.05, "high": 0.15, "p_value": 0.0004},
-        {"drafter": "tree_16", "against": "lm_alone_16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
+        {
+            "drafter": "tree 16",
+            "against": "tree of heads 16",
+            "value": 0.1,
+            "low": 0.05,
+            "high": 0.15,
+            "p_value": 0.0004,
+        },
+        {"drafter": "tree 16", "against": "LM alone 16", "value": 0.05, "low": -0.01, "high": 0.11, "p_value": 0.09},
     ]
-    headroom = {"tree_base_16": 0.5, "tree_16": 0.75, "lm_alone_16": 0.625}
+    headroom = {"tree of heads 16": 0.5, "tree 16": 0.75, "LM alone 16": 0.625}
     overall = {
         "block_efficiency": values,
         "headroom_recovered": headroom,
@@ -214,7 +222,7 @@ def test_sentences_say_what_is_so():
 
 def test_sentences_of_a_loss():
     lost_to = [
-        {"drafter": "tree_16", "against": "lm_alone_16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
+        {"drafter": "tree 16", "against": "LM alone 16", "value": -0.2, "low": -0.3, "high": -0.1, "p_value": 0.001}
     ]
     text = " ".join(summary.section(figures(differences=lost_to)).prose)
     assert (
@@ -238,23 +246,21 @@ def test_sentence_of_a_neural_rescorer():
 
 
 @pytest.mark.parametrize(
-    "name, label",
+    "name, stem, budget",
     [
-        ("base", "base"),
-        ("tree_16", "tree 16"),
-        ("parallel_base_8", "parallel base 8"),
-        ("lm_alone_64", "LM alone 64"),
-        ("neural_beam", "neural beam"),
-        ("my_way_3", "my way 3"),
+        ("base", "base", None),
+        ("tree 16", "tree", 16),
+        ("EAGLE-2 tree 8", "EAGLE-2 tree", 8),
+        ("neural beam", "neural beam", None),
     ],
 )
-def test_labels(name, label):
-    assert families.label(name) == label
+def test_budgets_of_names(name, stem, budget):
+    assert names.split(name) == (stem, budget) and family_of(name).title == family_of(stem).title
 
 
 def test_unknown_drafters_have_a_curve_of_their_own():
-    found = families.curves(["tree_8", "my_way_3", "tree_16", "my_way_5"])
+    found = curves(["tree 8", "my way 3", "tree 16", "my way 5"])
     assert [(family.title, names) for family, names in found] == [
-        ("tree, with LM", ["tree_8", "tree_16"]),
-        ("my way", ["my_way_3", "my_way_5"]),
+        ("tree", ["tree 8", "tree 16"]),
+        ("my way", ["my way 3", "my way 5"]),
     ]

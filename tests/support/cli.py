@@ -38,6 +38,11 @@ def call(capsys, *argv: Any) -> Result:
     return Result(status, *capsys.readouterr())
 
 
+def printed_rows(out: str) -> dict[str, list[str]]:
+    """The cells of printed tables by the name of their row, which ends at two blanks."""
+    return {name: cells.split() for name, _, cells in (line.partition("  ") for line in out.splitlines()) if name}
+
+
 def figures(capsys, *argv: Any) -> dict:
     """What --json - prints, which must be all but for notes."""
     result = call(capsys, *argv, "--json", "-")

@@ -177,7 +177,7 @@ def test_several_models(world):
     assert settings.trees is None
     settings.save(world / "two.json")
     loaded = Settings.load(world / "two.json")
-    assert [drafter.names for drafter in tuned_drafters(loaded, dump)] == [("parallel_tuned",)]
+    assert [drafter.names for drafter in tuned_drafters(loaded, dump)] == [("parallel tuned",)]
     with pytest.raises(
         ValueError, match="a calibration weighs one model, these have 2: make one of them with rescore lm merge"
     ):
@@ -219,12 +219,12 @@ def test_rows_of_tasks_are_those_of_their_calibrations(world, tuned):
             rescorer=CalibratedRescorer(model, tuned.trees.open.by_task[task.task]), budgets={"x": 16}
         )
         (alone,) = replay_dump(dump, [own], tasks=[task.task], split=part).tasks
-        assert task.passes["open_task_16"].tolist() == alone.passes["x"].tolist()
+        assert task.passes["open tree by task 16"].tolist() == alone.passes["x"].tolist()
     report = heldout_json(result, 3)
-    assert report["drafters"]["open_task_16"]["difference"]["against"] == "open_16"
+    assert report["drafters"]["open tree by task 16"]["difference"]["against"] == "open tree 16"
     assert (
-        report["drafters"]["tuned_64"]["difference"]["against"] == "tree_64"
-        and "difference" not in report["drafters"]["tree_64"]
+        report["drafters"]["calibrated tree 64"]["difference"]["against"] == "tree 64"
+        and "difference" not in report["drafters"]["tree 64"]
     )
     assert report["bootstrap"]["seed"] == 3
 

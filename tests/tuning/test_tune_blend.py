@@ -100,7 +100,7 @@ def test_nothing_of_the_held_out_part_is_read(world, monkeypatch, tmp_path):
 def test_settings_are_kept_and_replayed(world, lm, tuned):
     dump = Dump.open(world / "dump")
     files = (ModelFile.of(world / "a.ngram"),) if lm else ()
-    Settings.of_blend(tuned, dump, files, values={"blend_16": 1.5}, seed=7).save(world / "sub" / "s.json")
+    Settings.of_blend(tuned, dump, files, values={"blend 16": 1.5}, seed=7).save(world / "sub" / "s.json")
     loaded = Settings.load(world / "sub" / "s.json")
     assert loaded.calibration("blend") == tuned.calibration and loaded.split == tuned.split
     assert (loaded.slots, loaded.top_k, loaded.p, loaded.paths, loaded.seed) == (0, 0, 0, None, 7)
@@ -111,12 +111,16 @@ def test_settings_are_kept_and_replayed(world, lm, tuned):
     with pytest.raises(ValueError, match="tuned for a model without heads, which has trees of the kind 'blend' alone"):
         loaded.rescorer()
     held_out = evaluate_blend(dump, loaded, lm, "heldout")
-    assert held_out.names == ["blend_16", "blend_64", "blend_tuned_16", "blend_tuned_64"]
+    assert held_out.names == ["blend 16", "blend 64", "tuned blend 16", "tuned blend 64"]
     rows = heldout_json(held_out, 7)["drafters"]
-    assert rows["blend_tuned_64"]["difference"]["against"] == "blend_64" and "difference" not in rows["blend_64"]
+    assert rows["tuned blend 64"]["difference"]["against"] == "blend 64" and "difference" not in rows["blend 64"]
     result = replay_dump(dump, run_drafters(dump, Rescorer(lm or ()), None, loaded), split=loaded.split.part("heldout"))
-    own = ["hard_tuned_64", "text_tuned_64"] if lm else ["hard_tuned_64"]
-    assert set(own) < set(result.names) and ("text_16" in result.names) == (lm is not None)
+    own = (
+        ["tuned blend without soft counts 64", "tuned blend without LM 64"]
+        if lm
+        else ["tuned blend without soft counts 64"]
+    )
+    assert set(own) < set(result.names) and ("blend without LM 16" in result.names) == (lm is not None)
     for mine, theirs in zip(held_out.tasks, result.tasks):
         for name in held_out.names:
             assert mine.passes[name].tolist() == theirs.passes[name].tolist()

@@ -13,4 +13,4 @@ def test_heads_help_untuned_trees_on_every_task(demo):
     for task in replay_dump(dump, untuned_drafters(model)).tasks:
         found = task.to_json()["block_efficiency"]
         for n in (16, 32, 64):
-            assert found[f"open_{n}"] > found[f"lm_text_{n}"], (task.task, n)
+            assert found[f"open tree {n}"] > found[f"LM and text {n}"], (task.task, n)

@@ -21,7 +21,7 @@ from rescore.decode.cli.lm_arguments import amount
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 DOMAINS = ("fiction", "govweb", "techdocs", "wiki", "dialogue")
-DRAFTERS = ("rescored", "tree_16")
+DRAFTERS = ("rescored", "tree 16")
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
-SHOWN = {"base": "base", "rescored": "rescored", "parallel_rescored": "parallel", "oracle": "oracle"}
+SHOWN = ("base", "rescored", "parallel rescored", "oracle")
 
 
 def main() -> None:
@@ -103,11 +103,11 @@ def measure(dump: Dump, model: Target, rescorer: Rescorer, args: argparse.Namesp
 
 
 def show(report: dict[str, Any], *, with_lm: bool) -> None:
-    names = {name: title for name, title in SHOWN.items() if with_lm or name in ("base", "oracle")}
-    names |= {name: name for name in report["neural_ms_per_lattice"]}
+    names = [name for name in SHOWN if with_lm or name in ("base", "oracle")]
+    names += report["neural_ms_per_lattice"]
     table = Table(
         "task",
-        *names.values(),
+        *names,
         box=None,
         title=f"{report['dump']} ({report['kind']}): block efficiency",
         title_justify="left",

@@ -24,7 +24,7 @@ from rescore.lattice.dump import Dump
 from rescore.lm.ngram import NGram
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
-DRAFTERS = ("rescored", "parallel_rescored", "tree_16", "tree_64")
+DRAFTERS = ("rescored", "parallel rescored", "tree 16", "tree 64")
 
 
 def main() -> None:

@@ -69,14 +69,14 @@ def drafters(heads: Heads, top_k: int, rescorer: Rescorer) -> dict[str, Drafter]
     slots = HeadsLattice(heads=heads, top_k=top_k, logp_dtype="float16")
     return {
         "base": PathDrafter(slots),
-        "parallel_base": PathDrafter(slots, paths=PATHS),
+        "parallel base": PathDrafter(slots, paths=PATHS),
         "rescored": PathDrafter(slots, rescorer),
-        "parallel_rescored": PathDrafter(slots, rescorer, paths=PATHS),
-        "tree_base_16": TreeDrafter(slots, nodes=16),
-        "tree_16": TreeDrafter(slots, rescorer, nodes=16),
-        "tree_64": TreeDrafter(slots, rescorer, nodes=64),
-        "lm_alone_16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
-        "lm_alone_64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
+        "parallel rescored": PathDrafter(slots, rescorer, paths=PATHS),
+        "tree of heads 16": TreeDrafter(slots, nodes=16),
+        "tree 16": TreeDrafter(slots, rescorer, nodes=16),
+        "tree 64": TreeDrafter(slots, rescorer, nodes=64),
+        "LM alone 16": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=16),
+        "LM alone 64": NGramDrafter(rescorer.models[0], slots=slots.heads.slots, nodes=64),
         **{
             name: TreeDrafter(slots, calibrated, nodes=NODES, prompt=WHOLE, rejected=False)
             for name, calibrated in calibrated_rescorers(rescorer).items()

@@ -4,7 +4,7 @@
 
 Microseconds of a lattice (medians of searches, means of batches) by p, by slots, by candidates, by nodes of a tree, by
 lattices in a batch, and by the size of the model, which takes two search reports or more. What no report has is not
-drawn. Lines of a model are told apart by its n-grams.
+drawn. Lines of a model are told apart by its n-grams. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from line_chart import Axis, Line, chart
+from line_chart import Axis, Line, chart, save
+from matplotlib.figure import Figure
 
 from rescore.decode.bench.calls import CALLS
 from rescore.decode.bench.search import (
@@ -30,7 +31,6 @@ from rescore.decode.bench.search import (
     OURS,
     TREES,
 )
-from rescore.lm.atomic import replacing
 
 COLOURS = ("after-1", "before", "true-frame", "after-2", "after-3")
 MICROSECONDS = Axis(title="microseconds a lattice, one thread", logarithmic=True)
@@ -46,8 +46,8 @@ Report = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
-def pictures(reports: list[Report]) -> dict[str, str]:
-    """File name and SVG text of each picture that the reports have the figures for."""
+def pictures(reports: list[Report]) -> dict[str, Figure]:
+    """File name and chart of each picture that the reports have the figures for."""
     searches = sorted((one for one in reports if one["bench"] == "search"), key=ngrams)
     batches = sorted((one for one in reports if one["bench"] == "batch"), key=ngrams)
     found = {}
@@ -122,7 +122,7 @@ def by_model(searches: list[Report]) -> Iterator[Line]:
             yield Line(name=name, colour=colour, points=points)
 
 
-def picture(title: str, name: str, lines: list[Line]) -> str:
+def picture(title: str, name: str, lines: list[Line]) -> Figure:
     ticks = sorted({x for line in lines for x, _ in line.points})
     return chart(title, Axis(title=name, logarithmic=True, ticks=ticks), MICROSECONDS, lines, form=".0f")
 
@@ -139,9 +139,8 @@ def main() -> None:
         help="default: docs/pictures",
     )
     args = parser.parse_args()
-    for name, content in pictures([json.loads(path.read_text(encoding="utf-8")) for path in args.reports]).items():
-        with replacing(args.output / name) as file:
-            file.write(content.encode())
+    for name, figure in pictures([json.loads(path.read_text(encoding="utf-8")) for path in args.reports]).items():
+        save(figure, args.output / name)
         print(args.output / name)
 
 

@@ -3,6 +3,7 @@
     python tools/draw/curves.py
 
 Recall of every slot's first candidate on held-out texts, along the positions that were taught in both of their runs.
+Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from line_chart import Axis, Line, chart
+from line_chart import Axis, Line, chart, save
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = [ROOT / "data" / "demo" / name for name in ("curve.jsonl", "curve.further.jsonl")]
 BATCH = 1024  # positions a step
 
 
-def pictures() -> dict[str, str]:
-    """File name and SVG text of each picture."""
+def pictures() -> dict[str, Figure]:
+    """File name and chart of each picture."""
     rows, before = [], 0
     for curve in CURVES:
         run = [json.loads(line) for line in curve.read_text(encoding="utf-8").splitlines()]
@@ -38,9 +40,9 @@ def pictures() -> dict[str, str]:
 
 
 def main() -> None:
-    for name, content in pictures().items():
+    for name, figure in pictures().items():
         path = ROOT / "docs" / "pictures" / name
-        path.write_text(content, encoding="utf-8")
+        save(figure, path)
         print(path)
 
 

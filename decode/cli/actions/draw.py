@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rescore.decode.cli.actions import models, output
+from rescore.decode.cli.actions import models, output, pictures
 from rescore.decode.cli.arguments import Misuse
+from rescore.decode.replay.drafters.calibrated import trees_of_block
+from rescore.decode.replay.drafters.names import HEADS_TREE, OPEN_TREE, TREE
 from rescore.decode.replay.worth import accepted_of_drafts, visited_rows
+from rescore.decode.rescoring.calibrated import CalibratedRescorer
+from rescore.decode.rescoring.calibration import DEFAULT
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.tuning.tuned_drafters import ROWS, check_dump
+from rescore.lattice.compose import below, wide
 from rescore.lattice.draw import draw_sausage
 from rescore.lattice.draw_tree import draw_tree
 from rescore.lattice.dump import Dump
 from rescore.lattice.dump_block import DumpBlock
+from rescore.lattice.tree import TokenTree
 
 CONTEXT_TOKENS = 12  # shown in a picture's title
 BEST = 4  # steps drawn by default
@@ -35,25 +43,50 @@ class DrawnStep:
     position: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDrafting:
+    """A way to draft trees, and its name."""
+
+    name: str
+    rescorer: Rescorer | CalibratedRescorer
+
+    def of_row(self, block: DumpBlock, row: int, nodes: int, top_k: int | None) -> TokenTree:
+        """The tree of a row, which the replay of its sequence drafts there."""
+        if isinstance(self.rescorer, Rescorer):
+            return self.rescorer.tree(block.sausages([row], top_k)[0], block.history(row, self.rescorer.context), nodes)
+        sequence = int(block.sequence_of[row])
+        part = block.part(sequence, sequence + 1)
+        return trees_of_block(self.rescorer, part, nodes, top_k)[row - int(block.offsets[sequence])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """What drafts: strings of the lattice, trees by the ending of their files, and candidates of a slot (None: all of
+    the dump).
+    """
+
+    strings: Rescorer
+    trees: Mapping[str, TreeDrafting]
+    top_k: int | None
+
+
 def call(args: argparse.Namespace) -> None:
     check_arguments(args)
     (dump,) = models.open_dumps([args.dump], args)
-    rescorer = models.open_rescorer(args, [dump])
+    if dump.header.heads == 1:
+        raise Misuse(f"{dump.path}: a dump of a model without heads has no lattices to draw")
+    drawn, rescorer = drafting(args, dump)
     words = models.open_words(args, dump, rescorer)
     tasks = [name for name in dump.tasks if not args.task or name in args.task]
     with models.naming(dump):
-        steps = (
-            [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, rescorer, args)
-        )
-    args.out.mkdir(parents=True, exist_ok=True)
+        steps = [one_step(dump, tasks[0], args)] if args.position is not None else best_steps(dump, tasks, drawn, args)
     written = []
     for step in steps:
-        for name, picture in draw(dump, step, rescorer, words, args):
-            with output.writing(args.out / name) as file:
-                file.write(picture.encode("utf-8", "replace"))
+        for path, picture in files(dump, step, drawn, words, args):
+            pictures.write(path, picture)
             written.append(
                 {
-                    "file": str(args.out / name),
+                    "file": str(path),
                     "task": step.block.task,
                     "sequence": step.sequence,
                     "position": step.position,
@@ -70,10 +103,58 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise Misuse("--best picks steps and --position names one: give one of the two")
     if args.position is not None and len(set(args.task or ())) > 1:
         raise Misuse("--position is of one task: give --task once")
-    if args.out.exists() and not args.out.is_dir():
+    if is_file(args.out):
+        if args.best not in (None, 1):
+            raise Misuse(f"-o {args.out}: one file has one step: give a folder, or --best 1")
+        if args.format not in (None, args.out.suffix[1:]):
+            raise Misuse(f"--format {args.format}: -o {args.out} says otherwise")
+        args.best = None if args.position is not None else 1
+    elif args.out.exists() and not args.out.is_dir():
         raise Misuse(f"{args.out}: expected a folder to write pictures to, got a file")
-    for path in filter(None, (args.out / "picture.svg", args.json)):
+    if args.settings and (args.lm or args.alpha is not None):
+        raise Misuse("--lm, --alpha: the settings name the models, whose weights they hold")
+    if args.settings and args.top_k is not None:
+        raise Misuse("--top-k: the settings say how many candidates they were tuned for")
+    for path in filter(None, (args.out if is_file(args.out) else args.out / "picture.svg", args.json)):
         output.check_place(path)
+    pictures.check_format(form(args))
+
+
+def is_file(path: Path) -> bool:
+    """Whether a name is that of a picture; others are folders'."""
+    return path.suffix[1:] in pictures.FORMATS and not path.is_dir()
+
+
+def form(args: argparse.Namespace) -> str:
+    return args.out.suffix[1:] if is_file(args.out) else args.format or "svg"
+
+
+def drafting(args: argparse.Namespace, dump: Dump) -> tuple[Drawn, Rescorer]:
+    """Of the settings, else of the models; and the models' rescorer."""
+    found = models.open_settings(args)
+    rescorer = models.open_rescorer(args, [dump])
+    if found is None:
+        name = TREE if rescorer.models else HEADS_TREE
+        trees: dict[str, TreeDrafting] = {"tree": TreeDrafting(name=name, rescorer=rescorer)}
+        if len(rescorer.models) == 1:
+            untuned = CalibratedRescorer(rescorer.models[0], DEFAULT, threads=args.threads)
+            trees["open-tree"] = TreeDrafting(name=OPEN_TREE, rescorer=untuned)
+        return Drawn(strings=rescorer, trees=trees, top_k=args.top_k), rescorer
+    check_dump(found, dump)
+    assert found.paths is not None, "settings for a model with heads have weights of paths"
+    strings = found.paths.rescorer(rescorer.models, args.threads)
+    if not found.trees:
+        return Drawn(
+            strings=strings, trees={"tree": TreeDrafting(name=TREE, rescorer=strings)}, top_k=found.top_k
+        ), rescorer
+    trees = {
+        ending: TreeDrafting(
+            name=ROWS[kind],
+            rescorer=CalibratedRescorer(rescorer.models[0], found.calibration(kind), threads=args.threads),
+        )
+        for ending, kind in (("tree", "closed"), ("open-tree", "open"))
+    }
+    return Drawn(strings=strings, trees=trees, top_k=found.top_k), rescorer
 
 
 def one_step(dump: Dump, task: str, args: argparse.Namespace) -> DrawnStep:
@@ -89,7 +170,7 @@ def one_step(dump: Dump, task: str, args: argparse.Namespace) -> DrawnStep:
     raise Misuse(f"--sequence {wanted}: task {task!r} of {dump.path} has {first} sequences, numbered from 0")
 
 
-def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.Namespace) -> list[DrawnStep]:
+def best_steps(dump: Dump, tasks: list[str], drawn: Drawn, args: argparse.Namespace) -> list[DrawnStep]:
     """The steps of the base replay at which the best rescored draft is accepted furthest beyond the base draft."""
     steps: list[DrawnStep] = []
     with output.progress_bar() as bar:
@@ -99,7 +180,7 @@ def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.
         for task in tasks:
             first = 0
             for block in dump.blocks(task):
-                steps = sorted([*steps, *gains(block, first, rescorer, args)], key=lambda step: -step.gain)[
+                steps = sorted([*steps, *gains(block, first, drawn, args)], key=lambda step: -step.gain)[
                     : args.best or BEST
                 ]
                 first += block.sequences
@@ -107,10 +188,11 @@ def best_steps(dump: Dump, tasks: list[str], rescorer: Rescorer, args: argparse.
     return steps
 
 
-def gains(block: DumpBlock, first: int, rescorer: Rescorer, args: argparse.Namespace) -> Iterator[DrawnStep]:
+def gains(block: DumpBlock, first: int, drawn: Drawn, args: argparse.Namespace) -> Iterator[DrawnStep]:
     """The steps of a block that the base draft visits; `first`: sequences of the task before it."""
-    sausages, truth, sequence_of = block.sausages(k=args.top_k), block.truth(), block.sequence_of
-    drafts = rescorer.paths(sausages, block.histories(slice(None), rescorer.context), 1, semantics=args.semantics)
+    sausages, truth, sequence_of = block.sausages(k=drawn.top_k), block.truth(), block.sequence_of
+    histories = block.histories(slice(None), drawn.strings.context)
+    drafts = drawn.strings.paths(sausages, histories, 1, semantics=args.semantics)
     base = accepted_of_drafts(sausages.first[:, None], truth)
     gain = accepted_of_drafts(drafts.tokens, truth) - base
     for row in visited_rows(base, block.offsets).tolist():
@@ -124,24 +206,37 @@ def gains(block: DumpBlock, first: int, rescorer: Rescorer, args: argparse.Names
         )
 
 
-def draw(
-    dump: Dump, step: DrawnStep, rescorer: Rescorer, words: Sequence[str] | None, args: argparse.Namespace
-) -> Iterator[tuple[str, str]]:
-    """The lattice and the tree of a step, as (name of the file, SVG)."""
+def files(
+    dump: Dump, step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argparse.Namespace
+) -> Iterator[tuple[Path, str]]:
+    """The pictures of a step, as (path, SVG)."""
+    name = f"{dump.header.kind}-{file_part(dump, step.block.task)}-{step.sequence}-{step.position}"
+    lattice, *trees = (parts := draw(step, drawn, words, args)).values()
+    if args.wide or is_file(args.out):
+        path = args.out if is_file(args.out) else args.out / f"{name}.{form(args)}"
+        yield path, wide(lattice, trees, name) if args.wide else below([lattice, *trees], name)
+    else:
+        yield from ((args.out / f"{name}-{ending}.{form(args)}", picture) for ending, picture in parts.items())
+
+
+def draw(step: DrawnStep, drawn: Drawn, words: Sequence[str] | None, args: argparse.Namespace) -> dict[str, str]:
+    """The lattice and the trees of a step: SVG by the ending of the file's name."""
     block, row = step.block, step.row
-    sausage = block.sausages([row], args.top_k)[0]
-    history = block.history(row, max(rescorer.context, CONTEXT_TOKENS))
-    drafts = rescorer.paths(sausage, history, args.paths, semantics=args.semantics)
+    sausage = block.sausages([row], drawn.top_k)[0]
+    history = block.history(row, max(drawn.strings.context, CONTEXT_TOKENS))
+    drafts = drawn.strings.paths(sausage, history, args.paths, semantics=args.semantics)
     text = "".join(words[token] for token in history.tolist()) if words else " ".join(map(str, history.tolist()))
-    name = f"{dump.header.kind}-{file_part(dump, block.task)}-{step.sequence}-{step.position}"
-    common: dict[str, Any] = {
-        "words": words,
-        "truth": block.truth([row])[0],
-        "certain": int(block.tokens[row]),
-        "title": f"{block.task}, after: {text}",
+    common: dict[str, Any] = {"words": words, "truth": block.truth([row])[0], "certain": int(block.tokens[row])}
+    title = f"{block.task}, after: {text}"
+    return {
+        "lattice": draw_sausage(sausage, after=drafts.tokens[: int(drafts.count)], title=title, **common),
+        **{
+            ending: draw_tree(
+                one.of_row(block, row, args.nodes, drawn.top_k), listed=sausage, title=f"{one.name}; {title}", **common
+            )
+            for ending, one in drawn.trees.items()
+        },
     }
-    yield f"{name}-lattice.svg", draw_sausage(sausage, after=drafts.tokens[: int(drafts.count)], **common)
-    yield f"{name}-tree.svg", draw_tree(rescorer.tree(sausage, history, args.nodes), **common)
 
 
 def file_part(dump: Dump, task: str) -> str:

@@ -25,6 +25,7 @@ from rescore.decode.report.measured import rows_to_come
 from rescore.decode.report.neural import Neural
 from rescore.decode.report.page import page, plotly_source
 from rescore.decode.report.report import ReportOptions, ReportSources, report
+from rescore.decode.report.report_json import report_json
 from rescore.decode.report.sections.cost import CostOptions
 from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.decode.tuning.settings import Settings
@@ -33,10 +34,14 @@ from rescore.decode.tuning.tune_trees import tune_trees
 from rescore.lattice.dump import Dump
 from rescore.lattice.extras import needed_for
 
+MODEL, GPU, LENGTH = "7b", "h100", 1024  # of the costs, where only one of them is given
+
 
 def call(args: argparse.Namespace) -> None:
-    for path in filter(None, (args.out, args.markdown)):
+    for path in filter(None, (args.out, args.markdown, args.json)):
         output.check_place(path)
+    if str(args.json) == "-" == str(args.markdown):
+        raise Misuse("--json and --markdown: one of the two can go to standard output")
     if args.neural is None and (args.neural_alpha is not None or args.neural_paths is not None):
         raise Misuse("--neural-alpha and --neural-paths are for a neural model: give --neural as well")
     plotly_source()  # its absence is told before the work
@@ -47,6 +52,8 @@ def call(args: argparse.Namespace) -> None:
     write(args.out, page(made))
     if args.markdown:
         write(args.markdown, markdown(made))
+    if args.json:
+        output.write_json(args.json, report_json(made))
 
 
 def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
@@ -54,6 +61,7 @@ def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
     rescorer = models.open_rescorer(args, [dump])
     own, split = split_of(args, dump, found)
     args.part = args.part or ("all" if found and not own else "heldout")
+    told = costs(args)
     sources = ReportSources(
         models=[str(path) for path, _ in args.lm],
         words=models.open_words(args, dump, rescorer),
@@ -64,7 +72,7 @@ def of_heads(args: argparse.Namespace, dump: Dump) -> Report:
         split=split,
         part=args.part,
         seed=args.seed,
-        cost=costs(args),
+        cost=told,
         latency=(read_search(args.latency), str(args.latency)) if args.latency else None,
         trees=trees_of(args, dump, rescorer, split, found),
         replay=ReplayOptions(paths=args.paths, top_k=args.top_k, semantics=args.semantics),
@@ -132,12 +140,19 @@ def neural_alpha(args: argparse.Namespace) -> float:
     return 1.0 if args.neural_alpha is None else args.neural_alpha
 
 
-def costs(args: argparse.Namespace) -> CostOptions:
+def costs(args: argparse.Namespace) -> CostOptions | None:
+    """None where neither a model nor a machine is given."""
+    if not (args.model or args.gpu or args.passes):
+        if args.length is not None:
+            raise Misuse("--length is of the cost of drafts: give --model, --gpu or --passes as well")
+        return None
+    args.model, args.length = args.model or MODEL, args.length or LENGTH
     shape = cost_inputs.open_shape(args.model)
     if args.passes:
         clock: Clock = Stopwatch(passes=cost_inputs.read_passes(args.passes, args.length))
         machine = f"the machine of {args.passes}"
     else:
+        args.gpu = args.gpu or GPU
         accelerator = chosen(args.gpu)
         clock, machine = Roofline(accelerator=accelerator), accelerator.name
     return CostOptions(name=args.model, shape=shape, machine=machine, clock=clock, length=args.length)
@@ -187,10 +202,12 @@ def command(args: argparse.Namespace) -> Sequence[str]:
         "neural_alpha",
         "neural_paths",
         "latency",
+        "model",
+        "gpu",
+        "length",
     ):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    words += ["--model", args.model, *(() if args.passes else ("--gpu", args.gpu)), "--length", str(args.length)]
     for task in args.task or ():
         words += ["--task", task]
     return words

@@ -28,10 +28,10 @@ OF_HEADS = {
     "tokenizer": None,
     "sequences": 5,
     "nodes": 16,
-    "model": "7b",
-    "gpu": "h100",
+    "model": None,
+    "gpu": None,
     "passes": None,
-    "length": 1024,
+    "length": None,
     "latency": None,
 }
 

@@ -15,6 +15,22 @@ from rescore.decode.cli.arguments import Misuse
 from rescore.decode.replay.bootstrap import RESAMPLES, Resampled
 from rescore.decode.replay.draft_writer import SUFFIXES, DraftWriter
 from rescore.decode.replay.drafters import headless
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    BLENDED,
+    CALIBRATED_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    LM_AND_TEXT,
+    OPEN_TREE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    PARALLEL_TUNED,
+    RESCORED,
+    TREE,
+    by_task,
+    sized,
+)
 from rescore.decode.replay.drafters.standard import MODEL_SIZES, TREE_SIZES, ReplayOptions
 from rescore.decode.replay.run import DumpResult, Listener, mean_over_tasks, replay_dump
 from rescore.decode.replay.split import Split, SplitPart
@@ -23,28 +39,28 @@ from rescore.decode.tuning.settings import Settings
 from rescore.decode.tuning.tuned_drafters import is_tuned_on, run_drafters
 from rescore.lattice.dump import Dump
 
-TIMED = {"paths": ("parallel_rescored",), "tree": (f"tree_{max(TREE_SIZES)}", f"blend_{max(headless.SIZES)}")}
+TIMED = {"paths": (PARALLEL_RESCORED,), "tree": (sized(TREE, max(TREE_SIZES)), sized(BLENDED, max(headless.SIZES)))}
 MEANS = ("block_efficiency", "headroom_recovered", "verified_per_pass", "accepted_per_verified")
 # What the models add to the heads, and the heads to the model.
 COMPARED = (
-    ("rescored", "base"),
-    ("parallel_rescored", "parallel_base"),
-    *((f"tree_{n}", f"tree_base_{n}") for n in TREE_SIZES),
-    *((f"tree_{n}", f"lm_alone_{n}") for n in MODEL_SIZES),
+    (RESCORED, BASE),
+    (PARALLEL_RESCORED, PARALLEL_BASE),
+    *((sized(TREE, n), sized(HEADS_TREE, n)) for n in TREE_SIZES),
+    *((sized(TREE, n), sized(LM_ALONE, n)) for n in MODEL_SIZES),
 )
 # What tuning adds, what open lattices add, to heads alone too, and what heads add to the model and the running text.
 TUNED_PAIRS = (
-    ("tuned", "tree"),
-    ("open", "tuned"),
-    ("open", "tree"),
-    ("open", "tree_base"),
-    ("open", "lm_text"),
-    ("open_task", "tuned_task"),
-    ("open_task", "lm_text_task"),
+    (CALIBRATED_TREE, TREE),
+    (OPEN_TREE, CALIBRATED_TREE),
+    (OPEN_TREE, TREE),
+    (OPEN_TREE, HEADS_TREE),
+    (OPEN_TREE, LM_AND_TEXT),
+    (by_task(OPEN_TREE), by_task(CALIBRATED_TREE)),
+    (by_task(OPEN_TREE), by_task(LM_AND_TEXT)),
 )
 COMPARED_TUNED = (
-    ("parallel_tuned", "parallel_rescored"),
-    *((f"{one}_{n}", f"{other}_{n}") for one, other in TUNED_PAIRS for n in MODEL_SIZES),
+    (PARALLEL_TUNED, PARALLEL_RESCORED),
+    *((sized(one, n), sized(other, n)) for one, other in TUNED_PAIRS for n in MODEL_SIZES),
 )
 
 
@@ -114,7 +130,7 @@ def writing_drafts(writer: DraftWriter, dump: Dump) -> Listener:
     """Writes the p rescored drafts of every row that they visit."""
 
     def add(block, worth, visited) -> None:
-        writer.add(str(dump.path), block, worth["parallel_rescored"].drafts, visited["parallel_rescored"])
+        writer.add(str(dump.path), block, worth[PARALLEL_RESCORED].drafts, visited[PARALLEL_RESCORED])
 
     return add
 

@@ -9,20 +9,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from rescore.decode.cli.actions.columns import GAPS, Column, column_tables, columns_width
+from rescore.decode.replay.drafters.names import BLENDED, CALIBRATED_TREE, OPEN_TREE, TREE, TUNED_BLEND, sized, split
 
 Report = dict[str, Any]
 GUTTER = 2  # columns between the tables of two dumps
+BOLD = (TREE, CALIBRATED_TREE, OPEN_TREE, BLENDED, TUNED_BLEND)
 
 
 def tables(report: Report, width: int) -> list[RenderableType]:
     """Settings, each dump's table (side by side where they fit into `width`, else their means are), times."""
     drafters = report["settings"]["drafters"]
     labels = [*drafters, "", *facts_of(report)]
-    bold = {
-        name
-        for name in drafters
-        if name.startswith(("tree_", "tuned_", "open_", "blend_")) and not name.startswith("tree_base_")
-    }
+    bold = {name for name in drafters if split(name)[0] in BOLD}
     found = [(title(report, overall), dump_columns(report, overall)) for overall in report["overall"]]
     below = [*difference_tables(report, width), "", *time_lines(report)]
     gap = side_by_side(labels, found, width)
@@ -162,7 +160,7 @@ def settings_line(report: Report) -> str:
     weight = f"alpha {alpha:g}" if isinstance(alpha, float) else "alpha " + ",".join(f"{value:g}" for value in alpha)
     candidates = f"{settings['top_k']} candidates per slot, " if settings["top_k"] else ""
     tuned = f"; tuned as in {settings['tuned']}" if settings["tuned"] else ""
-    if "blend_16" in settings["drafters"]:
+    if sized(BLENDED, 16) in settings["drafters"]:
         return f"a model without heads; {models or 'no language model (--lm)'}"
     if not models:
         return f"no language model (--lm): rescored is base; {candidates}p = {settings['paths']}{tuned}"

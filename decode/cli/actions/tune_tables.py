@@ -8,12 +8,18 @@ from typing import Any
 from rich.console import RenderableType
 
 from rescore.decode.cli.actions.columns import Column, column_tables
+from rescore.decode.replay.drafters.names import CALIBRATED_TREE, OPEN_TREE, PARALLEL_TUNED, TUNED_BLEND, by_task, split
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.tuning.tune_blend import BLEND
 from rescore.lattice.dump import Dump
 
 Report = dict[str, Any]
 WEIGHTS = ("head", "alpha", "prior", "floor")
+BOLD = (
+    PARALLEL_TUNED,
+    TUNED_BLEND,
+    *(form for tree in (CALIBRATED_TREE, OPEN_TREE) for form in (tree, by_task(tree))),
+)
 
 
 def tables(report: Report, dump: Dump, args: argparse.Namespace, width: int) -> list[RenderableType]:
@@ -63,7 +69,7 @@ def heldout_tables(report: Report, dump: Dump, width: int) -> list[RenderableTyp
     columns.append(Column("change", [change(row) for row in rows.values()]))
     columns.append(Column("interval", [interval(row) for row in rows.values()]))
     columns.append(Column("p", [p_value(row) for row in rows.values()]))
-    bold = {name for name in rows if name.startswith(("tuned_", "open_", "blend_tuned_")) or name.endswith("_tuned")}
+    bold = {name for name in rows if split(name)[0] in BOLD}
     sizes = ", ".join(f"{task} {n}" for task, n in settings["split"]["tune"].items())
     lines: list[RenderableType] = [
         f"{dump.path}: tuned on the first sequences of each task ({sizes}), held out: the rest",

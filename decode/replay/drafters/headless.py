@@ -6,6 +6,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rescore.decode.replay.drafters.calibrated import CalibratedReplay
+from rescore.decode.replay.drafters.names import (
+    BLENDED,
+    LM_ALONE,
+    PROMPT_LOOKUP,
+    RECYCLING,
+    STATIC_RECYCLING,
+    SUFFIX_DECODING,
+    TUNED_BLEND,
+    TUNED_WITHOUT_LM,
+    TUNED_WITHOUT_SOFT,
+    WITH_MEMORY,
+    WITHOUT_LM,
+    WITHOUT_SOFT,
+    of_sizes,
+    sized,
+)
 from rescore.decode.replay.drafters.prior_art import PromptLookupReplay, SuffixReplay, TokenRecyclingReplay
 from rescore.decode.replay.drafters.standard import check_models
 from rescore.decode.replay.worth import ReplayDrafter
@@ -18,27 +34,34 @@ from rescore.lm.ngram import NGram
 
 SIZES = (16, 32, 64)
 LOOKED_UP = 10  # tokens, as is usual
-STATIC = "recycling_static_80"
+STATIC = sized(STATIC_RECYCLING, 80)
+# Without the n-gram model, without soft counts, whole.
+ABLATIONS = (WITHOUT_LM, WITHOUT_SOFT, BLENDED)
+TUNED_ABLATIONS = (TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT, TUNED_BLEND)
 ALONE = replace(HEADLESS, text=None, soft=())
 # The blend against what others have published, and against itself without one of its sources.
 COMPARED = (
-    ("blend_16", f"prompt_lookup_{LOOKED_UP}"),
-    ("blend_16", STATIC),
-    *((f"blend_{n}", f"{other}_{n}") for other in ("recycling", "suffix", "lm_alone", "text", "hard") for n in SIZES),
-    ("memory_16", f"prompt_lookup_{LOOKED_UP}"),
-    *((f"memory_{n}", f"blend_{n}") for n in SIZES),
+    (sized(BLENDED, 16), sized(PROMPT_LOOKUP, LOOKED_UP)),
+    (sized(BLENDED, 16), STATIC),
+    *(
+        (sized(BLENDED, n), sized(other, n))
+        for other in (RECYCLING, SUFFIX_DECODING, LM_ALONE, WITHOUT_LM, WITHOUT_SOFT)
+        for n in SIZES
+    ),
+    (sized(WITH_MEMORY, 16), sized(PROMPT_LOOKUP, LOOKED_UP)),
+    *((sized(WITH_MEMORY, n), sized(BLENDED, n)) for n in SIZES),
 )
 COMPARED_TUNED = tuple(
-    (f"blend_tuned_{n}", f"{other}_{n}") for other in ("blend", "text_tuned", "hard_tuned") for n in SIZES
+    (sized(TUNED_BLEND, n), sized(other, n)) for other in (BLENDED, TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT) for n in SIZES
 )
 
 
 def headless_drafters(
     dump: Dump, rescorer: Rescorer, tuned: Calibration | None = None, memory: TextMemory | None = None
 ) -> list[ReplayDrafter]:
-    """prompt_lookup_10, recycling_static_80, recycling_N, suffix_N; lm_alone_N and text_N (where there is a model),
-    hard_N and blend_N, in this order; of a tuned calibration text_tuned_N, hard_tuned_N and blend_tuned_N, too; with a
-    memory, which stays as it is, memory_N: the blend that has it.
+    """PROMPT_LOOKUP, STATIC_RECYCLING, RECYCLING, SUFFIX_DECODING; LM_ALONE and WITHOUT_LM (where there is a model),
+    WITHOUT_SOFT and BLENDED, in this order; of a tuned calibration the last three, tuned, too; with a memory, which
+    stays as it is, WITH_MEMORY: the blend that has it.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump, or there are several models.
     """
@@ -50,30 +73,31 @@ def headless_drafters(
         )
     model = rescorer.models[0] if rescorer.models else None
     drafters: list[ReplayDrafter] = [
-        PromptLookupReplay(budgets={f"prompt_lookup_{LOOKED_UP}": LOOKED_UP}),
-        TokenRecyclingReplay(budgets={STATIC: None, **sizes("recycling")}),
-        SuffixReplay(budgets=sizes("suffix")),
+        PromptLookupReplay(budgets={sized(PROMPT_LOOKUP, LOOKED_UP): LOOKED_UP}),
+        TokenRecyclingReplay(budgets={STATIC: None, **of_sizes(RECYCLING, SIZES)}),
+        SuffixReplay(budgets=of_sizes(SUFFIX_DECODING, SIZES)),
     ]
     if model:
-        drafters.append(blend(dump, model, ALONE, sizes("lm_alone"), rescorer.threads))
-    for calibration, ending in ((HEADLESS, ""), (tuned, "_tuned")):
+        drafters.append(blend(dump, model, ALONE, of_sizes(LM_ALONE, SIZES), rescorer.threads))
+    for calibration, names in ((HEADLESS, ABLATIONS), (tuned, TUNED_ABLATIONS)):
         if calibration:
-            drafters += ablations(dump, model, calibration, ending, rescorer.threads)
+            drafters += ablations(dump, model, calibration, names, rescorer.threads)
     if memory is not None:
-        drafters.append(blend(dump, model, tuned or HEADLESS, sizes("memory"), rescorer.threads, memory))
+        drafters.append(blend(dump, model, tuned or HEADLESS, of_sizes(WITH_MEMORY, SIZES), rescorer.threads, memory))
     return drafters
 
 
 def ablations(
-    dump: Dump, model: NGram | None, calibration: Calibration, ending: str, threads: int
+    dump: Dump, model: NGram | None, calibration: Calibration, names: tuple[str, str, str], threads: int
 ) -> list[ReplayDrafter]:
     """The blend, after the same without its n-gram model, if it has one, and without soft counts."""
+    without_lm, without_soft, whole = names
     hard = replace(calibration, soft=())
-    text = [blend(dump, None, calibration, sizes(f"text{ending}"), threads)] if model else []
+    text = [blend(dump, None, calibration, of_sizes(without_lm, SIZES), threads)] if model else []
     return [
         *text,
-        blend(dump, model, hard, sizes(f"hard{ending}"), threads),
-        blend(dump, model, calibration, sizes(f"blend{ending}"), threads),
+        blend(dump, model, hard, of_sizes(without_soft, SIZES), threads),
+        blend(dump, model, calibration, of_sizes(whole, SIZES), threads),
     ]
 
 
@@ -89,7 +113,3 @@ def blend(
     model = model or NGram.uniform(dump.header.vocab_size)
     rescorer = CalibratedRescorer(model, calibration, memory=memory, threads=threads)
     return CalibratedReplay(rescorer=rescorer, budgets=budgets, depth=DEPTH)
-
-
-def sizes(name: str) -> Mapping[str, int]:
-    return {f"{name}_{n}": n for n in SIZES}

@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rescore.decode.replay.drafters.model_trees import ModelReplay
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    HEADS_TREE,
+    LM_ALONE,
+    ORACLE,
+    PARALLEL_BASE,
+    PARALLEL_RESCORED,
+    RESCORED,
+    TREE,
+    of_sizes,
+)
 from rescore.decode.replay.drafters.oracle_paths import OracleReplay
 from rescore.decode.replay.drafters.paths import PathReplay
 from rescore.decode.replay.drafters.trees import TreeReplay
@@ -32,8 +43,8 @@ class ReplayOptions:
 
 
 def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | None = None) -> list[ReplayDrafter]:
-    """base, rescored, parallel_*, tree_base_*, tree_*, lm_alone_* (where there is a model) and the oracle, in this
-    order.
+    """Whole drafts and trees of heads alone and with the models, LM_ALONE (where there is a model), and the oracle, in
+    this order.
 
     ValueError if a model's vocabulary or tokenizer is not that of the dump.
     """
@@ -41,17 +52,17 @@ def standard_drafters(dump: Dump, rescorer: Rescorer, options: ReplayOptions | N
     check_models(dump, rescorer)
     heads, p, k = Rescorer(threads=rescorer.threads), options.paths, options.top_k
     drafters: list[ReplayDrafter] = [
-        PathReplay(rescorer=heads, budgets={"base": 1, "parallel_base": p}, top_k=k),
+        PathReplay(rescorer=heads, budgets={BASE: 1, PARALLEL_BASE: p}, top_k=k),
         PathReplay(
-            rescorer=rescorer, budgets={"rescored": 1, "parallel_rescored": p}, top_k=k, semantics=options.semantics
+            rescorer=rescorer, budgets={RESCORED: 1, PARALLEL_RESCORED: p}, top_k=k, semantics=options.semantics
         ),
-        TreeReplay(rescorer=heads, budgets={f"tree_base_{n}": n for n in TREE_SIZES}, top_k=k),
-        TreeReplay(rescorer=rescorer, budgets={f"tree_{n}": n for n in TREE_SIZES}, top_k=k),
+        TreeReplay(rescorer=heads, budgets=of_sizes(HEADS_TREE, TREE_SIZES), top_k=k),
+        TreeReplay(rescorer=rescorer, budgets=of_sizes(TREE, TREE_SIZES), top_k=k),
     ]
     if rescorer.models:
-        budgets = {f"lm_alone_{n}": n for n in MODEL_SIZES}
-        drafters.append(ModelReplay(model=rescorer.models[0], budgets=budgets, threads=rescorer.threads))
-    return [*drafters, OracleReplay(widths={"oracle": k})]
+        sizes = of_sizes(LM_ALONE, MODEL_SIZES)
+        drafters.append(ModelReplay(model=rescorer.models[0], budgets=sizes, threads=rescorer.threads))
+    return [*drafters, OracleReplay(widths={ORACLE: k})]
 
 
 def check_models(dump: Dump, rescorer: Rescorer) -> None:

@@ -48,17 +48,14 @@ def _curves(found: Sequence[Acceptance]) -> list[dict]:
         dash = "dash" if family.key == "oracle" else DASHES[seen[family.key] % len(DASHES)]
         seen[family.key] += 1
         positions = [float(place) for place in range(1, len(shares) + 1)]
-        traces.append(plots.curve(families.label(name), positions, shares, series=family.key, dash=dash))
+        traces.append(plots.curve(name, positions, shares, series=family.key, dash=dash))
     return traces
 
 
 def _table(found: Sequence[Acceptance]) -> Table:
     shares = _shares(found)
     slots = len(next(iter(shares.values())))
-    rows = [
-        (numbers.text(families.label(name)), *(numbers.percent(value, 1) for value in values))
-        for name, values in shares.items()
-    ]
+    rows = [(numbers.text(name), *(numbers.percent(value, 1) for value in values)) for name, values in shares.items()]
     return Table(
         title="Drafts accepted up to a position, all tasks together",
         headers=("drafter", *(str(place) for place in range(1, slots + 1))),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rescore.decode.replay.analyses.along_text import AlongText
+from rescore.decode.replay.drafters.names import split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
@@ -50,12 +51,12 @@ def _curves(found: Sequence[AlongText], behind: str) -> list[dict]:
         family = families.family_of(name)
         traces.append(
             plots.curve(
-                families.label(name),
+                name,
                 [float(2**place) for place in bins.tolist()],
                 np.round(tokens[bins] / passes[bins], 4).tolist(),
                 series=family.key,
-                dash=family.dash if families.split(name)[1] != 64 else "dashdot",
-                texts=[f"{families.label(name)}, {count:,} passes" for count in passes[bins].tolist()],
+                dash=family.dash if split(name)[1] != 64 else "dashdot",
+                texts=[f"{name}, {count:,} passes" for count in passes[bins].tolist()],
             )
         )
     return traces
@@ -76,7 +77,7 @@ def _table(found: Sequence[AlongText]) -> Table:
     ]
     return Table(
         title="Tokens a pass by tokens generated before it, all tasks together",
-        headers=("tokens", *map(families.label, sums)),
+        headers=("tokens", *sums),
         rows=rows,
     )
 

@@ -18,11 +18,10 @@ from rescore.decode.cost.cost_model import (
     per_token,
 )
 from rescore.decode.cost.model_shape import ModelShape
-from rescore.decode.replay.run import ORACLE
+from rescore.decode.replay.drafters.names import BASE, HEADLESS, NEURAL, NEURAL_BEAM, ORACLE, PARALLEL, split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Cell, Plot, PlotView, Section, Table
 from rescore.decode.report.figures import EQUAL, Figures
-from rescore.decode.report.neural import BEAM, GREEDY
 from rescore.decode.report.timing import is_costed
 
 SHOWN = (1, 8, 64)  # batches of the table
@@ -53,22 +52,22 @@ def ways(
     """
     found = []
     for name, efficiency in figures.overall["block_efficiency"].items():
-        stem, _ = families.split(name)
+        stem, _ = split(name)
         if name == ORACLE or not is_costed(name):
             continue
-        if name == BEAM or (name == GREEDY and small is None):
+        if name == NEURAL_BEAM or (name == NEURAL and small is None):
             continue
         family = families.family_of(name)
         way = Way(
-            name=families.label(name),
+            name=name,
             tokens_per_pass=efficiency,
             verified=figures.overall["verified_per_pass"][name],
-            rows=paths if stem.startswith("parallel") else 1,
-            shared_cache=not stem.startswith("parallel"),
-            slots=0 if stem == "lm_alone" else slots,
-            drafting=0.0 if name == "base" else drafting.get(name, 0.0),
-            small=small if name == GREEDY else None,
-            small_passes=slots if name == GREEDY else 1,
+            rows=paths if stem in PARALLEL else 1,
+            shared_cache=stem not in PARALLEL,
+            slots=0 if stem in HEADLESS else slots,
+            drafting=0.0 if name == BASE else drafting.get(name, 0.0),
+            small=small if name == NEURAL else None,
+            small_passes=slots if name == NEURAL else 1,
         )
         found.append((family.key, way))
     return found
@@ -95,8 +94,9 @@ def section(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Sectio
         else "Passes are as measured; heads are not in them."
     )
     return Section(
+        lead=True,
         key="cost",
-        title="Cost",
+        title=f"Cost: {options.name} on {options.machine}",
         cites="table 11",
         prose=(
             f"What these block efficiencies would bring a model of the shape {options.name} on {options.machine}, "

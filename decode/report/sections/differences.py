@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rescore.decode.report import families, numbers
+from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table
 from rescore.decode.report.figures import Figures
 
@@ -28,14 +28,17 @@ def section(figures: Figures, keep: Callable[[str, str], bool] = lambda drafter,
 
 
 def table(figures: Figures, keep: Callable[[str, str], bool]) -> Table:
+    kept = [
+        (mean, [task["differences"][place] for task in figures.tasks])
+        for place, mean in enumerate(figures.overall["differences"])
+        if keep(mean["drafter"], mean["against"])
+    ]
+    sure = sum(mean["p_value"] is not None and mean["p_value"] < SIGNIFICANT for mean, _ in kept)
     return Table(
         title="Paired differences of block efficiency",
         headers=("drafter", "against", "difference", "p", "better", "worse", "tasks"),
-        rows=[
-            row(mean, [task["differences"][place] for task in figures.tasks])
-            for place, mean in enumerate(figures.overall["differences"])
-            if keep(mean["drafter"], mean["against"])
-        ],
+        rows=[row(mean, tasks) for mean, tasks in kept],
+        gist=f"{sure} of {len(kept)} with p below {SIGNIFICANT}",
     )
 
 
@@ -44,8 +47,8 @@ def row(mean: dict[str, Any], tasks: list[dict[str, Any]]) -> tuple[Cell, ...]:
     sure = [one["value"] for one in tasks if one["p_value"] is not None and one["p_value"] < SIGNIFICANT]
     interval = None if mean["low"] is None else (mean["low"], mean["high"])
     return (
-        numbers.text(families.label(mean["drafter"])),
-        numbers.text(families.label(mean["against"])),
+        numbers.text(mean["drafter"]),
+        numbers.text(mean["against"]),
         numbers.decimal(mean["value"], 3, interval),
         numbers.p_value(mean["p_value"]),
         numbers.count(sum(value > 0 for value in sure)),

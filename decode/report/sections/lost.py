@@ -62,4 +62,12 @@ def _table(found: Sequence[LostTokens]) -> Table:
             )
         )
     headers = ("task", "steps", "steps without loss", "lost tokens", *(TITLES[cause] for cause in CAUSES))
-    return Table(title="Lost tokens by cause", headers=headers, rows=rows)
+    return Table(title="Lost tokens by cause", headers=headers, rows=rows, gist=_most(found))
+
+
+def _most(found: Sequence[LostTokens]) -> str:
+    """The cause that loses most, the mean over tasks."""
+    shares = [share for one in found if (share := one.to_json()["tokens_share"])]
+    means = {cause: sum(share[cause] for share in shares) / len(shares) for cause in CAUSES if shares}
+    worst = max(means, key=means.__getitem__, default=None)
+    return "nothing is lost" if worst is None else f"most: {TITLES[worst]}, {means[worst]:.0%}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
-from rescore.decode.report import families, numbers, plots
+from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
 
@@ -64,7 +64,7 @@ def _table(table: dict[str, Any], title: str) -> Table:
     rows = [
         (
             # Names of models are the user's.
-            numbers.text(row["name"] if row["model"] else families.label(row["name"])),
+            numbers.text(row["name"] if row["model"] else row["name"]),
             *(
                 numbers.decimal(row["block_efficiency"][task], 2, numbers.interval(row["interval"][task]))
                 for task in table["tasks"]

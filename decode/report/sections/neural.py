@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rescore.decode.replay.analyses.efficiency_table import EfficiencyTable
 from rescore.decode.replay.bootstrap import Difference, Resampled
+from rescore.decode.replay.drafters.names import BASE, NEURAL, NEURAL_BEAM
 from rescore.decode.replay.run import DumpResult
-from rescore.decode.report import families, numbers
+from rescore.decode.report import numbers
 from rescore.decode.report.content import Cell, Section, Table
-from rescore.decode.report.neural import BEAM, GREEDY, Neural, milliseconds
+from rescore.decode.report.neural import Neural, milliseconds
 
 
 def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, seed: int) -> Section:
@@ -17,7 +18,7 @@ def section(neural: Neural, result: DumpResult, orders: EfficiencyTable | None, 
     beam = (
         f" The beam holds {neural.paths} strings; what it held at any slot is verified as a tree, "
         "to be compared with trees of as many nodes rather than with paths."
-        if BEAM in neural.names
+        if NEURAL_BEAM in neural.names
         else ""
     )
     return Section(
@@ -43,7 +44,7 @@ def _times(neural: Neural, result: DumpResult) -> Table:
         tallies = [task.tallies[name] for task in result.tasks]
         rows.append(
             (
-                numbers.text(families.label(name)),
+                numbers.text(name),
                 numbers.count(sum(tally.steps for tally in tallies)),
                 numbers.decimal(milliseconds(result, name), 2),
                 numbers.decimal(sum(tally.verified_per_pass for tally in tallies) / len(tallies), 1),
@@ -64,8 +65,8 @@ def _differences(neural: Neural, result: DumpResult, orders: EfficiencyTable | N
         whole = resampled.difference(name, against)
         rows.append(
             (
-                numbers.text(families.label(name)),
-                numbers.text(families.label(against)),
+                numbers.text(name),
+                numbers.text(against),
                 *(_difference(resampled.difference(name, against, task)) for task in tasks),
                 _difference(whole),
                 numbers.p_value(whole.p_value),
@@ -81,9 +82,12 @@ def _differences(neural: Neural, result: DumpResult, orders: EfficiencyTable | N
 def compared(neural: Neural, orders: EfficiencyTable | None) -> list[tuple[str, str]]:
     """The greedy draft with every best string, the beam with the p best and with the greedy draft."""
     rows = dict(orders.rows) if orders else {}
-    pairs = [(GREEDY, "base"), *((GREEDY, name) for name, facts in rows.items() if facts["model"] and facts["p"] == 1)]
-    if BEAM in neural.names:
-        pairs += [(BEAM, GREEDY), *((BEAM, name) for name, facts in rows.items() if facts["model"] and facts["p"] != 1)]
+    pairs = [(NEURAL, BASE), *((NEURAL, name) for name, facts in rows.items() if facts["model"] and facts["p"] == 1)]
+    if NEURAL_BEAM in neural.names:
+        pairs += [
+            (NEURAL_BEAM, NEURAL),
+            *((NEURAL_BEAM, name) for name, facts in rows.items() if facts["model"] and facts["p"] != 1),
+        ]
     return pairs
 
 

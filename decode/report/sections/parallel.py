@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rescore.decode.replay.drafters.names import BASE, PARALLEL_BASE, PARALLEL_RESCORED, RESCORED
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.drafters import paths
 from rescore.decode.report.figures import Figures
 
-CURVES = (("rescored", "parallel_rescored", "with LM", "paths"), ("base", "parallel_base", "heads alone", "paths-base"))
+CURVES = ((RESCORED, PARALLEL_RESCORED, "paths"), (BASE, PARALLEL_BASE, "paths-base"))
 
 
 def section(figures: Figures, p: int) -> Section:
@@ -41,20 +42,20 @@ def section(figures: Figures, p: int) -> Section:
 
 def _traces(values: dict[str, Any], p: int) -> list[dict[str, Any]]:
     traces = []
-    for one, many, title, series in CURVES:
+    for one, many, series in CURVES:
         names = {name: budget for name, budget in paths(one, many, p).items() if name in values["block_efficiency"]}
         if names:
             y = [values["block_efficiency"][name] for name in names]
             intervals = [numbers.interval(values["interval"]["block_efficiency"].get(name)) for name in names]
             traces.append(
-                plots.curve(title, [float(budget) for budget in names.values()], y, series=series, intervals=intervals)
+                plots.curve(many, [float(budget) for budget in names.values()], y, series=series, intervals=intervals)
             )
     return traces
 
 
 def _table(figures: Figures, p: int) -> Table:
     rows = []
-    for one, many, title, _ in CURVES:
+    for one, many, _ in CURVES:
         for name, budget in paths(one, many, p).items():
             if name in figures.overall["block_efficiency"]:
                 per_task = [
@@ -70,7 +71,7 @@ def _table(figures: Figures, p: int) -> Table:
                     3,
                     numbers.interval(figures.overall["interval"]["block_efficiency"].get(name)),
                 )
-                rows.append((numbers.text(title), numbers.count(budget), *per_task, mean))
+                rows.append((numbers.text(many), numbers.count(budget), *per_task, mean))
     return Table(
         title="Block efficiency of the p best strings",
         headers=("draft", "p", *(task["task"] for task in figures.tasks), "mean"),

@@ -30,7 +30,7 @@ def section(dump: Dump, models: Sequence[tuple[str, Mapping[str, Any]]], setting
         "What is needed to make these figures again. Every number on this page is computed from the dump; "
         "nothing is estimated unless its section says so.",
     )
-    return Section(key="provenance", title="Provenance", prose=prose, parts=parts)
+    return Section(key="provenance", title="Provenance", prose=prose, parts=parts, lead=True)
 
 
 def versions() -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from rescore.decode.replay.drafters.names import BASE, RESCORED
 from rescore.decode.report import numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 from rescore.decode.report.figures import Figures
 
-SERIES = {"base": ("base draft", "paths-base"), "rescored": ("rescored draft", "paths")}
+SERIES = {BASE: "paths-base", RESCORED: "paths"}
 
 
 def section(figures: Figures) -> Section:
@@ -32,8 +33,8 @@ def section(figures: Figures) -> Section:
 def _plot(figures: Figures) -> Plot:
     names = [task["task"] for task in figures.tasks]
     traces = [
-        plots.bars(title, names, [task["repetition"][key]["consecutive"] for task in figures.tasks], series=series)
-        for key, (title, series) in SERIES.items()
+        plots.bars(key, names, [task["repetition"][key]["consecutive"] for task in figures.tasks], series=series)
+        for key, series in SERIES.items()
         if all(key in task["repetition"] for task in figures.tasks)
     ]
     return Plot(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rescore.decode.replay.drafters import headless
+from rescore.decode.replay.drafters.names import LM_ALONE, sized, split
 from rescore.decode.report import families, numbers, plots
 from rescore.decode.report.content import Plot, PlotView, Section
 from rescore.decode.report.figures import EQUAL, Figures
 from rescore.decode.report.sections import differences
 
-SOURCES = ("lm_alone", "text", "hard", "blend", "text_tuned", "hard_tuned", "blend_tuned")
+SOURCES = (LM_ALONE, *headless.ABLATIONS, *headless.TUNED_ABLATIONS)
 
 
 def section(figures: Figures) -> Section:
@@ -28,17 +30,16 @@ def section(figures: Figures) -> Section:
 
 def of_sources(drafter: str, against: str) -> bool:
     """Whether two drafters are blends, or a source alone."""
-    return {families.split(drafter)[0], families.split(against)[0]} <= set(SOURCES)
+    return {split(drafter)[0], split(against)[0]} <= set(SOURCES)
 
 
 def _plot(figures: Figures) -> Plot:
     efficiency = figures.overall["block_efficiency"]
     views = [
-        PlotView(name=f"{n} nodes{', tuned' if ending else ''}", traces=_bars(figures, names))
-        for ending in ("", "_tuned")
+        PlotView(name=f"{n} nodes{told}", traces=_bars(figures, [sized(name, n) for name in (LM_ALONE, *names)]))
+        for told, names in (("", headless.ABLATIONS), (", tuned", headless.TUNED_ABLATIONS))
         for n in EQUAL
-        if f"blend{ending}_{n}" in efficiency
-        for names in [[f"lm_alone_{n}", *(f"{source}{ending}_{n}" for source in ("text", "hard", "blend"))]]
+        if sized(names[-1], n) in efficiency
     ]
     return Plot(
         title="Tokens a pass with and without each source",

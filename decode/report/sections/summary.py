@@ -5,20 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 from rescore.decode.replay.drafters import headless
+from rescore.decode.replay.drafters.names import (
+    BASE,
+    BLENDED,
+    CALIBRATED_TREE,
+    HEADS_TREE,
+    LM_ALONE,
+    LM_AND_TEXT,
+    NEURAL,
+    OPEN_TREE,
+    ORACLE,
+    PARALLEL_RESCORED,
+    PROMPT_LOOKUP,
+    RESCORED,
+    SUFFIX_DECODING,
+    TREE,
+    TUNED_BLEND,
+    WITHOUT_LM,
+    WITHOUT_SOFT,
+    sized,
+)
 from rescore.decode.report.content import Section
 from rescore.decode.report.figures import EQUAL, Figures
-from rescore.decode.report.neural import GREEDY
 from rescore.decode.report.sections.differences import SIGNIFICANT
 
 PUBLISHED = {
-    f"prompt_lookup_{headless.LOOKED_UP}": "prompt lookup",
+    sized(PROMPT_LOOKUP, headless.LOOKED_UP): "prompt lookup",
     headless.STATIC: "Token Recycling with its static tree of 80",
-    "suffix_16": "suffix decoding",
+    sized(SUFFIX_DECODING, 16): "suffix decoding",
 }
 SOURCES = {
-    "lm_alone_16": "the n-gram model alone",
-    "text_16": "without the n-gram model",
-    "hard_16": "without the model's own predictions",
+    sized(LM_ALONE, 16): "the n-gram model alone",
+    sized(WITHOUT_LM, 16): "without the n-gram model",
+    sized(WITHOUT_SOFT, 16): "without the model's own predictions",
 }
 
 
@@ -37,16 +56,16 @@ def section(figures: Figures) -> Section:
         )
         if text
     ]
-    return Section(key="summary", title="In short", prose=prose)
+    return Section(key="summary", title="In short", prose=prose, lead=True)
 
 
 def of_blend(figures: Figures) -> Section:
     """The same of a model without heads."""
     efficiency = figures.overall["block_efficiency"]
-    name = "blend_tuned" if "blend_tuned_16" in efficiency else "blend"
-    yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [f"{name}_{n}"]]
+    name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLENDED
+    yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [sized(name, n)]]
     prose = [
-        f"The {'tuned ' if name == 'blend_tuned' else ''}blend yields {' and '.join(yields)} tokens a pass; "
+        f"The {'tuned ' if name == TUNED_BLEND else ''}blend yields {' and '.join(yields)} tokens a pass; "
         "plain decoding has 1."
     ]
     for others, told in (
@@ -56,22 +75,22 @@ def of_blend(figures: Figures) -> Section:
         parts = [
             f"{_signed(one)} {text}{_p(one)}"
             for other, text in others.items()
-            if (one := _difference(figures, "blend_16", other))
+            if (one := _difference(figures, sized(BLENDED, 16), other))
         ]
         prose += [f"{told} {'; '.join(parts)}."] if parts else []
-    if tuned := [one for n in EQUAL if (one := _difference(figures, f"blend_tuned_{n}", f"blend_{n}"))]:
+    if tuned := [one for n in EQUAL if (one := _difference(figures, sized(TUNED_BLEND, n), sized(BLENDED, n)))]:
         parts = [f"at {n} nodes {_signed(one)} the default{_p(one)}" for n, one in zip(EQUAL, tuned)]
         prose.append(f"Tuned weights yield {'; '.join(parts)}.")
     if loops := _loops(figures):
         prose.append(loops)
-    return Section(key="summary", title="In short", prose=prose)
+    return Section(key="summary", title="In short", prose=prose, lead=True)
 
 
 def _headroom(figures: Figures) -> str:
     efficiency = figures.overall["block_efficiency"]
-    base, oracle = efficiency["base"], efficiency["oracle"]
+    base, oracle = efficiency[BASE], efficiency[ORACLE]
     tasks = [
-        (task["block_efficiency"]["oracle"] - task["block_efficiency"]["base"], task["task"]) for task in figures.tasks
+        (task["block_efficiency"][ORACLE] - task["block_efficiency"][BASE], task["task"]) for task in figures.tasks
     ]
     most = (
         f" There is most of it on {max(tasks)[1]} ({max(tasks)[0]:.2f}), least on {min(tasks)[1]} "
@@ -80,7 +99,7 @@ def _headroom(figures: Figures) -> str:
         else ""
     )
     return (
-        f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, 'base')}, "
+        f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, BASE)}, "
         f"the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
     )
 
@@ -88,13 +107,13 @@ def _headroom(figures: Figures) -> str:
 def _trees(figures: Figures, n: int) -> str:
     """What the language model adds to a tree of n nodes."""
     overall = figures.overall
-    if f"tree_{n}" not in overall["block_efficiency"] or f"tree_{n}" not in overall["headroom_recovered"]:
+    if sized(TREE, n) not in overall["block_efficiency"] or sized(TREE, n) not in overall["headroom_recovered"]:
         return ""
-    share, alone = (overall["headroom_recovered"][f"{name}_{n}"] for name in ("tree", "tree_base"))
-    difference = _difference(figures, f"tree_{n}", f"tree_base_{n}")
+    share, alone = (overall["headroom_recovered"][sized(name, n)] for name in (TREE, HEADS_TREE))
+    difference = _difference(figures, sized(TREE, n), sized(HEADS_TREE, n))
     return (
         f"A tree of {n} nodes with the language model recovers {share:.0%} of the "
-        f"headroom{_range(figures, f'tree_{n}', 'headroom_recovered')}, "
+        f"headroom{_range(figures, sized(TREE, n), 'headroom_recovered')}, "
         f"without it {alone:.0%}: the language model {_effect(difference)}."
     )
 
@@ -103,51 +122,51 @@ def _calibrated(figures: Figures) -> str:
     """What honest probabilities are worth to the same trees."""
     shares = figures.overall["headroom_recovered"]
     found = [
-        (n, difference)
+        (n, name, difference)
         for n in EQUAL
-        if f"tuned_{n}" in shares and (difference := _difference(figures, f"tuned_{n}", f"tree_{n}"))
+        for name in [sized(CALIBRATED_TREE, n)]
+        if name in shares and (difference := _difference(figures, name, sized(TREE, n)))
     ]
     parts = [
-        f"at {n} nodes {shares[f'tuned_{n}']:.0%}{_range(figures, f'tuned_{n}', 'headroom_recovered')}, "
-        f"{_signed(one)} before{_p(one)}"
-        for n, one in found
+        f"at {n} nodes {shares[name]:.0%}{_range(figures, name, 'headroom_recovered')}, {_signed(one)} before{_p(one)}"
+        for n, name, one in found
     ]
     return (
         f"Calibrated trees recover more of it: {'; '.join(parts)}."
-        if parts and all(_sign(one) > 0 for _, one in found)
+        if parts and all(_sign(one) > 0 for *_, one in found)
         else ""
     )
 
 
 def _paths(figures: Figures) -> str:
-    difference = _difference(figures, "tree_16", "parallel_rescored")
+    difference = _difference(figures, sized(TREE, 16), PARALLEL_RESCORED)
     if difference is None:
         return ""
     verified = figures.overall["verified_per_pass"]
-    if not verified["tree_16"]:  # sequences of one token leave nothing to draft
+    if not verified[sized(TREE, 16)]:  # sequences of one token leave nothing to draft
         return ""
     word = {1: "beats", 0: "does not differ significantly from", -1: "falls behind"}[_sign(difference)]
     return (
         f"The tree of 16 nodes {word} the best paths of the lattice, which verify "
-        f"{verified['parallel_rescored'] / verified['tree_16']:.0f} times as many tokens{_p(difference)}."
+        f"{verified[PARALLEL_RESCORED] / verified[sized(TREE, 16)]:.0f} times as many tokens{_p(difference)}."
     )
 
 
 def _neural(figures: Figures) -> str:
     """The paper's two ways to rescore beside each other, one string each."""
-    difference = _difference(figures, GREEDY, "rescored")
+    difference = _difference(figures, NEURAL, RESCORED)
     if difference is None:
         return ""
     efficiency = figures.overall["block_efficiency"]
     return (
-        f"Rescored slot by slot with the neural model the draft yields {efficiency[GREEDY]:.2f} tokens a "
-        f"pass{_range(figures, GREEDY)}, {_signed(difference)} the best string with the language model{_p(difference)}."
+        f"Rescored slot by slot with the neural model the draft yields {efficiency[NEURAL]:.2f} tokens a "
+        f"pass{_range(figures, NEURAL)}, {_signed(difference)} the best string with the language model{_p(difference)}."
     )
 
 
 def _control(figures: Figures) -> str:
     """Whether heads and language model together beat the language model alone."""
-    found = [(n, difference) for n in EQUAL if (difference := _difference(figures, f"tree_{n}", f"lm_alone_{n}"))]
+    found = [(n, difference) for n in EQUAL if (difference := _difference(figures, sized(TREE, n), sized(LM_ALONE, n)))]
     if not found:
         return ""
     parts = [f"at {n} nodes {_against(difference)}{_p(difference)}" for n, difference in found]
@@ -163,12 +182,12 @@ def _open(figures: Figures) -> str:
     for n in EQUAL:
         against = [
             (name, difference)
-            for name, other in (("the closed tree", "tree"), ("language model and text without heads", "lm_text"))
-            if (difference := _difference(figures, f"open_{n}", f"{other}_{n}"))
+            for name, other in (("the closed tree", TREE), ("language model and text without heads", LM_AND_TEXT))
+            if (difference := _difference(figures, sized(OPEN_TREE, n), sized(other, n)))
         ]
         if against:
             parts.append(
-                f"at {n} nodes {efficiency[f'open_{n}']:.2f} tokens a pass, "
+                f"at {n} nodes {efficiency[sized(OPEN_TREE, n)]:.2f} tokens a pass, "
                 f"{' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}"
             )
     return (

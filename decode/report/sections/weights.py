@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rescore.decode.replay.analyses.weights import Weights
-from rescore.decode.report import families, numbers, plots
+from rescore.decode.replay.drafters.names import LM_AND_TEXT
+from rescore.decode.report import numbers, plots
 from rescore.decode.report.calibrations import TreeCalibrations
 from rescore.decode.report.content import Plot, PlotView, Section, Table
 
@@ -40,10 +41,10 @@ def _calibrations(trees: TreeCalibrations) -> Table:
                 for weight in ("head", "alpha", "prior", "floor")
             )
         )
-        for slot, values in enumerate(of_slots if name != "lm_text" else ()):
+        for slot, values in enumerate(of_slots if name != LM_AND_TEXT else ()):
             rows.append(
                 (
-                    numbers.text(families.label(name)),
+                    numbers.text(name),
                     numbers.count(slot + 2),
                     *(numbers.decimal(value) for value in values),
                     numbers.text(text),

@@ -1,10 +1,12 @@
-// The lattice browser: one pass of one sequence at a time, as the tree's replay visits them.
+// The lattice browser: one pass of one sequence at a time, as the tree's replay visits them. The address says which:
+// #lattices?task=..&sequence=..&position=.., and &tree=open, &ranks=all where these are chosen.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent).browser;
   const place = document.getElementById("browser");
   if (!data || !place) return;
   const tasks = [...new Set(data.sequences.map((one) => one.task))];
-  let [sequence, step] = [data.sequences[0], 0];
+  const folded = 8; // ranks beyond it are shown on demand
+  let [sequence, step, tree, allRanks] = [data.sequences[0], 0, "tree", false];
 
   function make(name, attributes = {}, ...children) {
     const element = document.createElement(name);
@@ -26,7 +28,10 @@
   const text = make("div", { class: "text", tabindex: 0, role: "region", "aria-label": "The text so far" });
   const verdict = make("div", { class: "verdict" });
   const grid = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Candidates of every head" });
-  const trees = make("div");
+  const trees = make("div", { class: "trees" });
+  const kinds = { tree: "tree of the lattice", open: "open tree" };
+  const kind = make("select", { "aria-label": "Tree" }, ...Object.entries(kinds).map(([key, name]) => new Option(name, key)));
+  const more = make("button", { type: "button", class: "more" });
 
   function showText(pass, truth) {
     const words = (tokens, kind) => make("span", { class: kind }, data.words ? tokens.map(spelled).join("") : `${tokens.join(" ")} `);
@@ -66,24 +71,27 @@
 
   function showGrid(pass, truth) {
     const slots = pass.ids.map((_, slot) => slot);
-    const ranks = Array.from({ length: Math.max(...pass.ids.map((ids) => ids.length)) }, (_, rank) => rank);
+    const count = Math.max(...pass.ids.map((ids) => ids.length));
+    const ranks = Array.from({ length: allRanks ? count : Math.min(count, folded) }, (_, rank) => rank);
     const heads = slots.map((slot) => make("th", { scope: "col" }, `head ${slot + 2}`));
     const truths = slots.map((slot) => {
-      const missing = slot < truth.length && !pass.ids[slot].includes(truth[slot]);
-      return make("td", { class: "truth" }, slot < truth.length ? label(truth[slot]) : "", ...(missing ? [make("small", {}, "not in the lattice")] : []));
+      if (slot >= truth.length) return make("td", { class: "truth" });
+      const rank = pass.ids[slot].indexOf(truth[slot]);
+      const where = rank < 0 ? "not in the lattice" : rank >= ranks.length ? `rank ${rank + 1}` : "";
+      return make("td", { class: "truth" }, label(truth[slot]), ...(where ? [make("small", {}, where)] : []));
     });
     grid.replaceChildren(make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "rank"), ...heads), make("tr", {}, make("th", { scope: "row" }, "truth"), ...truths)),
       make("tbody", {}, ...ranks.map((rank) => make("tr", {}, make("th", { scope: "row" }, String(rank + 1)), ...slots.map((slot) => cell(pass, slot, rank, truth)))))));
+    more.hidden = count <= folded;
+    more.textContent = allRanks ? `Ranks 1 to ${folded}` : `Ranks ${folded + 1} to ${count}`;
   }
 
-  function showTrees(pass, truth) {
+  function showTree(pass, truth) {
     const listed = (token, depth) => pass.ids[depth - 1].includes(token);
-    const named = [["tree", "Tree of the lattice"], ["open", "Open tree: dashed tokens are the language model's and the text's"]].filter(([key]) => pass[key]);
-    trees.replaceChildren(...named.flatMap(([key, name]) => [
-      make("p", { class: "caption" }, name),
-      make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, drawTree(pass[key], sequence.tokens[pass.row], truth, label, listed)),
-    ]));
+    const told = tree === "open" ? [make("p", { class: "gist" }, "Dashed: proposed by the language model or the text, listed by no head.")] : [];
+    const picture = drawTree(pass[tree], sequence.tokens[pass.row], truth, label, listed);
+    trees.replaceChildren(...told, make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": kinds[tree] }, picture));
   }
 
   function show() {
@@ -93,31 +101,66 @@
     slider.disabled = sequence.passes.length < 2;
     back.disabled = step === 0;
     on.disabled = step >= sequence.passes.length - 1;
+    kind.value = tree;
+    task.value = sequence.task;
+    number.replaceChildren(...data.sequences.filter((one) => one.task === sequence.task).map((one) => new Option(`sequence ${one.number}`, data.sequences.indexOf(one))));
+    number.value = data.sequences.indexOf(sequence);
     count.value = pass ? `pass ${step + 2} of ${sequence.passes.length + 1}` : "the prompt's pass wrote it all";
-    if (!pass) return [text, verdict, grid, trees].forEach((one) => one.replaceChildren());
+    if (!pass) return [text, verdict, grid, trees].forEach((one) => one.replaceChildren(), (more.hidden = true));
     const truth = sequence.tokens.slice(pass.row + 1, pass.row + 1 + pass.ids.length);
     showText(pass, truth);
     showVerdict(pass);
     showGrid(pass, truth);
-    showTrees(pass, truth);
+    showTree(pass, truth);
   }
 
+  // What is shown, in the address; not in the history, where every step would be one.
+  function tell() {
+    const state = new URLSearchParams({ task: sequence.task, sequence: sequence.number, position: sequence.passes[step]?.row ?? 0 });
+    if (tree !== "tree") state.set("tree", tree);
+    if (allRanks) state.set("ranks", "all");
+    history.replaceState(null, "", `#lattices?${state}`);
+  }
+  // The other way round: the pass that begins at the position or last before it. Whether the address is the browser's.
+  function follow() {
+    const [, query] = location.hash.match(/^#lattices\?(.*)$/) ?? [];
+    if (query === undefined) return false;
+    const state = new URLSearchParams(query);
+    sequence = data.sequences.find((one) => one.task === state.get("task") && String(one.number) === state.get("sequence")) ?? sequence;
+    step = Math.max(0, sequence.passes.findLastIndex((pass) => pass.row <= Number(state.get("position"))));
+    tree = state.get("tree") === "open" && data.lm ? "open" : "tree";
+    allRanks = state.get("ranks") === "all";
+    return true;
+  }
+  function change() {
+    show();
+    tell();
+  }
   function move(by) {
     step = Math.max(0, Math.min(sequence.passes.length - 1, step + by));
-    show();
+    change();
   }
-  function numbers() {
-    const own = data.sequences.filter((one) => one.task === task.value);
-    number.replaceChildren(...own.map((one) => new Option(`sequence ${one.number}`, data.sequences.indexOf(one))));
-    choose();
+  function choose(chosen) {
+    [sequence, step] = [chosen, 0];
+    change();
   }
-  function choose() {
-    [sequence, step] = [data.sequences[Number(number.value)], 0];
+  function arrive() {
+    const here = follow();
     show();
+    if (here) place.scrollIntoView();
   }
 
-  task.addEventListener("change", numbers);
-  number.addEventListener("change", choose);
+  task.addEventListener("change", () => choose(data.sequences.find((one) => one.task === task.value)));
+  number.addEventListener("change", () => choose(data.sequences[Number(number.value)]));
+  kind.addEventListener("change", () => {
+    tree = kind.value;
+    change();
+  });
+  more.addEventListener("click", () => {
+    allRanks = !allRanks;
+    change();
+  });
+  addEventListener("hashchange", arrive);
   back.addEventListener("click", () => move(-1));
   on.addEventListener("click", () => move(1));
   slider.addEventListener("input", () => move(Number(slider.value) - step));
@@ -131,6 +174,10 @@
   place.tabIndex = 0;
   place.setAttribute("role", "group");
   place.setAttribute("aria-label", "Lattice browser: arrow keys step through the passes");
-  place.append(make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count), text, verdict, grid, trees);
-  numbers();
+  place.append(
+    make("div", { class: "controls" }, task, number, make("span", { class: "steps" }, back, slider, on), count, ...(data.lm ? [kind] : [])),
+    text, verdict, make("div", { class: "beside" }, make("div", { class: "lattice" }, grid, more), trees),
+  );
+  arrive();
+  plots.started.then(() => follow() && place.scrollIntoView()); // plots above it have their height now
 })();

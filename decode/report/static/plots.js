@@ -27,49 +27,127 @@ const plots = (() => {
     return { ...copy, line: { width: 2, ...trace.line, color: colour }, marker: { size: 7, ...trace.marker, color: colour } };
   }
 
-  function layout(figure, width, traces) {
+  // The curves that a plot names at their ends, or all of them.
+  const labelled = (one) => one.figure.labelled && !one.all;
+  function shown(one) {
+    const traces = one.figure.views[one.view].traces;
+    return (labelled(one) ? traces.filter((trace) => !trace.meta?.further) : traces).map(coloured);
+  }
+
+  // From the lowest bar to the highest, with some air.
+  function reach(traces) {
+    const values = traces.flatMap(({ y, error_y: bars }) => y.flatMap((value, place) =>
+      value === null ? [] : [value - (bars?.arrayminus[place] ?? 0), value + (bars?.array[place] ?? 0)]));
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const air = 0.06 * (high - low || 1);
+    return [low - air, high + air];
+  }
+
+  // From the first point to the last; names at ends stand beside it.
+  function across(traces, logarithmic) {
+    const values = traces.flatMap(({ x }) => (logarithmic ? x.map(Math.log10) : x));
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const air = 0.03 * (high - low || 1);
+    return [low - air, high + air];
+  }
+
+  function layout(one, width, traces) {
+    const own = one.figure.layout;
     const text = theme.colour("text");
-    const axis = (own) => ({
-      gridcolor: theme.colour("grid"), linecolor: theme.colour("border"), zeroline: false, automargin: true, ...own,
-      title: { standoff: 10, font: { size: 12, color: theme.colour("muted") }, ...own?.title },
+    const axis = (given) => ({
+      gridcolor: theme.colour("grid"), linecolor: theme.colour("border"), zeroline: false, automargin: true, fixedrange: true, ...given,
+      title: { standoff: 10, font: { size: 12, color: theme.colour("muted") }, ...given?.title },
     });
     const narrow = width < 500;
-    const legendRows = Math.ceil(traces.length / (narrow ? 2 : 6));
-    return {
-      ...figure.layout, width, height: Math.round(Math.min(460, Math.max(320, width * 0.5))) + 22 * legendRows,
-      xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
+    const height = Math.round(labelled(one) ? Math.min(420, Math.max(320, width * 0.42)) : Math.min(300, Math.max(240, width * 0.42)));
+    const made = {
+      ...own, width, height, xaxis: axis(own.xaxis), yaxis: axis(own.yaxis),
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: text },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest",
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: false, hovermode: "closest", showlegend: false,
       hoverlabel: { bgcolor: theme.colour("surface"), bordercolor: theme.colour("border"), font: { color: text } },
-      margin: { l: 48, r: 12, t: 8, b: 48 }, showlegend: traces.length > 1,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 }, ...(narrow && { x: -0.15, entrywidth: 98, font: { size: 11 } }) },
+      margin: { l: 48, r: 12, t: 8, b: 48 },
     };
+    if (!labelled(one)) return made;
+    const y = reach(traces);
+    made.margin.r = legend.room(traces, narrow);
+    made.yaxis.range = y;
+    made.xaxis.range = across(traces, own.xaxis.type === "log");
+    made.annotations = legend.ends(traces, { logarithmic: own.xaxis.type === "log", y, pixels: height - made.margin.t - made.margin.b, narrow });
+    return made;
   }
 
   function draw(one) {
-    const view = one.figure.views[one.view];
     const width = theme.printing() ? paperWidth : one.canvas.parentElement.clientWidth;
-    const traces = view.traces.map(coloured);
-    return Plotly.react(one.canvas, traces, layout(one.figure, width, traces), { displayModeBar: false });
+    const traces = shown(one);
+    const named = traces.length > 1 && !labelled(one);
+    legend.show(one.legend, named ? traces : [], one.hidden, () => draw(one));
+    const visible = traces.filter((trace) => !one.hidden.has(trace.name));
+    return Plotly.react(one.canvas, visible, layout(one, width, visible), { displayModeBar: false });
+  }
+
+  // Title and view of what is shown.
+  const title = (one) => one.element.querySelector("figcaption").textContent;
+  const told = (one) => (one.figure.views.length > 1 ? `${title(one)} ${one.figure.views[one.view].name}` : title(one));
+
+  async function savePicture(one) {
+    const [width, traces] = [1000, shown(one).filter((trace) => !one.hidden.has(trace.name))];
+    const made = { ...layout(one, width, traces), height: 560, paper_bgcolor: theme.colour("page"), title: { text: title(one), font: { size: 16 } } };
+    made.margin = { ...made.margin, t: 48 };
+    if (labelled(one)) made.annotations = legend.ends(traces, { logarithmic: made.xaxis.type === "log", y: made.yaxis.range, pixels: 560 - 48 - 48, narrow: false });
+    else made.showlegend = traces.length > 1;
+    files.save(await Plotly.toImage({ data: traces, layout: made }, { format: "png", width, height: 560, scale: 2 }), files.named(told(one), "png"));
+  }
+
+  // Every view and every curve, a point a row; low and high: the interval's ends.
+  function saveFigures(one) {
+    const rows = [["view", "curve", one.figure.layout.xaxis.title.text || "x", one.figure.layout.yaxis.title.text || "y", "low", "high"]];
+    for (const view of one.figure.views) {
+      for (const { name, x, y, error_y: bars } of view.traces) {
+        x.forEach((at, place) => rows.push([
+          view.name, legend.plain(name), typeof at === "string" ? legend.plain(at) : at, y[place],
+          bars ? y[place] - bars.arrayminus[place] : null, bars ? y[place] + bars.array[place] : null,
+        ]));
+      }
+    }
+    files.csv(rows, title(one));
   }
 
   function choices(one, place) {
-    if (one.figure.views.length < 2) return;
-    const label = document.createElement("label");
-    const select = document.createElement("select");
-    label.append("Show ", select);
-    one.figure.views.forEach((view, number) => select.append(new Option(view.name, number)));
-    select.addEventListener("change", () => {
-      one.view = Number(select.value);
-      draw(one);
-    });
-    place.append(label);
+    if (one.figure.views.length > 1) {
+      const label = document.createElement("label");
+      const select = document.createElement("select");
+      label.append("Show ", select);
+      one.figure.views.forEach((view, number) => select.append(new Option(view.name, number)));
+      select.addEventListener("change", () => {
+        one.view = Number(select.value);
+        draw(one);
+      });
+      place.append(label);
+    }
+    const count = one.figure.views[0].traces.length;
+    if (one.figure.labelled && count > shown(one).length) {
+      const button = document.createElement("button");
+      button.type = "button";
+      const name = () => (button.textContent = one.all ? "Fewer curves" : `All ${count} curves`);
+      button.addEventListener("click", () => {
+        one.all = !one.all;
+        one.hidden.clear();
+        name();
+        draw(one);
+      });
+      name();
+      place.append(button);
+    }
+    place.append(files.buttons(title(one), () => savePicture(one), () => saveFigures(one)));
   }
 
   async function start() {
     await unpack();
     for (const element of document.querySelectorAll("[data-plot]")) {
-      const one = { figure: data[element.dataset.plot], canvas: element.querySelector(".canvas"), view: 0 };
+      const one = {
+        element, figure: data[element.dataset.plot], canvas: element.querySelector(".canvas"), legend: element.querySelector(".legend"),
+        view: 0, all: false, hidden: new Set(),
+      };
       choices(one, element.querySelector(".views"));
       drawn.push(one);
       await draw(one);

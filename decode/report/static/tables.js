@@ -1,5 +1,40 @@
+// A cell's text without its note, and the note.
+function parts(cell) {
+  const note = cell.querySelector("small")?.textContent ?? "";
+  return { text: note ? cell.textContent.slice(0, -note.length) : cell.textContent, note };
+}
+const pictureRows = (table) => [...table.rows].map((row) => [...row.cells].map(parts));
+
+// Figures in full; a column of notes, such as intervals, follows where cells have some.
+function figureRows(table) {
+  const body = [...table.tBodies[0].rows];
+  const noted = [...table.tHead.rows[0].cells].map((_, column) => body.some((row) => row.cells[column].querySelector("small")));
+  const spread = (row, one) => [...row.cells].flatMap((cell, column) => one(cell, noted[column]));
+  return [
+    spread(table.tHead.rows[0], (cell, more) => (more ? [parts(cell).text, `${parts(cell).text}, interval`] : [parts(cell).text])),
+    ...body.map((row) => spread(row, (cell, more) => {
+      const { text, note } = parts(cell);
+      const figure = "value" in cell.dataset ? Number(cell.dataset.value) : text;
+      return more ? [figure, note] : [figure];
+    })),
+  ];
+}
+
+// Folded tables are printed open.
+theme.onChange(() => {
+  for (const one of document.querySelectorAll("details.folded")) {
+    if (theme.printing() && !one.open) one.open = one.dataset.printed = true;
+    else if (!theme.printing() && one.dataset.printed) {
+      one.open = false;
+      delete one.dataset.printed;
+    }
+  }
+});
+
 // A click on a header sorts by its column, another one the other way round. Rows without a figure stay last.
 for (const table of document.querySelectorAll("table")) {
+  const title = table.closest("details").querySelector(".caption").textContent;
+  table.closest(".scroll").before(files.buttons(title, () => files.picture(pictureRows(table), title), () => files.csv(figureRows(table), title)));
   const headers = [...table.querySelectorAll("thead th")];
   const rows = table.tBodies[0];
   headers.forEach((header, column) => {

@@ -1,6 +1,6 @@
 // A token tree as SVG: columns are heads, a node's row is the mean of its children's; the accepted path is drawn bold.
 const drawTree = (() => {
-  const size = { chip: 106, gap: 22, row: 30, height: 24, top: 24 };
+  const size = { chip: 84, gap: 14, row: 30, height: 24, top: 24 };
   const svg = (name, attributes, text) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -51,8 +51,8 @@ const drawTree = (() => {
       const group = svg("g", { class: `chip ${kind}` });
       group.append(
         svg("rect", { x: x(node) + 1, y: y(node) + 1, width: size.chip - 2, height: size.height - 2, rx: 5 }),
-        svg("text", { x: x(node) + 8, y: y(node) + 16, class: "token" }, text.length > 7 ? `${text.slice(0, 6)}…` : text),
-        svg("text", { x: x(node) + size.chip - 8, y: y(node) + 16, class: "share" }, share),
+        svg("text", { x: x(node) + 5, y: y(node) + 16, class: "token" }, text.length > 6 ? `${text.slice(0, 5)}…` : text),
+        svg("text", { x: x(node) + size.chip - 5, y: y(node) + 16, class: "share" }, share),
         svg("title", {}, `${text} ${share}`),
       );
       picture.append(group);

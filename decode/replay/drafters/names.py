@@ -1,0 +1,52 @@
+"""What drafters are called: the same in tables, JSON and reports.
+
+A name is words; where a drafter is replayed with several budgets, the budget follows: "open tree 16".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# Whole drafts of the heads' lattice.
+BASE, PARALLEL_BASE = "base", "parallel base"
+RESCORED, PARALLEL_RESCORED = "rescored", "parallel rescored"
+PARALLEL_TUNED = "parallel tuned"
+NEURAL, NEURAL_BEAM = "neural", "neural beam"
+ORACLE = "oracle"
+PARALLEL = (PARALLEL_BASE, PARALLEL_RESCORED, PARALLEL_TUNED)  # several drafts as a batch
+
+# Trees, with heads and without.
+HEADS_TREE, TREE, PUSHED_TREE = "tree of heads", "tree", "tree of pushed q"
+MEDUSA_TREE, EAGLE_TREE = "Medusa tree", "EAGLE-2 tree"
+CALIBRATED_TREE, OPEN_TREE = "calibrated tree", "open tree"
+LM_ALONE, LM_AND_TEXT = "LM alone", "LM and text"
+HEADLESS = (LM_ALONE, LM_AND_TEXT)  # trees that need no heads
+
+# Of models without heads.
+PROMPT_LOOKUP, SUFFIX_DECODING = "prompt lookup", "suffix decoding"
+RECYCLING, STATIC_RECYCLING = "Token Recycling", "static Token Recycling"
+BLENDED, WITHOUT_LM, WITHOUT_SOFT = "blend", "blend without LM", "blend without soft counts"
+WITH_MEMORY = "blend with memory"
+TUNED_BLEND, TUNED_WITHOUT_LM, TUNED_WITHOUT_SOFT = (f"tuned {name}" for name in (BLENDED, WITHOUT_LM, WITHOUT_SOFT))
+
+
+def sized(name: str, budget: int) -> str:
+    """The name of a drafter with a budget."""
+    return f"{name} {budget}"
+
+
+def of_sizes(name: str, sizes: Iterable[int]) -> dict[str, int]:
+    """Budgets by the drafter's name with each."""
+    return {sized(name, size): size for size in sizes}
+
+
+def split(name: str) -> tuple[str, int | None]:
+    """The name without its budget, and the budget: ("open tree", 16) of "open tree 16"; None where it has none."""
+    match = re.fullmatch(r"(.*?) (\d+)", name)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
+def by_task(name: str) -> str:
+    """The same drafter with weights of each task's own."""
+    return f"{name} by task"

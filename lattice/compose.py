@@ -1,0 +1,57 @@
+"""Several drawings as one: one below the other for a page, or side by side on a sheet of 16:9 for a slide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rescore.lattice import svg
+
+GAP = 12  # px between drawings
+WIDE = 16 / 9
+
+
+def below(drawings: Sequence[str], title: str) -> str:
+    """The SVG text of drawings (SVG texts of this package) one below the other, left-aligned."""
+    y, width, body = 0.0, 0.0, []
+    for drawing in drawings:
+        own_width, own_height = size(drawing)
+        body.append(_placed(drawing, 0, y, own_width, own_height))
+        y, width = y + own_height + GAP, max(width, own_width)
+    return svg.document(width, y - GAP, title, body)
+
+
+def wide(first: str, others: Sequence[str], title: str) -> str:
+    """The SVG text of a sheet of 16:9: the first drawing at the left, the others one below the other at its right."""
+    left_width, left_height = size(first)
+    right = below(others, title)
+    right_width, right_height = size(right)
+    scale = left_height / right_height if right_height > left_height else 1.0  # as high as the first at most
+    content_width, content_height = left_width + GAP + scale * right_width, max(left_height, scale * right_height)
+    width = max(content_width, WIDE * content_height)
+    height = width / WIDE
+    x, y = (width - content_width) / 2, (height - content_height) / 2
+    body = [
+        _placed(first, x, y, left_width, left_height),
+        _placed(right, x + left_width + GAP, y, scale * right_width, scale * right_height),
+    ]
+    return svg.document(width, height, title, body)
+
+
+def size(drawing: str) -> tuple[float, float]:
+    """Width and height in px. ValueError of what is no drawing of this package."""
+    found = re.match(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"', drawing)
+    if found is None:
+        raise ValueError(f"drawing: expected an SVG text that begins with its size in px, got {drawing[:40]!r}")
+    return float(found[1]), float(found[2])
+
+
+def _placed(drawing: str, x: float, y: float, width: float, height: float) -> str:
+    """The drawing inside another one, scaled to this size; the other one has the style of both."""
+    inside = re.sub(r"<style>.*?</style>\n", "", drawing, flags=re.DOTALL)
+    return re.sub(
+        r' width="[\d.]+" height="[\d.]+"',
+        f' x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"',
+        inside,
+        count=1,
+    ).rstrip()
