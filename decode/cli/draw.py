@@ -20,7 +20,7 @@ tokens; --position picks one. The names of the files are printed:
 KIND-TASK-SEQUENCE-POSITION-lattice.svg, -tree.svg and -open-tree.svg; with
 --wide one file a step, KIND-TASK-SEQUENCE-POSITION.svg, a sheet of 16:9 with
 the lattice at the left and the trees at the right. -o FILE.svg or FILE.png
-makes one picture of one step. PNG needs pip install rescore[png].
+makes one picture of one step. PNG needs pip install 'rescore[png]'.
 """
 
 EXAMPLES = """\

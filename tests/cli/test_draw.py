@@ -118,12 +118,18 @@ def test_png(world, capsys, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} > {f"forced-first-0-4-{kind}.png" for kind in ("lattice", "tree")}
 
 
-@pytest.mark.parametrize("error, message", [(ImportError, "pip install rescore[png]"), (OSError, "the library cairo")])
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (ModuleNotFoundError("no such package", name="cairosvg"), "pip install 'rescore[png]'"),
+        (OSError("no library called cairo"), "the library cairo"),
+    ],
+)
 def test_png_needs_cairosvg(world, capsys, tmp_path, monkeypatch, error, message):
     class Missing:
         def find_spec(self, name, path=None, target=None):
             if name == "cairosvg":
-                raise error("no library called cairo")
+                raise error
 
     monkeypatch.setattr("sys.meta_path", [Missing(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "cairosvg", raising=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rescore.decode.cli.actions import output
+from rescore.lattice.extras import needed_for
 
 SCALE = 2  # pixels of a PNG for a px of the drawing
 FORMATS = ("svg", "png")
@@ -27,11 +28,8 @@ def write(path: Path, drawing: str) -> None:
 
 def _cairosvg():
     try:
-        import cairosvg
-    except ImportError:
-        raise ValueError(
-            "PNG pictures need the package cairosvg: pip install rescore[png]; SVG needs nothing"
-        ) from None
+        with needed_for("a PNG picture"):
+            import cairosvg
     except OSError as error:  # the package is there, the library that it calls is not
         raise ValueError(
             f"PNG pictures need the library cairo, which cairosvg did not find ({str(error).splitlines()[0]}): "
