@@ -10,9 +10,10 @@ from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
 Measure everything on a dump and write one HTML page that works from disk,
-without network: block efficiency against verified tokens, tables that sort, a
-browser that steps through lattices, settings and provenance. docs/report.md
-says what is on it.
+without network: a verdict, tokens a pass against verified tokens, tables that
+sort, a browser that steps through lattices, settings and provenance; plots and
+tables can be saved as PNG and CSV. docs/report.md says what is on it, and what
+is in the JSON.
 
 The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
