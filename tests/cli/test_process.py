@@ -225,7 +225,7 @@ def test_standard_output_by_name(world):
     process = cli.start("oracle", world / "dump", "--json", "/dev/stdout")
     out, err = process.communicate(timeout=120)
     assert (
-        out.startswith(b'{\n  "dump"') and b"oracle block efficiency" in out and (process.returncode, err) == (0, b"")
+        out.startswith(b'{\n  "format"') and b"oracle block efficiency" in out and (process.returncode, err) == (0, b"")
     )
 
 

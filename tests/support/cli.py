@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from support import dumps
+from support import dumps, json_page
 
 from rescore.decode.cli import main
 from rescore.lm.build import build
@@ -44,10 +44,12 @@ def printed_rows(out: str) -> dict[str, list[str]]:
 
 
 def figures(capsys, *argv: Any) -> dict:
-    """What --json - prints, which must be all but for notes."""
+    """What --json - prints, which must be all but for notes, in the form that docs/json.md lists."""
     result = call(capsys, *argv, "--json", "-")
     assert result.status == 0 and all(line.startswith("note: ") for line in result.err.splitlines()), result
-    return json.loads(result.out)
+    found = json.loads(result.out)
+    json_page.check(found)
+    return found
 
 
 def refusal(capsys, *argv: Any, status: int = 1) -> str:
