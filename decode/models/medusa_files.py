@@ -115,7 +115,9 @@ def _pickled(path: Path) -> dict[str, Tensor]:
             f"{path}: expected a pickle of tensors alone, got one that would run code or is damaged; "
             "ask for safetensors"
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError, MemoryError) as error:
+    except (FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # torch raises of many kinds
         raise ValueError(
             f"{path}: expected a file of torch.save, got one that does not read: {str(error).splitlines()[:1]}"
         ) from None

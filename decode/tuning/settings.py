@@ -11,8 +11,9 @@ from typing import Any
 from rescore import __version__
 from rescore.decode.replay.split import Split
 from rescore.decode.rescoring.calibrated import CalibratedRescorer
-from rescore.decode.rescoring.calibration import MOST, Calibration
+from rescore.decode.rescoring.calibration import Calibration
 from rescore.decode.rescoring.rescorer import Rescorer
+from rescore.decode.rescoring.weights import MOST
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.path_weights import PathWeights

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rescore.decode.rescoring.calibration import HEADLESS, MOST, Calibration
+from rescore.decode.rescoring.calibration import HEADLESS, Calibration
+from rescore.decode.rescoring.weights import MOST
 from rescore.decode.tuning import settings_fields as fields
 from rescore.decode.tuning.model_file import ModelFile
 from rescore.decode.tuning.path_weights import FITTED, SCALAR, PathWeights

@@ -1,5 +1,6 @@
 """OpenFst's binary files, written and read without OpenFst, against OpenFst."""
 
+import random
 import struct
 
 import numpy as np
@@ -7,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fst_twin import added_arc_by_arc
-from support.models import assert_same_model
+from support.fuzz import damage, times
+from support.models import assert_same_model, use
 from support.oracle_lm import random_tables
 
 from rescore.lm import example, fst_write
 from rescore.lm.formats import load, save
 from rescore.lm.fst import from_fst, load_fst, save_fst, to_fst
 from rescore.lm.fst_read import read
-from rescore.lm.fst_write import const_parts
+from rescore.lm.fst_write import const_parts, vector_parts
 from rescore.lm.ngram import NGram
 
 pywrapfst = pytest.importorskip("pywrapfst", reason="OpenFst's Python binding (pynini) is absent")
@@ -216,6 +218,21 @@ def test_damaged_files_are_models_or_refused(drawn, tmp_path_factory):
         load(path)
     except ValueError as error:
         assert str(error).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("kind", ["vector", "const"])
+def test_damage_of_any_kind_is_told(tmp_path, kind):
+    model, path, refused = small_model(7), tmp_path / "damaged.fst", 0
+    parts = {"vector": vector_parts, "const": const_parts}[kind](model.arrays)
+    whole = b"".join(parts)
+    for seed in times(250):
+        path.write_bytes(damage(whole, random.Random(seed)))
+        try:
+            use(load(path))
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+    assert refused > len(times(250)) // 4
 
 
 def test_long_chains_are_no_model():

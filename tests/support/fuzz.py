@@ -1,7 +1,8 @@
-"""Seeded damage to files: bytes flipped, cut, repeated, swapped."""
+"""Seeded damage to files: bytes flipped, cut, repeated, swapped; numbers in text."""
 
 import os
 import random
+import re
 
 # How often a test damages a file; RESCORE_FUZZ asks for longer runs.
 TIMES = int(os.environ.get("RESCORE_FUZZ", "0"))
@@ -9,6 +10,33 @@ TIMES = int(os.environ.get("RESCORE_FUZZ", "0"))
 
 def times(usual: int) -> range:
     return range(TIMES or usual)
+
+
+NUMBERS = (
+    b"0",
+    b"-1",
+    b"3",
+    b"65536",
+    b"4294967296",
+    b"9223372036854775807",
+    b"1" + b"0" * 30,
+    b"1e999",
+    b"null",
+    b'"x"',
+)
+
+
+def damage_number(data: bytes, draw: random.Random) -> bytes:
+    """Text in which one number is another; a safetensors file's header is such text, and its length is mended."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = data[8:9] == b"{" and end <= len(data)
+    text, rest = (data[8:end], data[end:]) if header else (data, b"")
+    numbers = [match.span() for match in re.finditer(rb"-?\d+(\.\d+)?", text)]
+    if not numbers:
+        return data
+    start, stop = draw.choice(numbers)
+    text = text[:start] + draw.choice(NUMBERS) + text[stop:]
+    return len(text).to_bytes(8, "little") + text + rest if header else text
 
 
 def damage(data: bytes, draw: random.Random) -> bytes:
