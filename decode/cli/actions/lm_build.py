@@ -17,8 +17,10 @@ from rescore.decode.cli.actions.model_files import arpa_words, check_out, write_
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
 from rescore.lm.counts_files import open_counts
+from rescore.lm.estimate import EstimateOptions, needs_adjusted
 from rescore.lm.formats import save
 from rescore.lm.katz import KatzOptions
+from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.perplexity import perplexity
 from rescore.lm.prune import PruneOptions
@@ -34,7 +36,7 @@ def call(args: argparse.Namespace) -> None:
     if args.arpa:
         output.check_place(args.arpa)
     tokenizer = models.open_tokenizer(args)
-    options, shorten = count_options(args, tokenizer), pruning(args)
+    options, method, shorten = count_options(args, tokenizer), estimation(args), pruning(args)
     if shorten:
         shorten.check(options.vocab_size)
     source = source_of(args, options, tokenizer)
@@ -46,6 +48,7 @@ def call(args: argparse.Namespace) -> None:
             model = staged(
                 StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
                 source,
+                method,
                 shorten,
                 args,
                 tokenizer,
@@ -108,15 +111,28 @@ def count_options(args: argparse.Namespace, tokenizer: TextTokenizer | None) -> 
 def staged(
     build: StagedBuild,
     source: Sources,
+    method: EstimateOptions,
     shorten: PruneOptions | None,
     args: argparse.Namespace,
     tokenizer: TextTokenizer | None,
 ) -> NGram:
     """All stages, of which those that were done before are not done again."""
-    estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
+    estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
     metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer else {}
     return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
+
+
+def estimation(args: argparse.Namespace) -> EstimateOptions:
+    """How the model is estimated; an option of the other method is misuse."""
+    if args.method == "katz":
+        if args.discount_fallback is not None:
+            raise Misuse("--discount-fallback: expected --method kneser-ney with it, got katz")
+        return KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost)
+    if args.textbook or args.unseen_cost is not None:
+        option = "--textbook" if args.textbook else "--unseen-cost"
+        raise Misuse(f"{option}: expected --method katz with it, got kneser-ney")
+    return KneserNeyOptions(discount_fallback=args.discount_fallback)
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:
