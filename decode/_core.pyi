@@ -412,9 +412,20 @@ class LevelBuilder:
 
     min_counts  N smallest counts kept, of order 1 first, never falling
     most        counts of counts are taken of 1..most
+    adjusted    adjusted counts are wanted too, those of Kneser-Ney: how many different tokens stood before an n-gram;
+                of order N, and of n-grams that begin with the end of text, how often they were seen
     """
 
-    def __init__(self, *, order: int, vocab_size: int, eot: int, min_counts: Sequence[int], most: int) -> None: ...
+    def __init__(
+        self,
+        *,
+        order: int,
+        vocab_size: int,
+        eot: int,
+        min_counts: Sequence[int],
+        most: int,
+        adjusted: bool = False,
+    ) -> None: ...
     def add(self, slices: RunSlices, windows: int) -> bool:
         """Take at most so many windows of a merged slice; whether there may be more."""
 
@@ -431,10 +442,13 @@ class LevelBuilder:
             NDArray[np.uint64],
             NDArray[np.uint32],
             NDArray[np.uint64],
+            NDArray[np.uint64],
+            NDArray[np.uint64],
         ]
     ]:
         """What was completed since the last call, for orders 2..N: context_token, context_parent, context_total,
-        context_end [C]; token, count [n].
+        context_end [C]; token, count [n]; the totals [C] and counts [n] that are adjusted, empty for order N and where
+        they are not wanted.
 
         Parents and ends count from the first context and n-gram of all that were made.
         """
@@ -442,11 +456,18 @@ class LevelBuilder:
     def unigrams(self) -> NDArray[np.uint64]:
         """How often each token was seen so far, [V]."""
 
+    def adjusted_unigrams(self) -> NDArray[np.uint64]:
+        """The adjusted count of each token so far, [V], or [0]."""
+
     @property
     def of_counts(self) -> list[list[int]]:
         """For orders 0..N (0 and 1 unused): [r] is how many n-grams were seen r times, r = 1..most; [0] how many more
         often.
         """
+
+    @property
+    def of_adjusted(self) -> list[list[int]]:
+        """The same of adjusted counts; empty lists where they are not wanted."""
 
 @final
 class Level:
@@ -482,6 +503,18 @@ def estimate(
     to: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Katz: costs of the n-grams and backoff costs of the contexts."""
+
+def kneser_ney(
+    level: Level,
+    below: Level,
+    below_cost: NDArray[np.float64],  # of the n-grams of the order below
+    count: NDArray[np.uint64],  # [n], adjusted, at least 1
+    total: NDArray[np.uint64],  # [C], adjusted, of all n-grams, kept or not
+    discount: NDArray[np.float64],  # [3], of adjusted counts 1, 2, and of all above
+    from_: int,
+    to: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Interpolated modified Kneser-Ney: costs of the n-grams and backoff costs of the contexts."""
 
 def normalise(
     level: Level, below: Level, below_cost: NDArray[np.float64], cost: NDArray[np.float64], from_: int, to: int

@@ -1,7 +1,7 @@
 """N-gram language models as weighted automata. See README.md.
 
-Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.prune`,
-`rescore.lm.fst`.
+Estimation and OpenFst are in their modules: `rescore.lm.build`, `rescore.lm.katz`, `rescore.lm.kneser_ney`,
+`rescore.lm.prune`, `rescore.lm.fst`.
 """
 
 from rescore.lm.arpa import ArpaOptions, read_arpa
@@ -10,6 +10,7 @@ from rescore.lm.build import prune_model
 from rescore.lm.counts import Counts
 from rescore.lm.formats import load, save
 from rescore.lm.katz import KatzOptions
+from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
 from rescore.lm.runs import count
@@ -19,6 +20,7 @@ __all__ = [
     "ArpaOptions",
     "Counts",
     "KatzOptions",
+    "KneserNeyOptions",
     "NGram",
     "PruneOptions",
     "Tables",

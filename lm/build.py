@@ -1,4 +1,4 @@
-"""The whole recipe: token sequences in, a pruned Katz model out."""
+"""The whole recipe: token sequences in, a pruned model out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.estimate import EstimateOptions, estimate_model, needs_adjusted
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import count
@@ -20,16 +20,25 @@ def build(
     vocab_size: int,
     eot: int,
     min_counts: tuple[int, ...] = (),
-    estimate: KatzOptions | None = None,
+    estimate: EstimateOptions | None = None,
     shorten: PruneOptions | None = None,
     words: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> NGram:
-    """A Katz model of order `order` of the sequences (see `count`), pruned if `shorten` says how.
+    """A model of order `order` of the sequences (see `count`), pruned if `shorten` says how.
 
+    estimate  KatzOptions or KneserNeyOptions; None for Katz
     metadata  kept with the model: "tokenizer" for the hash of the tokenizer, and whatever else
     """
-    tables = katz(count(sequences, order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts), estimate)
+    counts = count(
+        sequences,
+        order=order,
+        vocab_size=vocab_size,
+        eot=eot,
+        min_counts=min_counts,
+        adjusted=needs_adjusted(estimate),
+    )
+    tables = estimate_model(counts, estimate)
     if shorten is not None:
         tables = prune(tables, shorten)
     return NGram.from_tables(tables, words=words, metadata={**(metadata or {}), "eot": eot})

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rescore import _core
 from rescore.lattice.short_repr import short_repr
 from rescore.lm.grams import Grams, check_vocabulary
 from rescore.lm.rows import index_rows
@@ -64,6 +65,19 @@ def check_min_counts(min_counts: Sequence[int], order: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdjustedCounts:
+    """The counts of Kneser-Ney (Chen and Goodman 1998, section 3): how many different tokens stood before an n-gram.
+
+    N-grams of order N, and those before which nothing can stand as they begin with the end of text, keep their counts.
+    The arrays are those of `Counts`: of n-grams that passed the cut-offs, with totals and counts of counts of all.
+    """
+
+    count: tuple[NDArray[np.uint64], ...]
+    total: tuple[NDArray[np.uint64], ...]
+    of_counts: tuple[list[int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counts:
     """How often each n-gram was seen.
 
@@ -74,6 +88,7 @@ class Counts:
                 often
     bos         id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
     min_counts  the cut-offs
+    adjusted    the adjusted counts, where they were asked for
     """
 
     levels: tuple[Grams, ...]
@@ -83,6 +98,7 @@ class Counts:
     bos: int | None = None
     eos: int | None = None
     min_counts: tuple[int, ...] = ()
+    adjusted: AdjustedCounts | None = None
 
     __repr__ = short_repr
 
@@ -113,6 +129,7 @@ class Counts:
         vocab_size: int,
         bos: int | None = None,
         eos: int | None = None,
+        adjusted: bool = False,
     ) -> Counts:
         """Counts of n-grams spelled out, uint32 [n, order] for each order, all that were seen."""
         levels, counts = [Grams.unigrams(vocab_size)], [np.zeros(vocab_size, np.uint64)]
@@ -124,13 +141,32 @@ class Counts:
         return cls(
             levels=tuple(levels),
             count=tuple(counts),
-            total=tuple(
-                np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:])
-            ),
+            total=_totals(levels, counts),
             of_counts=tuple(of_counts(c) for c in counts),
             bos=bos,
             eos=eos,
+            adjusted=_adjusted(levels, counts, bos) if adjusted else None,
         )
+
+
+def _totals(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], ...]:
+    return tuple(np.add.reduceat(c, level.begin[:-1].astype(np.int64)) for level, c in zip(levels[1:], counts[1:]))
+
+
+def _adjusted(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]], bos: int | None) -> AdjustedCounts:
+    """The adjusted counts of all n-grams that were seen; those that begin with `bos` keep theirs."""
+    found = []
+    for level, longer, seen in zip(levels, levels[1:], counts):
+        suffix = _core.suffixes(longer.native, level.native, 0, longer.contexts)
+        before = np.bincount(suffix, minlength=len(level)).astype(np.uint64)
+        if bos is not None and len(level.context_token):
+            first = level.context_token[level.context()] == bos
+            before[first] = seen[first]
+        found.append(before)
+    found.append(counts[-1])
+    return AdjustedCounts(
+        count=tuple(found), total=_totals(levels, found), of_counts=tuple(of_counts(own) for own in found)
+    )
 
 
 def of_counts(count: NDArray[np.uint64]) -> list[int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rescore.lm.atomic import naming
 from rescore.lm.columns import Folder, ending, in_order
-from rescore.lm.counts import CountOptions, Counts, of_counts
+from rescore.lm.counts import AdjustedCounts, CountOptions, Counts, of_counts
 from rescore.lm.grams import NO_CONTEXT, Grams
 from rescore.lm.runs import Run, SlicePart, SliceSums, slice_levels
 from rescore.lm.work import WorkFolder, expect_bytes
@@ -25,7 +25,10 @@ TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "context_end": np.uint64,
     "token": np.uint32,
     "count": np.uint64,
+    "context_adjusted": np.uint64,
+    "adjusted": np.uint64,
 }
+ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, where they are wanted
 COPY_BYTES = 8 << 20
 
 
@@ -35,18 +38,23 @@ def merge_runs(
     options: CountOptions,
     threads: int,
     *,
+    adjusted: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Counts:
-    """The counts of every order. progress: called with the bytes of runs read so far."""
-    state = work.begin("merge", {})
+    """The counts of every order.
+
+    adjusted  also the counts of Kneser-Ney
+    progress  called with the bytes of runs read so far
+    """
+    state = work.begin("merge", {"adjusted": True} if adjusted else {})
     columns = work.columns("merge", state, threads)
     state.setdefault("slices", 0)
     state.setdefault("contexts", [0] * (options.order + 1))
     state.setdefault("grams", [0] * (options.order + 1))
     if not state["done"]:
         with work.timed(state):
-            _merge(work, state, runs, options, columns, progress)
-    return _counts(state, options, columns)
+            _merge(work, state, runs, options, columns, adjusted, progress)
+    return _counts(state, options, columns, adjusted)
 
 
 def _merge(
@@ -55,28 +63,30 @@ def _merge(
     runs: Sequence[Run],
     options: CountOptions,
     columns: Folder,
+    adjusted: bool,
     progress: Callable[[int], None],
 ) -> None:
     numbers = range(state["slices"], len(runs[0].slices) - 1)
-    made = in_order(columns, partial(_make_slice, work, columns.path, runs, options), ((number,) for number in numbers))
-    with naming(columns.path), MergedColumns(columns, state, options) as target, ending(made):
+    make = partial(_make_slice, work, columns.path, runs, options, adjusted)
+    made = in_order(columns, make, ((number,) for number in numbers))
+    with naming(columns.path), MergedColumns(columns, state, options.order, adjusted) as target, ending(made):
         for number, sums in zip(numbers, made):
             before = state.get("unigrams")
             with work.room(target.largest(number)):  # a column of the slice is there twice until it has been added
                 target.append(number)
-            unigrams = sums.unigrams + (_unigrams(columns, before, options) if before else np.uint64(0))
+            unigrams = sums.unigrams + (_unigrams(columns, before, options, adjusted) if before else np.uint64(0))
             state["unigrams"] = f"unigrams{number:05}"
             (columns.path / state["unigrams"]).write_bytes(unigrams.data)
-            state["of_counts"] = [
-                np.add(a, b).tolist()
-                for a, b in zip(state.get("of_counts", [[0]] * len(sums.of_counts)), sums.of_counts)
-            ]
+            for name in ("of_counts", "of_adjusted"):
+                own = getattr(sums, name)
+                state[name] = [np.add(a, b).tolist() for a, b in zip(state.get(name, [[0]] * len(own)), own)]
             state["slices"] = number + 1
             work.save()
             if before:
                 (columns.path / before).unlink()
             progress(sum(run.slices[number + 1] for run in runs))
-    found, expected = int(_unigrams(columns, state["unigrams"], options).sum()), sum(run.tokens for run in runs)
+    found = int(_unigrams(columns, state["unigrams"], options, adjusted)[0].sum())
+    expected = sum(run.tokens for run in runs)
     if found != expected:
         raise ValueError(
             f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
@@ -84,26 +94,32 @@ def _merge(
         )
 
 
-def _unigrams(columns: Folder, name: str, options: CountOptions) -> NDArray[np.uint64]:
-    """How often each id was seen, uint64 [V]."""
-    expect_bytes(columns.path / name, 8 * options.vocab_size)
-    return np.frombuffer((columns.path / name).read_bytes(), np.uint64)
+def _unigrams(columns: Folder, name: str, options: CountOptions, adjusted: bool) -> NDArray[np.uint64]:
+    """How often each id was seen, uint64 [1, V]; with the adjusted counts [2, V]."""
+    expect_bytes(columns.path / name, 8 * options.vocab_size * (1 + adjusted))
+    return np.frombuffer((columns.path / name).read_bytes(), np.uint64).reshape(-1, options.vocab_size)
 
 
-def _make_slice(work: WorkFolder, folder: Path, runs: Sequence[Run], options: CountOptions, number: int) -> SliceSums:
+def _names(order: int, adjusted: bool) -> list[tuple[int, str]]:
+    """Order and name of every column."""
+    return [
+        (n, name) for n in range(2, order + 1) for name in TYPES if name not in ADJUSTED or (adjusted and n < order)
+    ]
+
+
+def _make_slice(
+    work: WorkFolder, folder: Path, runs: Sequence[Run], options: CountOptions, adjusted: bool, number: int
+) -> SliceSums:
     """Writes the columns of one slice to files of their own."""
-    files = {
-        (n, name): open(folder / _part(number, n, name), "wb") for n in range(2, options.order + 1) for name in TYPES
-    }
+    files = {(n, name): open(folder / _part(number, n, name), "wb") for n, name in _names(options.order, adjusted)}
 
     def write(parts: list[SlicePart]) -> None:
         with work.room(sum(getattr(part, name).nbytes for part in parts for name in TYPES)):
-            for n, part in enumerate(parts, 2):
-                for name in TYPES:
-                    files[n, name].write(getattr(part, name).data)
+            for (n, name), file in files.items():
+                file.write(getattr(parts[n - 2], name).data)
 
     try:
-        return slice_levels(runs, number, options, write)
+        return slice_levels(runs, number, options, write, adjusted=adjusted)
     finally:
         for file in files.values():
             file.close()
@@ -116,7 +132,7 @@ def _part(number: int, order: int, name: str) -> str:
 class MergedColumns:
     """The columns of all orders, to which slices are added."""
 
-    def __init__(self, columns: Folder, state: dict[str, Any], options: CountOptions) -> None:
+    def __init__(self, columns: Folder, state: dict[str, Any], order: int, adjusted: bool) -> None:
         self._open = ExitStack()
         self._folder, self._state = columns.path, state
         for left in self._folder.glob("slice*"):  # of slices that were not added
@@ -125,13 +141,12 @@ class MergedColumns:
             if left.name != state.get("unigrams"):
                 left.unlink()
         self._files: dict[tuple[int, str], BinaryIO] = {}
-        for n in range(2, options.order + 1):
-            for name, dtype in TYPES.items():
-                file = self._open.enter_context(open(self._folder / f"{n}.{name}", "a+b"))
-                size = _length(state, n, name) * np.dtype(dtype).itemsize
-                file.truncate(min(size, file.tell()))  # of a part that the manifest does not know of
-                expect_bytes(self._folder / f"{n}.{name}", size)
-                self._files[n, name] = file
+        for n, name in _names(order, adjusted):
+            file = self._open.enter_context(open(self._folder / f"{n}.{name}", "a+b"))
+            size = _length(state, n, name) * np.dtype(TYPES[name]).itemsize
+            file.truncate(min(size, file.tell()))  # of a part that the manifest does not know of
+            expect_bytes(self._folder / f"{n}.{name}", size)
+            self._files[n, name] = file
 
     def largest(self, number: int) -> int:
         """Bytes of the largest column of a slice."""
@@ -178,15 +193,17 @@ def _copy(path: Path, file: BinaryIO, dtype: type[np.unsignedinteger[Any]], base
             file.write((np.frombuffer(block, dtype) + dtype(base)).data if base else block)
 
 
-def _counts(state: dict[str, Any], options: CountOptions, columns: Folder) -> Counts:
-    unigrams = _unigrams(columns, state["unigrams"], options)
+def _counts(state: dict[str, Any], options: CountOptions, columns: Folder, adjusted: bool) -> Counts:
+    unigrams = _unigrams(columns, state["unigrams"], options, adjusted)
     levels: list[Grams] = [Grams.unigrams(options.vocab_size)]
-    count: list[NDArray[np.uint64]] = [unigrams]
+    count: list[NDArray[np.uint64]] = [unigrams[0]]
     total: list[NDArray[np.uint64]] = []
+    adjusted_count, adjusted_total = [unigrams[-1]], []
     for n in range(2, options.order + 1):
-        for name, dtype in TYPES.items():
-            expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(dtype).itemsize)
-        own = {name: columns.open(f"{n}.{name}", dtype) for name, dtype in TYPES.items()}
+        own = {}
+        for name in (name for order, name in _names(options.order, adjusted) if order == n):
+            expect_bytes(columns.path / f"{n}.{name}", _length(state, n, name) * np.dtype(TYPES[name]).itemsize)
+            own[name] = columns.open(f"{n}.{name}", TYPES[name])
         (begin,) = columns.write(
             {f"{n}.begin": np.uint64}, ((part,) for part in (np.zeros(1, np.uint64), own["context_end"]))
         )
@@ -200,10 +217,19 @@ def _counts(state: dict[str, Any], options: CountOptions, columns: Folder) -> Co
         )
         count.append(own["count"])
         total.append(own["context_total"])
+        adjusted_count.append(own.get("adjusted", own["count"]))
+        adjusted_total.append(own.get("context_adjusted", own["context_total"]))
     return Counts(
         levels=tuple(levels),
         count=tuple(count),
         total=tuple(total),
-        of_counts=(of_counts(unigrams), *state["of_counts"][2:]),
+        of_counts=(of_counts(unigrams[0]), *state["of_counts"][2:]),
         min_counts=options.min_counts,
+        adjusted=AdjustedCounts(
+            count=tuple(adjusted_count),
+            total=tuple(adjusted_total),
+            of_counts=(of_counts(unigrams[1]), *state["of_adjusted"][2:]),
+        )
+        if adjusted
+        else None,
     )

@@ -5,7 +5,9 @@ Stolcke, "Entropy-based pruning of backoff language models" (cs/0006025), in the
 
     D = -p(h) { p(w|h) [ln p(w|h') + ln bow'(h) - ln p(w|h)] + [ln bow'(h) - ln bow(h)] (1 - sum of kept p(.|h)) }
 
-with p(h) by the chain rule; a context that begins with <s> has p(</s>) in place of p(<s>). An n-gram is dropped if
+with p(h) by the chain rule; a context that begins with <s> has p(</s>) in place of p(<s>). The lower orders of a
+Kneser-Ney model do not tell how often a word comes, which spoils the chain rule (Chelba et al., Interspeech 2010), so
+p(h) is then the relative frequency of h in the text, where the tables hold it. An n-gram is dropped if
 D < ln(1 + theta). Its score is the largest D of itself and of the n-grams that need it, as their context h or their
 suffix h'w, so that what a higher theta keeps is contained in what a lower one keeps.
 """
@@ -24,7 +26,7 @@ from rescore import _core
 from rescore.lm.backoff import with_backoff
 from rescore.lm.columns import Columns, Memory, blocks, in_order
 from rescore.lm.grams import NOTHING, Grams
-from rescore.lm.tables import Tables, links
+from rescore.lm.tables import Histories, Tables, links
 
 NO_VALUES = np.zeros(0)
 
@@ -87,7 +89,7 @@ def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.fl
     """
     columns = columns or Memory()
     linked = links(tables.levels, columns)
-    logps = context_logps(tables, linked, columns)
+    logps = _counted_logps(tables.histories, columns) if tables.histories else context_logps(tables, linked, columns)
     score: list[NDArray[np.float64]] = []
     best = NO_VALUES
     for order in range(tables.order, 1, -1):
@@ -143,6 +145,15 @@ def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns:
     return logps
 
 
+def _counted_logps(histories: Histories, columns: Columns) -> list[NDArray[np.float64]]:
+    """ln p(h) of the contexts of orders 2..N, relative frequencies: N - 1 arrays float64 [C]."""
+    logps: list[NDArray[np.float64]] = []
+    for order, count in enumerate(histories.count, 2):
+        parts = ((np.log(block / histories.tokens),) for block in blocks(columns, count))
+        logps += columns.write({f"{order}.logp": np.float64}, parts)
+    return logps
+
+
 def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
     """D of every n-gram of an order."""
     level, native, below = tables.levels[order - 1], tables.levels[order - 1].native, tables.levels[order - 2].native
@@ -192,6 +203,7 @@ def _from_ordered_bits(number: int) -> float:
 def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, columns: Columns) -> Tables:
     """The n-grams whose score is above the limit, with their costs; the backoff costs are yet to be made."""
     levels, costs = [tables.levels[0]], [tables.cost[0]]
+    seen: list[NDArray[np.uint64]] = []
     number: NDArray[np.uint32] = np.zeros(1, np.uint32)  # of each context of the order below, among those that are left
     for order in range(2, tables.order + 1):
         level, native = tables.levels[order - 1], tables.levels[order - 1].native
@@ -217,7 +229,11 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
         levels.append(Grams(context_token=context_token, context_parent=context_parent, begin=begin, token=token))
         costs.append(kept_cost)
         number = columns.fill(f"{order}.number", np.uint32, level.contexts, partial(_number, columns, kept))
-    return replace(tables, levels=tuple(levels), cost=tuple(costs), backoff=())
+        if tables.histories:
+            parts = ((tables.histories.count[order - 2][block],) for block in blocks(columns, kept))
+            seen += columns.write({f"{order}.seen": np.uint64}, parts)
+    histories = replace(tables.histories, count=tuple(seen)) if tables.histories else None
+    return replace(tables, levels=tuple(levels), cost=tuple(costs), backoff=(), histories=histories)
 
 
 def _ends(columns: Columns, size: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64]]]:

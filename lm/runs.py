@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rescore import _core
-from rescore.lm.counts import MOST, CountOptions, Counts, of_counts
+from rescore.lm.counts import MOST, AdjustedCounts, CountOptions, Counts, of_counts
 from rescore.lm.grams import Grams
 from rescore.lm.windows import checked_ids
 
@@ -26,6 +26,8 @@ Columns = tuple[
     NDArray[np.uint64],
     NDArray[np.uint64],
     NDArray[np.uint32],
+    NDArray[np.uint64],
+    NDArray[np.uint64],
     NDArray[np.uint64],
 ]
 
@@ -94,7 +96,11 @@ def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.Run
 
 @dataclass(slots=True, kw_only=True)
 class SlicePart:
-    """Part of what a slice adds to one order; parents and ends count from the slice's beginning."""
+    """Part of what a slice adds to one order; parents and ends count from the slice's beginning.
+
+    context_adjusted and adjusted are the total and counts that are adjusted; empty where those are not wanted, and for
+    order N, of which all counts are.
+    """
 
     context_token: NDArray[np.uint32]
     context_parent: NDArray[np.uint32]
@@ -102,11 +108,13 @@ class SlicePart:
     context_end: NDArray[np.uint64]
     token: NDArray[np.uint32]
     count: NDArray[np.uint64]
+    context_adjusted: NDArray[np.uint64]
+    adjusted: NDArray[np.uint64]
 
     @classmethod
     def of(cls, part: Columns) -> SlicePart:
         """What the core gives."""
-        context_token, context_parent, context_total, context_end, token, count = part
+        context_token, context_parent, context_total, context_end, token, count, context_adjusted, adjusted = part
         return cls(
             context_token=context_token,
             context_parent=context_parent,
@@ -114,15 +122,21 @@ class SlicePart:
             context_end=context_end,
             token=token,
             count=count,
+            context_adjusted=context_adjusted,
+            adjusted=adjusted,
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class SliceSums:
-    """What a slice adds to the unigrams [V], and to the counts of counts of each order 0..N, 0..MOST."""
+    """What a slice adds to the counts of the unigrams, and to the counts of counts of each order 0..N, 0..MOST.
+
+    unigrams [1, V]; [2, V] with adjusted counts, which come second. of_adjusted: empty lists without them.
+    """
 
     unigrams: NDArray[np.uint64]
     of_counts: list[list[int]]
+    of_adjusted: list[list[int]]
 
 
 def slice_levels(
@@ -130,26 +144,36 @@ def slice_levels(
     number: int,
     options: CountOptions,
     emit: Callable[[list[SlicePart]], None],
-    advance: Callable[[int], None] = lambda done: None,
+    *,
+    adjusted: bool = False,
 ) -> SliceSums:
-    """Makes the n-grams of one slice: `emit` gets their parts, orders 2..N each time; `advance` the bytes read."""
+    """Makes the n-grams of one slice: `emit` gets their parts, orders 2..N each time."""
     builder = _core.LevelBuilder(
-        order=options.order, vocab_size=options.vocab_size, min_counts=options.least, eot=options.eot, most=MOST
+        order=options.order,
+        vocab_size=options.vocab_size,
+        min_counts=options.least,
+        eot=options.eot,
+        most=MOST,
+        adjusted=adjusted,
     )
-    slices, before = merged(runs, number, options), 0
-    more = True
+    slices, more = merged(runs, number, options), True
     while more:
         more = builder.add(slices, WINDOWS)
         if not more:
             builder.finish()
         emit([SlicePart.of(part) for part in builder.take()])
-        advance(slices.consumed - before)
-        before = slices.consumed
-    return SliceSums(unigrams=builder.unigrams(), of_counts=builder.of_counts)
+    unigrams = [builder.unigrams(), *([builder.adjusted_unigrams()] if adjusted else [])]
+    return SliceSums(unigrams=np.stack(unigrams), of_counts=builder.of_counts, of_adjusted=builder.of_adjusted)
 
 
 def count(
-    sequences: Iterable[ArrayLike], *, order: int, vocab_size: int, eot: int, min_counts: tuple[int, ...] = ()
+    sequences: Iterable[ArrayLike],
+    *,
+    order: int,
+    vocab_size: int,
+    eot: int,
+    min_counts: tuple[int, ...] = (),
+    adjusted: bool = False,
 ) -> Counts:
     """The counts of the n-grams of orders 1..`order` of the sequences, in memory; the options are those of
     `CountOptions`.
@@ -157,6 +181,7 @@ def count(
     sequences  integer arrays [n] of ids in [0, V), each made of whole documents: an end-of-text is put before the
                first and after the last token of a sequence where it is missing. The one before the very first
                document is a context, not an event.
+    adjusted   also make the counts of Kneser-Ney
     """
     options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
     parts = [
@@ -167,9 +192,10 @@ def count(
     if not parts:
         raise ValueError("text to count: expected at least one token, got none")
     made: list[list[SlicePart]] = []
-    sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append)
-    levels, counts, total = [Grams.unigrams(vocab_size)], [sums.unigrams], []
-    for parts_of_order in zip(*made):
+    sums = slice_levels([Run.of_tokens(parts, options, [])], 0, options, made.append, adjusted=adjusted)
+    levels, counts, total = [Grams.unigrams(vocab_size)], [sums.unigrams[0]], []
+    adjusted_counts, adjusted_total = [sums.unigrams[-1]], []
+    for n, parts_of_order in enumerate(zip(*made), 2):
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts_of_order]) for name in SlicePart.__slots__
         }
@@ -184,12 +210,21 @@ def count(
         )
         counts.append(columns["count"])
         total.append(columns["context_total"])
+        adjusted_counts.append(columns["adjusted" if n < order else "count"])
+        adjusted_total.append(columns["context_adjusted" if n < order else "context_total"])
     return Counts(
         levels=tuple(levels),
         count=tuple(counts),
         total=tuple(total),
         of_counts=(of_counts(counts[0]), *sums.of_counts[2:]),
         min_counts=min_counts,
+        adjusted=AdjustedCounts(
+            count=tuple(adjusted_counts),
+            total=tuple(adjusted_total),
+            of_counts=(of_counts(adjusted_counts[0]), *sums.of_adjusted[2:]),
+        )
+        if adjusted
+        else None,
     )
 
 

@@ -2,7 +2,7 @@
 
     count     the text, in runs as large as memory holds     counting.py
     merge     runs to the n-grams of every order             merging.py
-    estimate  Katz                                           katz.py
+    estimate  Katz or Kneser-Ney                             katz.py, kneser_ney.py
     prune     by entropy, if asked for                       prune.py
     compile   the automaton                                  compile.py
 
@@ -21,7 +21,7 @@ from rescore.lm.columns import Folder
 from rescore.lm.compile import compile_tables
 from rescore.lm.counting import Source, bytes_per_token, count_pieces
 from rescore.lm.counts import CountOptions, Counts
-from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.estimate import EstimateOptions, estimate_model
 from rescore.lm.merging import merge_runs
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
@@ -104,8 +104,8 @@ class StagedBuild:
             progress=tell,
         )
 
-    def count(self, source: Source) -> Counts:
-        """The counts of all orders."""
+    def count(self, source: Source, *, adjusted: bool = False) -> Counts:
+        """The counts of all orders; with those of Kneser-Ney if asked for."""
         runs = self.runs(source)
         total, windows = sum(run.slices[-1] for run in runs), sum(run.windows for run in runs)
         return merge_runs(
@@ -113,14 +113,19 @@ class StagedBuild:
             runs,
             self._options,
             self._resources.threads,
+            adjusted=adjusted,
             progress=lambda done: self._progress("merge", done, total, windows * done // max(total, 1), "windows"),
         )
 
-    def estimate(self, counts: Counts, options: KatzOptions) -> Tables:
-        """The Katz model."""
+    def estimate(self, counts: Counts, options: EstimateOptions) -> Tables:
+        """The model before pruning."""
         grams, contexts = sum(map(len, counts.levels)), sum(level.contexts for level in counts.levels)
         return self._stage(
-            "estimate", asdict(options), 8 * (grams + contexts), grams, lambda columns: katz(counts, options, columns)
+            "estimate",
+            asdict(options),
+            8 * (grams + contexts),
+            grams,
+            lambda columns: estimate_model(counts, options, columns),
         )
 
     def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:

@@ -20,6 +20,18 @@ NEVER = 99.0 * float(np.log(10.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Histories:
+    """How often the contexts of a model were seen.
+
+    count   N - 1 arrays uint64 [C] for the contexts of orders 2..N
+    tokens  seen in all
+    """
+
+    count: tuple[NDArray[np.uint64], ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tables:
     """A backoff model of order N over ids 0..V-1, in float64.
 
@@ -28,6 +40,7 @@ class Tables:
     backoff  N - 1 arrays float64 [C] for the contexts of orders 2..N, -ln bow
     bos      id of a begin-of-sentence word, a context that is never an event, or None
     eos      id of an end-of-sentence word, or None
+    histories  where the probability of a context is not that of the chain rule, as in Kneser-Ney models; or None
     """
 
     levels: tuple[Grams, ...]
@@ -36,6 +49,7 @@ class Tables:
     bos: int | None = None
     eos: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    histories: Histories | None = None
 
     __repr__ = short_repr
 

@@ -9,9 +9,10 @@ from typing import Any
 from rescore.decode.cli import arguments, lm_arguments, lm_operations
 
 BUILD = """\
-Estimate a Katz backoff model (Good-Turing, with OpenGrm's conventions) from
-text or token files of any size: counts are sorted and merged on disk, within
---memory and --disk. Stopped or killed, the same command goes on from the last
+Estimate a backoff model from text or token files of any size: Katz
+(Good-Turing, with OpenGrm's conventions) or interpolated modified Kneser-Ney
+(as KenLM's lmplz). Counts are sorted and merged on disk, within --memory and
+--disk. Stopped or killed, the same command goes on from the last
 finished piece; the model does not depend on memory, threads or interruptions.
 
 stages   words (where these are the tokens), count (and tokenize), merge,
@@ -117,7 +118,8 @@ columns  order      of the n-grams
          n-grams    in the model
          counted    in the text that it was made from
          d(1) ..    discount of n-grams seen once, twice, ..; the last is that
-                    of all counts above
+                    of all counts above. Katz: a factor of the count;
+                    Kneser-Ney: taken off the adjusted count
          none for   counts that Good-Turing gives no discount below 1 for,
                     which got that of all above
 """
@@ -165,7 +167,7 @@ def add_parser(verbs: Any, common: argparse.ArgumentParser) -> None:
     lm = verbs.add_parser(
         "lm",
         help="build, prune, convert, describe, score, merge, verify and compare n-gram models",
-        description="N-gram models: Katz estimation, entropy pruning, .ngram, ARPA and OpenFst files.",
+        description="N-gram models: Katz and Kneser-Ney estimation, entropy pruning, .ngram, ARPA and OpenFst files.",
     )
     actions = lm.add_subparsers(dest="action", required=True, metavar="ACTION")
 
@@ -193,12 +195,19 @@ def add_build(parser: argparse.ArgumentParser) -> None:
         metavar="C1,C2,..",
         help="smallest count kept of each order, never falling, e.g. 1,1,2,4 (default: all)",
     )
-    parser.add_argument("--textbook", action="store_true", help="no discount above k, instead of OpenGrm's 0.999")
+    parser.add_argument("--method", choices=("katz", "kneser-ney"), default="katz", help="default: katz")
+    parser.add_argument("--textbook", action="store_true", help="katz: no discount above k, instead of OpenGrm's 0.999")
     parser.add_argument(
         "--unseen-cost",
         type=lm_arguments.number(1e6),
         metavar="COST",
-        help="nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)",
+        help="katz: nats for ids never seen, e.g. 1000 as in the paper (default: mass is reserved for them)",
+    )
+    parser.add_argument(
+        "--discount-fallback",
+        type=lm_arguments.discounts,
+        metavar="D1,D2,D3",
+        help="kneser-ney: discounts of orders whose counts give none, e.g. 0.5,1,1.5 (default: an error)",
     )
     lm_arguments.add_pruning(parser, required=False)
     add_resources(parser)

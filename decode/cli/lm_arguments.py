@@ -145,6 +145,19 @@ def number(high: float):
     return parse
 
 
+def discounts(text: str) -> tuple[float, float, float]:
+    """D1, D2 and D3+ of Kneser-Ney models."""
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3 or not all(0 < value <= most for value, most in zip(values, (1, 2, 3))):
+        raise argparse.ArgumentTypeError(
+            f"expected three numbers above 0, at most 1, 2 and 3, such as 0.5,1,1.5, got {text!r:.80}"
+        )
+    return values
+
+
 def counts(text: str) -> tuple[int, ...]:
     """Smallest counts of orders 1, 2, ..; unigrams all stay."""
     try:

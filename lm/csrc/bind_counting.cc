@@ -230,8 +230,9 @@ void expect_windows(size_t windows) {
 
 class Levels {
  public:
-  Levels(int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint64_t>& min_counts, uint64_t most)
-      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), checked_most(most)) {}
+  Levels(int order, uint32_t vocab_size, uint32_t eot, const std::vector<uint64_t>& min_counts, uint64_t most,
+         bool adjusted)
+      : builder_(WindowLayout(order, vocab_size, eot), checked(min_counts, order), checked_most(most), adjusted) {}
 
   bool add(RunSlices& slices, size_t windows) {
     if (!(slices.layout() == builder_.layout()))
@@ -251,12 +252,15 @@ class Levels {
       builder_.parts[order] = {};
       out.append(nb::make_tuple(keep(std::move(part.context_token)), keep(std::move(part.context_parent)),
                                 keep(std::move(part.context_total)), keep(std::move(part.context_end)),
-                                keep(std::move(part.token)), keep(std::move(part.count))));
+                                keep(std::move(part.token)), keep(std::move(part.count)),
+                                keep(std::move(part.context_adjusted)), keep(std::move(part.adjusted))));
     }
     return out;
   }
   Out<uint64_t> unigrams() { return keep(std::vector<uint64_t>(builder_.unigrams)); }
+  Out<uint64_t> adjusted_unigrams() { return keep(std::vector<uint64_t>(builder_.adjusted_unigrams)); }
   const std::vector<std::vector<uint64_t>>& of_counts() const { return builder_.of_counts; }
+  const std::vector<std::vector<uint64_t>>& of_adjusted() const { return builder_.of_adjusted; }
 
  private:
   static std::vector<uint64_t> checked(const std::vector<uint64_t>& least, int order) {
@@ -310,13 +314,15 @@ void bind_counting(nb::module_& m) {
       .def("spell", &spell, "windows"_a)
       .def("write", &write, "windows"_a);
   nb::class_<Levels>(m, "LevelBuilder")
-      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t>(), nb::kw_only(), "order"_a,
-           "vocab_size"_a, "eot"_a, "min_counts"_a, "most"_a)
+      .def(nb::init<int, uint32_t, uint32_t, const std::vector<uint64_t>&, uint64_t, bool>(), nb::kw_only(), "order"_a,
+           "vocab_size"_a, "eot"_a, "min_counts"_a, "most"_a, "adjusted"_a = false)
       .def("add", &Levels::add, "slices"_a, "windows"_a)
       .def("finish", &Levels::finish)
       .def("take", &Levels::take_parts)
       .def("unigrams", &Levels::unigrams)
-      .def_prop_ro("of_counts", &Levels::of_counts);
+      .def("adjusted_unigrams", &Levels::adjusted_unigrams)
+      .def_prop_ro("of_counts", &Levels::of_counts)
+      .def_prop_ro("of_adjusted", &Levels::of_adjusted);
 }
 
 }  // namespace rescore

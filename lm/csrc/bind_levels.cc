@@ -93,6 +93,23 @@ nb::tuple py_estimate(const PyLevel& level, const PyLevel& below, Values below_c
   return nb::make_tuple(cost.array, backoff.array);
 }
 
+nb::tuple py_kneser_ney(const PyLevel& level, const PyLevel& below, Values below_cost, Numbers count, Numbers total,
+                        Values discount, size_t from, size_t to) {
+  const Range range = level.range(from, to);
+  expect_size("below_cost", below_cost.shape(0), below.get().grams);
+  expect_size("count", count.shape(0), level.get().grams);
+  expect_size("total", total.shape(0), level.get().contexts);
+  expect_size("discount", discount.shape(0), 3);
+  auto cost = make<double>({level.grams(range)});
+  auto backoff = make<double>({to - from});
+  {
+    nb::gil_scoped_release release;
+    kneser_ney(level.get(), below.get(), below_cost.data(), {count.data(), total.data(), discount.data()}, range,
+               cost.data, backoff.data);
+  }
+  return nb::make_tuple(cost.array, backoff.array);
+}
+
 nb::tuple py_normalise(const PyLevel& level, const PyLevel& below, Values below_cost, Values cost, size_t from,
                        size_t to) {
   const Range range = level.range(from, to);
@@ -233,6 +250,8 @@ void bind_levels(nb::module_& m) {
            exact("token"));
   m.def("suffixes", &py_suffixes, "level"_a, "below"_a, from, to);
   m.def("estimate", &py_estimate, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"),
+        exact("discount"), from, to);
+  m.def("kneser_ney", &py_kneser_ney, "level"_a, "below"_a, exact("below_cost"), exact("count"), exact("total"),
         exact("discount"), from, to);
   m.def("normalise", &py_normalise, "level"_a, "below"_a, exact("below_cost"), exact("cost"), from, to);
   m.def("sums", &py_sums, "level"_a, "below"_a, exact("below_cost"), exact("cost"), exact("backoff"),

@@ -133,6 +133,33 @@ void estimate(const Level& level, const Level& below, const double* below_cost, 
   }
 }
 
+void kneser_ney(const Level& level, const Level& below, const double* below_cost, const KneserNeyInput& input,
+                Range range, double* cost, double* backoff) {
+  const uint64_t first = level.begin[range.from];
+  const auto discount = [&](uint64_t count) { return input.discount[std::min<uint64_t>(count, 3) - 1]; };
+  for (size_t context = range.from; context < range.to; ++context) {
+    const uint64_t total = input.total[context];
+    uint64_t cut_off = total;  // what n-grams had that are not kept
+    double taken = 0;
+    for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) {
+      const uint64_t count = input.count[gram];
+      if (count == 0 || count > cut_off)
+        throw std::invalid_argument("count of n-gram " + std::to_string(gram) + ": expected 1 to " +
+                                    std::to_string(cut_off) + ", what its context has left, got " +
+                                    std::to_string(count) + "; the arrays are damaged");
+      cut_off -= count;
+      taken += discount(count);
+    }
+    const double all = static_cast<double>(total), gamma = (taken + static_cast<double>(cut_off)) / all;
+    with_suffixes(level, below, context, [&](uint64_t gram, uint64_t suffix) {
+      const uint64_t count = input.count[gram];
+      const double own = (static_cast<double>(count) - discount(count)) / all;
+      cost[gram - first] = -std::log(own + gamma * std::exp(-below_cost[suffix]));
+    });
+    backoff[context - range.from] = -std::log(gamma);
+  }
+}
+
 void normalise(const Level& level, const Level& below, const double* below_cost, const double* cost, Range range,
                double* new_cost, double* backoff) {
   const uint64_t first = level.begin[range.from];

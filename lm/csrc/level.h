@@ -49,6 +49,16 @@ struct KatzInput {
 void estimate(const Level& level, const Level& below, const double* below_cost, const KatzInput& input, Range range,
               double* cost, double* backoff);
 
+struct KneserNeyInput {
+  const uint64_t* count;   // [grams], adjusted
+  const uint64_t* total;   // [contexts], adjusted
+  const double* discount;  // [3], of adjusted counts 1, 2, and of all above
+};
+
+// Interpolated modified Kneser-Ney: costs of the n-grams and of backing off from the contexts, as of `estimate`.
+void kneser_ney(const Level& level, const Level& below, const double* below_cost, const KneserNeyInput& input,
+                Range range, double* cost, double* backoff);
+
 // Makes every context sum to one: costs, scaled where a context left no mass, and backoff costs anew.
 void normalise(const Level& level, const Level& below, const double* below_cost, const double* cost, Range range,
                double* new_cost, double* backoff);

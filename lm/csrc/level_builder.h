@@ -3,6 +3,10 @@
 // Windows come grouped by their longest context. When a context ends, the counts of what followed it are those of the
 // n-grams hw of its order; added up over the contexts that extend h', they are those of h'w. So a stack of one open
 // context per length is all that has to be held.
+//
+// Adjusted counts, those of Kneser-Ney (Chen and Goodman 1998, section 3), are how many different tokens stood before
+// an n-gram: how many contexts added to it. N-grams of the highest order, and those before which nothing can stand as
+// they begin with the end of text, keep their counts.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +26,8 @@ struct LevelPart {
   std::vector<uint64_t> context_end;     // where its n-grams end
   std::vector<uint32_t> token;           // of each n-gram kept
   std::vector<uint64_t> count;
+  // Where adjusted counts are wanted, of the orders below the highest, whose are `count` and `context_total`.
+  std::vector<uint64_t> context_adjusted, adjusted;
 };
 
 class LevelBuilder {
@@ -29,24 +35,33 @@ class LevelBuilder {
   const WindowLayout& layout() const { return layout_; }
 
   // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
-  LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most)
+  // adjusted: adjusted counts are wanted as well.
+  LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most, bool adjusted)
       : unigrams(layout.vocab_size),
+        adjusted_unigrams(adjusted ? layout.vocab_size : 0),
         parts(layout.order + 1),
         of_counts(layout.order + 1),
+        of_adjusted(layout.order + 1),
         layout_(layout),
         least_(min_counts),
+        adjusted_(adjusted),
         open_(layout.order) {
     for (auto& own : of_counts) own.assign(most + 1, 0);
+    for (auto& own : of_adjusted) own.assign(adjusted ? most + 1 : 0, 0);
     // Only the longest context gets its n-grams in order and once.
-    for (int length = 1; length < layout.order - 1; ++length) open_[length].sums.assign(layout.vocab_size, 0);
+    for (int length = 1; length < layout.order - 1; ++length) {
+      open_[length].sums.assign(layout.vocab_size, 0);
+      if (adjusted) open_[length].before.assign(layout.vocab_size, 0);
+    }
     contexts_.assign(layout.order + 1, 0);
     grams_.assign(layout.order + 1, 0);
   }
 
-  std::vector<uint64_t> unigrams;  // [V]
-  std::vector<LevelPart> parts;    // by order; 0 and 1 are empty
-  // By order: how many n-grams were seen r times, before cut-offs; 0: more often.
-  std::vector<std::vector<uint64_t>> of_counts;
+  std::vector<uint64_t> unigrams;           // [V]
+  std::vector<uint64_t> adjusted_unigrams;  // [V], or none
+  std::vector<LevelPart> parts;             // by order; 0 and 1 are empty
+  // By order: how many n-grams were seen r times, before cut-offs; 0: more often. The same of adjusted counts.
+  std::vector<std::vector<uint64_t>> of_counts, of_adjusted;
 
   template <int W>
   void add(const WindowKey<W>& key, uint64_t count) {
@@ -82,12 +97,14 @@ class LevelBuilder {
     std::vector<uint32_t> tokens;  // that followed
     std::vector<uint64_t> counts;  // of each, if this is the longest context
     std::vector<uint64_t> sums;    // by token otherwise
+    std::vector<uint64_t> before;  // by token: how many longer contexts it followed, if adjusted counts are wanted
     bool ascending = true;
   };
 
   void put(int length, uint32_t token, uint64_t count) {
     if (length == 0) {
       unigrams[token] += count;
+      if (adjusted_) adjusted_unigrams[token] += layout_.order == 1 ? count : 1;
       return;
     }
     Open& open = open_[length];
@@ -101,6 +118,7 @@ class LevelBuilder {
       open.tokens.push_back(token);
     }
     open.sums[token] += count;
+    if (adjusted_) ++open.before[token];
   }
 
   void close_below(int length) {
@@ -113,7 +131,9 @@ class LevelBuilder {
     LevelPart& part = parts[order];
     const uint64_t most = of_counts[order].size() - 1;
     if (!open.ascending) std::sort(open.tokens.begin(), open.tokens.end());
-    uint64_t total = 0;
+    const bool highest = order == layout_.order;
+    const bool as_seen = !adjusted_ || highest || path_[length - 1] == layout_.eot;
+    uint64_t total = 0, adjusted_total = 0;
     const size_t before = part.token.size();
     for (size_t i = 0; i < open.tokens.size(); ++i) {
       const uint32_t token = open.tokens[i];
@@ -124,11 +144,16 @@ class LevelBuilder {
         count = open.sums[token];
         open.sums[token] = 0;
       }
+      const uint64_t adjusted = as_seen ? count : open.before[token];
+      if (!open.before.empty()) open.before[token] = 0;
       total += count;
+      adjusted_total += adjusted;
       ++of_counts[order][count <= most ? count : 0];
+      if (adjusted_) ++of_adjusted[order][adjusted <= most ? adjusted : 0];
       if (count >= least_[length]) {
         part.token.push_back(token);
         part.count.push_back(count);
+        if (adjusted_ && !highest) part.adjusted.push_back(adjusted);
       }
       put(length - 1, token, count);
     }
@@ -141,12 +166,14 @@ class LevelBuilder {
     // The shorter context is still open. It will be kept, as its n-grams are seen at least as often.
     part.context_parent.push_back(length > 1 ? static_cast<uint32_t>(contexts_[order - 1]) : 0);
     part.context_total.push_back(total);
+    if (adjusted_ && !highest) part.context_adjusted.push_back(adjusted_total);
     part.context_end.push_back(grams_[order]);
     ++contexts_[order];
   }
 
   const WindowLayout layout_;
   const std::vector<uint64_t> least_;
+  const bool adjusted_;
   std::vector<Open> open_;
   std::vector<uint64_t> contexts_, grams_;
   uint64_t total_ = 0;

@@ -13,6 +13,7 @@ from rescore.lm.arpa import ArpaOptions
 from rescore.lm.build import build, prune_model
 from rescore.lm.formats import load
 from rescore.lm.katz import KatzOptions
+from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions
 
@@ -86,6 +87,25 @@ def test_from_tokens(world, capsys, tmp_path):
         shorten=PruneOptions(max_ngrams=53),
     )
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
+
+
+def test_kneser_ney(world, capsys, tmp_path):
+    words = ("lm", "build", world / "a.npy", "--vocab-size", dumps.V, "--eot", 0, "--order", 3)
+    words = (*words, "--method", "kneser-ney", "-o", tmp_path / "lm.ngram")
+    line = cli.refusal(capsys, *words)
+    assert re.search(r"discounts of order 3: .* give --discount-fallback 0.5,1,1.5, or .* --method katz", line), line
+    assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5").status == 0
+    method = KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
+    expected = build(TEXTS, order=3, vocab_size=dumps.V, eot=0, estimate=method)
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), expected)
+    out = cli.call(capsys, "lm", "info", tmp_path / "lm.ngram").out
+    assert re.search(r"estimation: method +kneser-ney\n", out)
+    rows = [line.split() for line in out.splitlines()[-4:]]
+    assert rows[0] == ["order", "n-grams", "counted", "d(1)", "d(2)", "above"]
+    assert rows[1][:3] == ["1", str(dumps.V), "6"] and rows[3][3:] == ["0.500", "1.000", "1.500"]
+    assert cli.call(capsys, *words, "--discount-fallback", "0.5,1,1.5", "--max-ngrams", 55).status == 0
+    pruned = build(TEXTS, order=3, vocab_size=dumps.V, eot=0, estimate=method, shorten=PruneOptions(max_ngrams=55))
+    assert_same_model(NGram.open(tmp_path / "lm.ngram"), pruned)
 
 
 def test_from_standard_input(world, tokenizer, tmp_path):
@@ -269,6 +289,24 @@ MISUSE = [
     (["--theta", "nan"], "argument --theta: expected a number from 0 to 1e.06, got 'nan'"),
     (["--theta", "1", "--max-ngrams", "9"], "argument --max-ngrams: not allowed with argument --theta"),
     (["--unseen-cost", "-1"], "argument --unseen-cost: expected"),
+    (["--method", "witten-bell"], "argument --method: invalid choice: 'witten-bell'"),
+    (
+        ["--tokenizer", "T", "--discount-fallback", "0.5,1,1.5"],
+        "--discount-fallback: expected --method kneser-ney with it, got katz",
+    ),
+    (
+        ["--discount-fallback", "1,2,4"],
+        "argument --discount-fallback: expected three numbers above 0, at most 1, 2 and 3, such as 0.5,1,1.5, "
+        "got '1,2,4'",
+    ),
+    (
+        ["--tokenizer", "T", "--method", "kneser-ney", "--textbook"],
+        "--textbook: expected --method katz with it, got kneser-ney",
+    ),
+    (
+        ["--tokenizer", "T", "--method", "kneser-ney", "--unseen-cost", "5"],
+        "--unseen-cost: expected --method katz with it, got kneser-ney",
+    ),
     (["-o", "lm.bin"], "argument -o/--out: 'lm.bin': expected a name that ends in .ngram, .arpa, .arpa.gz, .fst"),
     (["--tokenizer", "T", "-o", "INPUT/x.ngram"], "x.ngram: cannot be written, since .*a.jsonl is not a folder"),
 ]

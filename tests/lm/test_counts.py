@@ -1,10 +1,11 @@
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import oracle_katz
+from support import oracle_katz, oracle_kneser_ney
 from support.counts import counts_as_dict
 
 from rescore.lm.grams import spell
@@ -24,6 +25,33 @@ def test_counts_are_those_of_the_definition(documents, order):
         assert rows.tolist() == sorted(rows.tolist(), key=lambda gram: (gram[-2::-1], gram[-1]))  # context order
         for context, total in enumerate(counts.total[n - 2].tolist()):
             assert total == counts.count[n - 1][counts.levels[n - 1].context() == context].sum()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 3), max_size=30), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.sampled_from([(), (1, 1, 2), (1, 2)]),
+)
+def test_adjusted_counts_are_those_of_the_definition(documents, order, min_counts):
+    stream = [0]
+    for document in documents:
+        stream += [*document, 0]
+    counts = count([stream], order=order, vocab_size=4, eot=0, min_counts=min_counts[:order], adjusted=True)
+    every = oracle_katz.count(documents, order, 0)
+    full = oracle_kneser_ney.adjusted(every, order, 0)
+    kept = counts_as_dict(counts)
+    assert counts_as_dict(dataclasses.replace(counts, count=counts.adjusted.count)) == {
+        gram: full[gram] for gram in kept
+    }
+    for n in range(1, order + 1):
+        own = [c for gram, c in full.items() if len(gram) == n]
+        assert [counts.adjusted.of_counts[n - 1][r] for r in range(1, 9)] == [own.count(r) for r in range(1, 9)]
+    for n in range(2, order + 1):
+        for gram, context in zip(spell(counts.levels, n).tolist(), counts.levels[n - 1].context()):
+            assert counts.adjusted.total[n - 2][context] == sum(
+                c for other, c in full.items() if len(other) == n and other[:-1] == tuple(gram[:-1])
+            )
 
 
 @settings(max_examples=100)

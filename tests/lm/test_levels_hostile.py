@@ -71,6 +71,7 @@ def use(arrays: dict[str, np.ndarray]) -> int:
         for a, b in ((0, contexts), (contexts // 3, contexts // 2)):
             attempt(_core.suffixes, level, below, a, b)
             attempt(_core.estimate, level, below, below_cost, own["count"], own["total"], np.array([0.5, 0.9]), a, b)
+            attempt(_core.kneser_ney, level, below, below_cost, own["count"], own["total"], np.full(3, 0.5), a, b)
             attempt(_core.normalise, level, below, below_cost, own["cost"], a, b)
             attempt(
                 _core.sums,

@@ -109,7 +109,7 @@ def consume(source, order, vocab_size):
         builder.finish()
         parts = builder.take()
         contexts = 1
-        for context_token, context_parent, context_total, context_end, token, count in parts:
+        for context_token, context_parent, context_total, context_end, token, count, *_ in parts:
             assert (context_token < vocab_size).all() and (token < vocab_size).all()
             assert (context_parent < contexts).all() and (context_total > 0).all() and (count > 0).all()
             assert len(context_end) == len(context_token) and (not len(context_end) or context_end[-1] == len(token))

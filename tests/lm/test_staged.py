@@ -14,6 +14,7 @@ from support.staged import EOT, ListSource, assert_equal, build, in_memory, text
 
 from rescore.lm import atomic, columns, counting, merging
 from rescore.lm.counts import CountOptions
+from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.prune import PruneOptions
 from rescore.lm.staged import Resources
 from rescore.lm.work import WorkFolder
@@ -57,6 +58,27 @@ def test_stages_make_the_model_of_memory(
             tmp_path_factory.mktemp("work") / "w", ListSource(pieces), options, cut, tight(run_tokens, threads)
         )
     assert_equal(made, in_memory(pieces, options, cut))
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    order=st.integers(1, 7),
+    run_tokens=st.sampled_from([7, 40, 10**6]),
+    threads=st.sampled_from([1, 3]),
+    least=st.sampled_from([(), (1, 1, 2), (1, 2)]),
+    cut=st.sampled_from([None, CUT]),
+)
+def test_stages_make_the_kneser_ney_model_of_memory(tmp_path_factory, seed, order, run_tokens, threads, least, cut):
+    options = CountOptions(order=order, vocab_size=9, eot=EOT, min_counts=least[:order])
+    pieces, method = text_pieces(seed, 9, 150), KneserNeyOptions(discount_fallback=(0.5, 1.0, 1.5))
+    folder, source = tmp_path_factory.mktemp("work") / "w", ListSource(pieces)
+    expected = in_memory(pieces, options, cut, method)
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads), method=method), expected)
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads), method=method), expected)
+    reads = source.reads  # the other method starts from the runs
+    assert_equal(build(folder, source, options, cut, tight(run_tokens, threads)), in_memory(pieces, options, cut))
+    assert source.reads == reads
 
 
 def test_keys_of_three_words(tmp_path):

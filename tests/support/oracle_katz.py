@@ -73,10 +73,18 @@ def renew_backoff(model):
             model.backoff[context] = math.log(lower) - math.log(own)
 
 
-def loss(model, gram):
-    """The relative entropy that dropping `gram` alone costs, as the sum over the vocabulary that it is."""
+def by_chain_rule(model, context):
+    """p(context) as the model has it."""
+    return math.exp(-sum(model.of(context[:i], context[i]) for i in range(len(context))))
+
+
+def loss(model, gram, history=None):
+    """The relative entropy that dropping `gram` alone costs, as the sum over the vocabulary that it is.
+
+    history  p(context); by the chain rule if None
+    """
     context = gram[:-1]
-    p_context = math.exp(-sum(model.of(context[:i], context[i]) for i in range(len(context))))
+    p_context = history(context) if history else by_chain_rule(model, context)
     changed = Backoff(dict(model.cost), dict(model.backoff), model.order, model.vocab_size)
     del changed.cost[gram]
     grams = [other for other in changed.cost if other[:-1] == context]
@@ -88,9 +96,9 @@ def loss(model, gram):
     return p_context * sum(math.exp(-a) * (b - a) for a, b in zip(old, new))
 
 
-def prune(model, theta) -> Backoff:
+def prune(model, theta, history=None) -> Backoff:
     """The model without the n-grams of little loss that nothing kept needs."""
-    keep = {gram for gram in model.cost if len(gram) == 1 or loss(model, gram) >= math.log1p(theta)}
+    keep = {gram for gram in model.cost if len(gram) == 1 or loss(model, gram, history) >= math.log1p(theta)}
     for n in range(model.order, 1, -1):
         for gram in [gram for gram in keep if len(gram) == n]:
             keep |= {gram[:-1], gram[1:]}

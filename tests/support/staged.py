@@ -11,7 +11,8 @@ from support.oracle_lm import random_text
 
 from rescore.lm.counting import Content, Windows
 from rescore.lm.counts import CountOptions
-from rescore.lm.katz import KatzOptions, katz
+from rescore.lm.estimate import EstimateOptions, estimate_model, needs_adjusted
+from rescore.lm.katz import KatzOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.prune import PruneOptions, prune
 from rescore.lm.runs import Run, count, counted
@@ -87,7 +88,10 @@ def windows_of(contents: Sequence[np.ndarray], options: CountOptions) -> Windows
 
 
 def in_memory(
-    pieces: Sequence[Sequence[np.ndarray]], options: CountOptions, shorten: PruneOptions | None = None
+    pieces: Sequence[Sequence[np.ndarray]],
+    options: CountOptions,
+    shorten: PruneOptions | None = None,
+    method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model without stages."""
     counts = count(
@@ -96,8 +100,9 @@ def in_memory(
         vocab_size=options.vocab_size,
         eot=options.eot,
         min_counts=options.min_counts,
+        adjusted=needs_adjusted(method),
     )
-    tables = katz(counts)
+    tables = estimate_model(counts, method)
     tables = prune(tables, shorten) if shorten else tables
     return tables, NGram.from_tables(tables, metadata={"eot": options.eot})
 
@@ -110,12 +115,14 @@ def build(
     resources: Resources | None = None,
     disk_bytes: int | None = None,
     out: Path | None = None,
+    method: EstimateOptions | None = None,
 ) -> tuple[Tables, NGram]:
     """The model in stages; the folder is left for the next."""
     work = WorkFolder(path, disk_bytes)
     try:
         stages = StagedBuild(work, options, resources or tight(50))
-        tables = stages.prune(stages.estimate(stages.count(source), KatzOptions()), shorten)
+        counts = stages.count(source, adjusted=needs_adjusted(method))
+        tables = stages.prune(stages.estimate(counts, method or KatzOptions()), shorten)
         model = stages.compile(tables, words=None, metadata={})
         if out is not None:
             model.save(out)

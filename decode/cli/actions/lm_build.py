@@ -20,8 +20,10 @@ from rescore.decode.cli.actions.lm_info import tables
 from rescore.decode.cli.actions.model_files import check_out, write_arpa_file, write_model
 from rescore.decode.cli.arguments import Misuse
 from rescore.lm.counts import CountOptions
+from rescore.lm.estimate import EstimateOptions, needs_adjusted
 from rescore.lm.grams import MAX_VOCABULARY
 from rescore.lm.katz import KatzOptions
+from rescore.lm.kneser_ney import KneserNeyOptions
 from rescore.lm.ngram import NGram
 from rescore.lm.numbering import number_words
 from rescore.lm.perplexity import perplexity
@@ -44,7 +46,7 @@ def call(args: argparse.Namespace) -> None:
     tokenizer: Tokenizer | None = models.open_tokenizer(args)
     if of_words := tokenizer is None and inputs.are_words(args):
         tokenizer = Vocabulary.empty()
-    options, shorten = count_options(args, tokenizer), pruning(args)
+    options, method, shorten = count_options(args, tokenizer), estimation(args), pruning(args)
     if shorten and not of_words:
         shorten.check(options.vocab_size)
     source = source_of(args, options, tokenizer)
@@ -59,6 +61,7 @@ def call(args: argparse.Namespace) -> None:
             model = staged(
                 StagedBuild(work, options, Resources(memory_bytes=args.memory, threads=args.threads), progress),
                 source,
+                method,
                 shorten,
                 args,
                 tokenizer,
@@ -159,15 +162,28 @@ def count_options(args: argparse.Namespace, tokenizer: Tokenizer | None) -> Coun
 def staged(
     build: StagedBuild,
     source: Sources,
+    method: EstimateOptions,
     shorten: PruneOptions | None,
     args: argparse.Namespace,
     tokenizer: Tokenizer | None,
 ) -> NGram:
     """All stages, of which those that were done before are not done again."""
-    estimated = build.estimate(build.count(source), KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost))
+    estimated = build.estimate(build.count(source, adjusted=needs_adjusted(method)), method)
     words = tokenizer.words(args.vocab_size or tokenizer.vocab_size) if tokenizer else None
     metadata: dict[str, Any] = {"tokenizer": tokenizer.sha256} if tokenizer and tokenizer.sha256 else {}
     return build.compile(build.prune(estimated, shorten), words=words, metadata=metadata)
+
+
+def estimation(args: argparse.Namespace) -> EstimateOptions:
+    """How the model is estimated; an option of the other method is misuse."""
+    if args.method == "katz":
+        if args.discount_fallback is not None:
+            raise Misuse("--discount-fallback: expected --method kneser-ney with it, got katz")
+        return KatzOptions(textbook=args.textbook, unseen_cost=args.unseen_cost)
+    if args.textbook or args.unseen_cost is not None:
+        option = "--textbook" if args.textbook else "--unseen-cost"
+        raise Misuse(f"{option}: expected --method katz with it, got kneser-ney")
+    return KneserNeyOptions(discount_fallback=args.discount_fallback)
 
 
 def pruning(args: argparse.Namespace) -> PruneOptions | None:

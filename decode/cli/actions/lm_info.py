@@ -63,9 +63,11 @@ def by_order(info: dict[str, Any]) -> tuple[list[int], list[list[float]], dict[s
     if not (isinstance(counted, list) and len(counted) == orders and all(type(n) is int for n in counted)):
         return [], [], rest
     try:
-        discounts = [[], *([float(d) for d in one["d"]] for one in found or ())]  # unigrams have none
+        discounts = [[float(d) for d in one["d"]] for one in found or ()]
     except (TypeError, KeyError, ValueError):
         return [], [], rest
+    if len(discounts) == orders - 1:
+        discounts.insert(0, [])  # Katz: unigrams have none
     if len(discounts) != orders:
         return [], [], rest
     del estimation["ngrams_counted"], estimation["discounts"]
