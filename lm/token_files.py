@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +47,11 @@ def map_npy(path: str | Path) -> NDArray[Any]:
     """The flat integer array of an .npy file, memory-mapped. ValueError if it holds anything else."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    # numpy takes what it does not know for pickles, and offers to run them.
-    except (ValueError, EOFError, TokenError) as error:
+    except (OSError, MemoryError):
+        raise
+    # numpy reads headers as Python, and raises of many kinds; what it does not know it takes for pickles, and offers to
+    # run them.
+    except Exception as error:
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
     if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":

@@ -157,3 +157,11 @@ def test_dumps(tmp_path):
 
 def test_the_dumps_are_those_of_the_test():
     assert dumps.V == V
+
+
+def test_a_shape_beyond_any_number_is_refused(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(7, np.int32))
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data.replace(b"(7,), }" + b" " * 30, b"(1" + b"0" * 30 + b",), }"))
+    with pytest.raises(ValueError, match="a.npy: expected a .npy file of token ids, got Python int too large"):
+        read(tmp_path / "a.npy")

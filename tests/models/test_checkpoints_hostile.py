@@ -1,6 +1,6 @@
 """Damaged checkpoints of every kind: a model, or one error that names the file; never a crash or a huge allocation.
 
-RESCORE_FUZZ sets the number of mutations; tools/check/damaged_files.py opens each in a process of its own.
+RESCORE_FUZZ sets the number of mutations; tests/cli/test_damaged_files.py opens each in a process of its own.
 """
 
 import random
