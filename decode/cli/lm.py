@@ -69,7 +69,8 @@ examples:
 
 PRUNE = """\
 Drop the n-grams that matter least: entropy pruning (Stolcke, cs/0006025).
-Either --theta or --max-ngrams says how many.
+Either --theta or --max-ngrams says how many. Prune a Kneser-Ney model while
+`rescore lm build` makes it, which knows how often each history was seen.
 Memory: some 80 bytes for each n-gram of the model.
 """
 

@@ -1,13 +1,14 @@
 """Kneser-Ney models of `rescore lm build` beside those of KenLM's lmplz: probabilities, time, memory. Linux.
 
-    python tools/bench/kneser_ney.py LMPLZ TRAIN.npy HELDOUT.npy --vocab-size 50257 --eot 50256 --orders 2,3,4,5
+    python tools/bench/kneser_ney.py LMPLZ TRAIN.npy HELDOUT.npy --vocab-size 86801 --eot 0 --orders 2,3,4,5
 
-Token ids are lmplz's words, ends of text its ends of sentences. The uniform distribution is over all V ids (lmplz:
---vocab_pad). Both write an ARPA file, one after the other; ours writes its .ngram as well.
+Token ids are lmplz's words, ends of text its ends of sentences; one id must never come, which is its <unk>.
+One after the other, ours writes an .ngram file, lmplz an ARPA file, which is larger.
 
 columns  n-grams     of all orders
          p, bow      largest difference of a log10 probability, of a log10 backoff
-         s, MB       seconds, peak of resident memory (mapped files included): ours, ours without ARPA, lmplz
+         s, CPU s    by the clock, of all cores: Kneser-Ney (ours, lmplz), Katz
+         MB          peak of resident memory, mapped files included
          perplexity  of HELDOUT: Kneser-Ney (ours, lmplz), Katz
 """
 
@@ -42,13 +43,14 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--eot", type=int, required=True)
     parser.add_argument("--orders", default="2,3,4,5")
-    parser.add_argument("--memory", default="1G")
+    parser.add_argument("--memory", default="1500M", help="rescore lm build --memory")
+    parser.add_argument("--sort-memory", default="1G", help="lmplz -S")
     parser.add_argument("--min-count", default="1", help="smallest count kept of each order; lmplz --prune: one less")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        write_text(args.train, args.eot, Path(folder) / "text")
+        write_text(args.train, args.eot, args.vocab_size, Path(folder) / "text")
         for order in map(int, args.orders.split(",")):
             rows.append(measure(args, order, Path(folder)))
             print(json.dumps(rows[-1]), file=sys.stderr)
@@ -57,9 +59,11 @@ def main() -> None:
     terminal().print(shown(rows))
 
 
-def write_text(tokens: Path, eot: int, path: Path) -> None:
+def write_text(tokens: Path, eot: int, vocab_size: int, path: Path) -> None:
     """A line for each document, ids for words."""
     ids = np.load(tokens, mmap_mode="r")
+    if (unseen := vocab_size - len(np.unique(ids))) != 1:  # several would share its probability when the ARPA is read
+        raise SystemExit(f"{tokens}: expected one id of {vocab_size} that never comes, lmplz's <unk>, got {unseen}")
     begin = 0
     with open(path, "w") as file:
         for end in [*np.flatnonzero(ids == eot).tolist(), len(ids)]:
@@ -75,28 +79,23 @@ def measure(args: argparse.Namespace, order: int, folder: Path) -> dict[str, Any
     least = args.min_count.split(",")[:order]
     build += ["--memory", args.memory, "--min-count", ",".join(least), "-o", str(folder / "lm.ngram")]
     prune = [str(int(own) - 1) for own in least]
-    lmplz = [str(args.lmplz), "-o", str(order), "-S", args.memory, "-T", str(folder), "--prune", *prune]
-    lmplz += ["--vocab_pad", str(args.vocab_size), "--text", str(folder / "text"), "--arpa", str(folder / "lmplz.arpa")]
-    with_arpa = [*build, "--method", "kneser-ney", "--arpa", str(folder / "lm.arpa")]
-    took = {
-        name: run(command, folder)
-        for name, command in (("lmplz", lmplz), ("ours", with_arpa), ("model", [*build, "--method", "kneser-ney"]))
-    }
+    lmplz = [str(args.lmplz), "-o", str(order), "-S", args.sort_memory, "-T", str(folder), "--prune", *prune]
+    lmplz += ["--text", str(folder / "text"), "--arpa", str(folder / "lmplz.arpa")]
+    took = {"lmplz": run(lmplz, folder), "katz": run([*build, "--method", "katz"], folder)}
+    katz = nats(NGram.open(folder / "lm.ngram"), args)
+    took["ours"] = run([*build, "--method", "kneser-ney"], folder)
     ours = NGram.open(folder / "lm.ngram")
     theirs = read_arpa(folder / "lmplz.arpa", ArpaOptions(words="ids", vocab_size=args.vocab_size, eot=args.eot))
     found = difference(ours, theirs)
-    report = {
+    return {
         "order": order,
         "ngrams": ours.info()["ngrams"],
         "others": sum(own.only_a + own.only_b for own in found.ngrams),
         "p": max(own.largest for own in found.ngrams) / LN10,
         "bow": max(own.largest for own in found.contexts) / LN10,
         **took,
-        "perplexity": {"ours": nats(ours, args), "lmplz": nats(theirs, args)},
+        "perplexity": {"ours": nats(ours, args), "lmplz": nats(theirs, args), "katz": katz},
     }
-    took["katz"] = run([*build, "--method", "katz"], folder)
-    report["perplexity"]["katz"] = nats(NGram.open(folder / "lm.ngram"), args)
-    return {**report, "katz": took["katz"]}
 
 
 def run(command: list[str], folder: Path) -> dict[str, float]:
@@ -113,15 +112,16 @@ def nats(model: NGram, args: argparse.Namespace) -> float:
 
 
 def shown(rows: list[dict[str, Any]]) -> Table:
-    table = Table("order", "n-grams", "p", "bow", "s", "MB", "perplexity")
+    table = Table("order", "n-grams", "p", "bow", "s", "CPU s", "MB", "perplexity")
     for row in rows:
-        took = [row[name] for name in ("ours", "model", "lmplz")]
+        took = [row[name] for name in ("ours", "lmplz", "katz")]
         table.add_row(
             str(row["order"]),
             f"{sum(row['ngrams']):,}",
             f"{row['p']:.1e}",
             f"{row['bow']:.1e}",
             ", ".join(f"{own['seconds']:.1f}" for own in took),
+            ", ".join(f"{own['cpu_seconds']:.1f}" for own in took),
             ", ".join(f"{own['bytes'] / 1e6:,.0f}" for own in took),
             ", ".join(f"{row['perplexity'][name]:.1f}" for name in ("ours", "lmplz", "katz")),
         )
