@@ -60,10 +60,10 @@ struct Batch {
       for (int j = 0; j < models.size(); ++j)
         if (const uint32_t size = models.lm[j]->vocab_size;
             lattice.ids[i] < -1 || (lattice.ids[i] >= 0 && static_cast<uint32_t>(lattice.ids[i]) >= size))
-          throw std::invalid_argument("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) + ", rank " +
-                                  std::to_string(i % width) +
-                                  ": expected a token id below the model's vocabulary size " + std::to_string(size) +
-                                  ", got " + std::to_string(lattice.ids[i]));
+          throw std::invalid_argument("lattice " + std::to_string(b) + ", slot " + std::to_string(i / width) +
+                                      ", rank " + std::to_string(i % width) +
+                                      ": expected a token id below the model's vocabulary size " +
+                                      std::to_string(size) + ", got " + std::to_string(lattice.ids[i]));
     return lattice;
   }
 

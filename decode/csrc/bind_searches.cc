@@ -93,7 +93,7 @@ class ReadTexts {
     held_.emplace_back(text.mutex());
     if (text.greatest_token() >= vocab_size)
       throw std::invalid_argument("texts: expected token ids below the model's vocabulary size " +
-                              std::to_string(vocab_size) + ", got " + std::to_string(text.greatest_token()));
+                                  std::to_string(vocab_size) + ", got " + std::to_string(text.greatest_token()));
   }
 
   const std::vector<const ContextModel*>& texts_;

@@ -23,7 +23,7 @@ void expect_ids(const int32_t* history, size_t length, size_t count, uint32_t vo
   for (size_t i = length - count; i < length; ++i)
     if (history[i] < 0 || static_cast<uint32_t>(history[i]) >= vocab_size)
       throw std::invalid_argument("history[" + std::to_string(i) + "]: expected a token id below the vocabulary size " +
-                              std::to_string(vocab_size) + ", got " + std::to_string(history[i]));
+                                  std::to_string(vocab_size) + ", got " + std::to_string(history[i]));
 }
 
 }  // namespace
