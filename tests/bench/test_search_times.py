@@ -135,7 +135,8 @@ def test_in_the_page(capsys, tmp_path):
     pytest.importorskip("plotly")
     cli.make_dump(tmp_path / "dump")
     path = written(tmp_path / "s.json", GOOD)
-    assert cli.call(capsys, "report", tmp_path / "dump", "--latency", path, "-o", tmp_path / "r.html") == (0, "", "")
+    words = "--latency", path, "--gpu", "h100", "-o", tmp_path / "r.html"
+    assert cli.call(capsys, "report", tmp_path / "dump", *words) == (0, "", "")
     page = (tmp_path / "r.html").read_text()
     assert (
         'id="latency"' in page

@@ -11,7 +11,8 @@ from support import lmplz, oracle_katz, oracle_kneser_ney
 from support.models import assert_same_costs, assert_sums_to_one
 from support.oracle_lm import from_tables, random_history, random_text
 
-from rescore.lm.arpa import LN10, write_arpa
+from rescore.lm.arpa import LN10
+from rescore.lm.arpa_write import write_arpa
 from rescore.lm.build import build
 from rescore.lm.counts import Counts
 from rescore.lm.kneser_ney import KneserNeyOptions, kneser_ney, modified_discounts

@@ -40,7 +40,7 @@ from rich.table import Table
 
 from rescore.decode.bench.machine import machine
 from rescore.decode.cli.actions.output import console as terminal
-from rescore.decode.cli.lm_arguments import amount, counts
+from rescore.decode.cli.lm_arguments import AMOUNT, counts
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--order", type=int, default=4, help="default: 4")
     common.add_argument("--min-count", type=counts, metavar="C1,C2,..", help="default: all n-grams")
-    common.add_argument("--max-ngrams", type=amount, metavar="N", help="default: no pruning")
+    common.add_argument("--max-ngrams", type=AMOUNT, metavar="N", help="default: no pruning")
     common.add_argument("--memory", default="4G", help="default: 4G")
     common.add_argument("--disk", default="100G", help="default: 100G")
     common.add_argument("--threads", type=int, default=2, help="default: 2")
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
 
 
 def sizes(text: str) -> list[int]:
-    return [amount(part) for part in text.split(",")]
+    return [AMOUNT(part) for part in text.split(",")]
 
 
 def plan(args: argparse.Namespace, folder: Path) -> list[list[Path]]:

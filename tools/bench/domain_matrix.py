@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rescore.decode.cli.lm_arguments import amount
+from rescore.decode.cli.lm_arguments import AMOUNT
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 DOMAINS = ("fiction", "govweb", "techdocs", "wiki", "dialogue")
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of text_fiction, text_govweb, ..")
     parser.add_argument("work", type=Path, metavar="WORK", help="folder for the models, which are kept")
-    parser.add_argument("--max-ngrams", type=amount, default=850_000, metavar="N", help="of each model (default: 850k)")
+    parser.add_argument("--max-ngrams", type=AMOUNT, default=850_000, metavar="N", help="of each model (default: 850k)")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     missing = [

@@ -26,7 +26,7 @@ import numpy as np
 from ngram_sampler import Sampler
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rescore.decode.cli.lm_arguments import amount
+from rescore.decode.cli.lm_arguments import AMOUNT
 from rescore.lm.atomic import replacing
 from rescore.lm.ngram import NGram
 
@@ -119,8 +119,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="an .ngram file whose metadata name its end-of-text id")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--tokens", type=amount, required=True, help="of the whole corpus, e.g. 1G")
-    parser.add_argument("--shard-tokens", type=amount, default=50_000_000, help="of a shard (default: 50M)")
+    parser.add_argument("--tokens", type=AMOUNT, required=True, help="of the whole corpus, e.g. 1G")
+    parser.add_argument("--shard-tokens", type=AMOUNT, default=50_000_000, help="of a shard (default: 50M)")
     parser.add_argument(
         "--backoff",
         type=float,
