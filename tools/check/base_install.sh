@@ -38,7 +38,8 @@ missing() {
 }
 missing report report data/demo/greedy --settings data/demo/settings.json -o "$folder/report.html"
 missing parquet run data/demo/greedy --lm data/demo/demo.ngram --drafts "$folder/drafts.parquet"
-"$run/rescore" lm build README.md --order 2 -o "$folder/words.arpa" >/dev/null
+cp README.md "$folder/text.txt"
+"$run/rescore" lm build "$folder/text.txt" --order 2 -o "$folder/words.arpa" >/dev/null
 echo "lm build, of words: done"
-missing tokenizers lm build README.md --tokenizer data/demo/tokenizer.json -o "$folder/lm.ngram"
+missing tokenizers lm build "$folder/text.txt" --tokenizer data/demo/tokenizer.json -o "$folder/lm.ngram"
 missing transformers generate --model smollm2 hello
