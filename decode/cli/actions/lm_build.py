@@ -118,18 +118,16 @@ def source_of(args: argparse.Namespace, options: CountOptions, tokenizer: Tokeni
     tokens = TokenSource(
         pieces, vocab_size=options.vocab_size, eot=options.eot, tokenizer=tokenizer, strict=args.strict
     )
-    counts = counts_of(args.inputs)
+    counts = list(counts_of(args.inputs))
     return Sources([tokens, CountsSource(counts, options, tokenizer.sha256 if tokenizer else None)])
 
 
-def counts_of(names: Sequence[str]) -> list[CountsFiles]:
-    """The inputs that are folders of counts; pyarrow is needed where there are some."""
-    folders = [name for name in names if is_counts(name)]
-    if not folders:
-        return []
-    from rescore.lm.counts_files import open_counts
+def counts_of(names: Sequence[str]) -> Iterator[CountsFiles]:
+    """The inputs that are folders of counts, each opened when it is asked for; they alone need pyarrow."""
+    for name in filter(is_counts, names):
+        from rescore.lm.counts_files import open_counts
 
-    return [open_counts(name) for name in folders]
+        yield open_counts(name)
 
 
 def shown(report: dict[str, Any]) -> list[RenderableType]:
