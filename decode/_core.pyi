@@ -1,8 +1,8 @@
 """Native core of rescore.
 
 Arrays are C-contiguous numpy arrays of exactly the dtypes named; another dtype is a TypeError, never a copy.
-Letters are those of docs/concepts.md: B lattices, T slots, K candidates, V vocabulary, S states, A arcs, J models. The
-GIL is released while the core works.
+Letters are those of docs/reference/concepts.md: B lattices, T slots, K candidates, V vocabulary, S states, A arcs,
+J models. The GIL is released while the core works.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ RAREST: float  # nats that a unigram counts for at most
 
 @final
 class Automaton:
-    """An n-gram automaton over arrays that the caller keeps, for example maps of a file; docs/ngram-format.md describes
-    them.
+    """An n-gram automaton over arrays that the caller keeps, for example maps of a file;
+    docs/reference/ngram-format.md describes them.
 
     State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its failure arc leads to the
     next shorter context. Costs are negated natural logarithms. Only facts that take constant time are checked here;

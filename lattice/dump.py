@@ -1,4 +1,4 @@
-"""Reading dumps: what every head predicted at every position of many continuations (docs/dump-format.md)."""
+"""Reading dumps: what every head predicted at every position of many continuations (docs/reference/dump-format.md)."""
 
 from __future__ import annotations
 

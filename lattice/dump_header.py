@@ -1,4 +1,4 @@
-"""`dump.json`: what a dump says about itself. The format is described in docs/dump-format.md."""
+"""`dump.json`: what a dump says about itself. The format is described in docs/reference/dump-format.md."""
 
 from __future__ import annotations
 

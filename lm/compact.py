@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 class Compact(NamedTuple):
-    """An automaton of order N over V ids; docs/ngram-format.md says what is in each array.
+    """An automaton of order N over V ids; docs/reference/ngram-format.md says what is in each array.
 
     sizes          uint64 [N, 6]: n-grams of each order n, bytes of a cost, entries of the book of costs; contexts of
                    length n - 1, bytes of a backoff cost, entries of the book of these

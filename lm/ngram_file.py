@@ -1,6 +1,6 @@
 """The `.ngram` file: the automaton's compact arrays, to be mapped into memory.
 
-docs/ngram-format.md describes every byte.
+docs/reference/ngram-format.md describes every byte.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def test_python_use(readme, demo, monkeypatch):
 def test_decoding_page(demo, smollm2, monkeypatch):
     """Its example decodes; what it prints is the plain text of the same model."""
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/decoding.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/decoding.md").read_text(encoding="utf-8"), re.S)
     names: dict = {}
     exec(code, names)
     plain = names["generate"](names["model"].target, [[510, 290, 17], [42, 99]], None, names["options"])
@@ -46,7 +46,7 @@ def test_decoding_page(demo, smollm2, monkeypatch):
 def test_page_on_the_normalised_lattice(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/normalised-lattice.md").read_text(encoding="utf-8"), re.S
+        r"```python\n(.*?)```", (ROOT / "docs/how/normalised-lattice.md").read_text(encoding="utf-8"), re.S
     )
     names: dict = {}
     exec(code, names)
@@ -56,20 +56,20 @@ def test_page_on_the_normalised_lattice(demo, monkeypatch):
 
 def test_page_on_engines(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/engines.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/engines.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
 
 
 def test_page_on_analyses(demo, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/analyses.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/analyses.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
     assert capsys.readouterr().out.count("'steps_share'") == 6
 
 
 def test_page_on_tuning():
     """Its commands parse, and its table has the keys of the file."""
-    page = (ROOT / "docs/tuning.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/use/tuning.md").read_text(encoding="utf-8")
     for line in re.findall(r"^    rescore (.*)$", page, re.M):
         parser().parse_args(shlex.split(line))
     calibration = Calibration()
@@ -107,7 +107,7 @@ def test_links_and_pictures_exist(readme):
 def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
     pytest.importorskip("transformers", minversion="5.20")
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8"), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/use/huggingface.md").read_text(encoding="utf-8"), re.S)
     exec(code, {})
     assert "passes for 24 tokens" in capsys.readouterr().out
 
@@ -118,7 +118,7 @@ OPTIONAL = ("Neural rescoring", "Cost", "Search latency")  # sections of the rep
 def test_page_on_the_report(demo, monkeypatch):
     pytest.importorskip("plotly")
     monkeypatch.chdir(ROOT)
-    text = (ROOT / "docs/report.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/use/report.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
     names: dict = {}
     exec(code, names)
@@ -129,5 +129,5 @@ def test_page_on_the_report(demo, monkeypatch):
 
 
 def test_page_on_concepts():
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "concepts.md"), module_relative=False)
+    failed, tried = doctest.testfile(str(ROOT / "docs/reference/concepts.md"), module_relative=False)
     assert tried > 15 and not failed

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Chosen on the valid splits of the demo's tasks, docs/results.md; not on what the demo reports.
+# Chosen on the valid splits of the demo's tasks, docs/lab/results.md; not on what the demo reports.
 DEFAULT_ALPHA = 0.3
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"
@@ -180,7 +180,9 @@ def add_rescoring(parser: argparse.ArgumentParser) -> None:
 def add_dump(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """DUMP, --allow-inexact."""
     name, number = ("dumps", "+") if several else ("dump", None)
-    parser.add_argument(name, nargs=number, type=Path, metavar="DUMP", help="folder of a dump (docs/dump-format.md)")
+    parser.add_argument(
+        name, nargs=number, type=Path, metavar="DUMP", help="folder of a dump (docs/reference/dump-format.md)"
+    )
     parser.add_argument(
         "--allow-inexact",
         action="store_true",

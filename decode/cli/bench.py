@@ -14,7 +14,7 @@ DESCRIPTION = """\
 Decode prompts plainly and with every drafter that what is given allows, in
 turns, and print tokens per second and per pass. All greedy texts must be the
 plain ones; where one is not, the exit status is 1. Drawn texts may differ where
-passes of two widths round differently (docs/decoding.md).
+passes of two widths round differently (docs/use/decoding.md).
 
 columns  tokens/s    median of the rounds, and the least and the most
          x plain     the same as a ratio to plain decoding in the same round

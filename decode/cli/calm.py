@@ -21,7 +21,7 @@ TRAIN = """\
 Train exits for a causal language model of Hugging Face, which stays as it is:
 for each layer of --layers a translation of its states into the last layer's,
 and a classifier that says whether its token will be the model's own. The model
-answers the prompts; the fits take seconds (docs/early-exit.md).
+answers the prompts; the fits take seconds (docs/use/early-exit.md).
 
 columns  layers     run before the exit
          plain      share of held-out tokens that are the model's own with the

@@ -11,7 +11,7 @@ from rescore.decode.cli import arguments
 DESCRIPTION = """\
 Bytes moved and operations for each decoded token, the time of a step on a named
 accelerator, and which way of drafting is the fastest there: from a model's
-shape and from what drafts were measured to bring (docs/cost-model.md).
+shape and from what drafts were measured to bring (docs/use/cost-model.md).
 
 first table   GB parameters   read for each decoded token, one text at a time
               GB cache, L     keys and values behind a text of L tokens

@@ -28,7 +28,7 @@ examples:
 MAKE = """\
 Write down what every head of a model predicts along continuations of prompts.
 The continuations do not depend on drafts, so the dump tells exactly what any
-drafter is worth on this model (docs/dump-format.md).
+drafter is worth on this model (docs/reference/dump-format.md).
 
 prompts  JSON lines with prompt (or text), and maybe task and reference: token
          ids, or text for the tokenizer; or chats, messages of role and content,
@@ -49,7 +49,7 @@ examples:
 
 REDUCE = """\
 Make a dump of full-vocabulary logits of your own. Each file of logits is a
-task; it is read in blocks, so it may exceed memory (docs/dump-format.md).
+task; it is read in blocks, so it may exceed memory (docs/reference/dump-format.md).
 
 LOGITS   .npy, .npz or .safetensors with the array logits [n, h, V], or only
          one: float32, float16 or bfloat16. Row i of a sequence was predicted

@@ -10,7 +10,7 @@ from rescore.decode.cli import arguments, drafting_arguments, model_arguments
 DESCRIPTION = """\
 Continue prompts with a model, verifying several drafted tokens in every pass.
 The text is the model's own, whatever is drafted: at temperature 0 its greedy
-text, above 0 a text drawn from its distribution (docs/verification.md).
+text, above 0 a text drawn from its distribution (docs/how/verification.md).
 
 The text goes to standard output as it comes; on a terminal, tokens that were
 accepted together have one colour and the tokens that each pass adds by itself

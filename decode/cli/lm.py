@@ -29,7 +29,7 @@ inputs, several of them, names or quoted patterns (*, ?, [..], ** any folders)
   .npy           a flat array of token ids of any integer type, documents
                  separated by the end-of-text id
   .bin           the same without a header, little-endian, see --dtype
-  folder         of a dump (docs/dump-format.md): prompts and continuations;
+  folder         of a dump (docs/reference/dump-format.md): prompts and continuations;
                  or of counts, by `rescore lm count` or
                  tools/data/count_spark.py
                  Ids need --tokenizer, or --vocab-size and --eot.
@@ -57,7 +57,7 @@ COUNT = """\
 Count the n-grams of text or tokens (inputs as of `rescore lm build`, text with
 --tokenizer) on one of many machines: a folder of Parquet files and counts.json, which `rescore lm
 build` takes as input, alone or with others, and adds up. Folders of counts are
-inputs here too: that merges them into one. docs/ngram-building.md has the form.
+inputs here too: that merges them into one. docs/use/ngram-building.md has the form.
 """
 
 COUNT_EXAMPLES = """\

@@ -12,13 +12,13 @@ DESCRIPTION = """\
 Measure everything on a dump and write one HTML page that works from disk,
 without network: a verdict, tokens a pass against verified tokens, tables that
 sort, a browser that steps through lattices, settings and provenance; plots and
-tables can be saved as PNG and CSV. docs/report.md says what is on it, and what
+tables can be saved as PNG and CSV. docs/use/report.md says what is on it, and what
 is in the JSON.
 
 The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
 
-Of a model without heads the page tells of the blend (docs/running-text.md):
+Of a model without heads the page tells of the blend (docs/how/running-text.md):
 tokens a pass beside other drafters, what each source adds, whether its q is
 right, how it does as the text grows; options of lattices are not for it.
 

@@ -11,7 +11,7 @@ from rescore.decode.cli import arguments, lm_arguments, model_arguments
 HEADS = """\
 Train heads for a causal language model of Hugging Face, which stays as it is.
 The model answers the prompts; its hidden states and next-token probabilities
-along its answers are all that the heads are trained on (docs/training-heads.md).
+along its answers are all that the heads are trained on (docs/use/training-heads.md).
 Stopped or killed, the same command goes on where it was.
 
 stages   texts   the model's own answers and its states along them, to
@@ -42,7 +42,7 @@ examples:
 
 BITA = """\
 Train mask tokens and prompt tokens for a causal language model of Hugging Face,
-which stays as it is (BiTA, Lin et al. 2024; docs/bita.md). Masks stand behind every
+which stays as it is (BiTA, Lin et al. 2024; docs/use/bita.md). Masks stand behind every
 drafted token, so that one pass verifies a draft and makes the next one.
 Stopped or killed, the same command goes on where it was.
 

@@ -11,7 +11,7 @@ from rescore.decode.cli import arguments
 DESCRIPTION = """\
 Choose the weights of language models on the first sequences of every task of a
 dump, tell what they bring on the rest, and write a settings file for --settings
-of `run` and `generate` (docs/tuning.md).
+of `run` and `generate` (docs/use/tuning.md).
 
 tuned    alpha of the p best strings: one for all (the grid 0.1 .. 10 and a
          golden-section search), or one per slot and model with the heads'

@@ -2,7 +2,7 @@
 follows.
 
 After the paper's appendix I (blockwise-parallel-drafts.txt), counted for a pass that keeps its keys and values
-(docs/cost-model.md):
+(docs/use/cost-model.md):
 
     tokens of a pass  m = rows + verified                rows: 1, or p where p drafts are rows of a batch
     parameters        read once for the whole batch; with heads, theirs and the output matrix once more

@@ -66,7 +66,7 @@ class _Again:
 
 
 class DrawnDrafter:
-    """p drafts drawn independently from q of the rescored lattice (docs/concepts.md, q), merged by prefix.
+    """p drafts drawn independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
 
     temperature  of q: costs are divided by it. local: each slot normalised by itself, not what may follow
     """

@@ -23,7 +23,7 @@ from rescore.lattice.trees import Trees
 
 
 class TreeDrafter:
-    """The tree of the n most probable prefixes of the rescored lattice (docs/concepts.md, token trees).
+    """The tree of the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
 
     lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
     rescorer  of closed lattices, or a calibrated one, whose lattices may be open

@@ -1,4 +1,4 @@
-"""What a replay is measured by (docs/concepts.md, measures)."""
+"""What a replay is measured by (docs/reference/concepts.md, measures)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Replaying a dump: how many target passes a drafter would have needed, exactly.
 
 The continuation does not depend on the drafts, so what every row's draft is worth can be found first, for all rows
-at once, and the passes counted afterwards by jumping from row to row (docs/concepts.md, dump rows): the prompt's pass
-yields one token; a pass that verifies the draft of row i accepts n tokens, yields n + 1, and row i + n + 1 goes on.
+at once, and the passes counted afterwards by jumping from row to row (docs/reference/concepts.md, dump rows): the
+prompt's pass yields one token; a pass that verifies the draft of row i accepts n tokens, yields n + 1, and row i + n + 1 goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All figures of a report as JSON, for programs (docs/report.schema.json)."""
+"""All figures of a report as JSON, for programs (docs/reference/report.schema.json)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token trees under a calibrated q, of closed and of open lattices (docs/concepts.md, q).
+"""Token trees under a calibrated q, of closed and of open lattices (docs/reference/concepts.md, q).
 
 In an open lattice the automaton, and the n-grams of the running text, propose tokens that no head lists. The search is
 exact: the tree holds the n most probable prefixes over the whole vocabulary.

@@ -39,7 +39,7 @@ class Rescorer:
 
     Lattices may be arrays, or tensors (`TensorSausage`, histories int32): what is found is on their device, and there
     nothing is waited for. capacity: how many tuples of the models' states `paths` and `normalise` keep in a slot on a
-    GPU (docs/gpu.md).
+    GPU (docs/use/gpu.md).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What tuning found, as a file that `run`, `generate` and the API read (docs/tuning.md)."""
+"""What tuning found, as a file that `run`, `generate` and the API read (docs/use/tuning.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acceptance rules: which drafted tokens a target model keeps. docs/verification.md says which rule is for what.
+"""Acceptance rules: which drafted tokens a target model keeps. docs/how/verification.md says which rule is for what.
 
 Each module has a rule twice: a class for the decode loop, and a pure function `verify` on numpy arrays or torch
 tensors.

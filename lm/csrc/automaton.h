@@ -3,7 +3,7 @@
 // State 0 is the root, with an arc for every token. Any other state is a context; states are numbered by the length of
 // their context, then by the context read backwards, and with a context the set holds its suffixes. So the failure
 // arc of a state of length l leads to one of length l - 1. Arcs lie state by state, ascending by token; costs are
-// negated natural logarithms. docs/ngram-format.md describes the arrays.
+// negated natural logarithms. docs/reference/ngram-format.md describes the arrays.
 //
 // They may come from a file that nobody has checked: every index read from them is compared with its bound before it
 // is used.

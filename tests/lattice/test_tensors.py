@@ -106,7 +106,7 @@ def test_capacity_is_checked():
 
 
 def test_the_page_s_example(demo, monkeypatch):
-    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/use/gpu.md").read_text(encoding="utf-8")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names: dict = {}

@@ -44,7 +44,7 @@ def printed_rows(out: str) -> dict[str, list[str]]:
 
 
 def figures(capsys, *argv: Any) -> dict:
-    """What --json - prints, which must be all but for notes, in the form that docs/json.md lists."""
+    """What --json - prints, which must be all but for notes, in the form that docs/reference/json.md lists."""
     result = call(capsys, *argv, "--json", "-")
     assert result.status == 0 and all(line.startswith("note: ") for line in result.err.splitlines()), result
     found = json.loads(result.out)

@@ -1,4 +1,4 @@
-"""The forms of JSON that docs/json.md lists, and whether a value has its form."""
+"""The forms of JSON that docs/reference/json.md lists, and whether a value has its form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 OTHERS = ("rescore-report",)  # which have a schema of their own
-PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/json.md"
 STEP = re.compile(r"\.?([a-z0-9_]+)(\?)?|\[\]|\{\}")
 NAMES = {str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
 
@@ -56,7 +56,9 @@ def check(value: dict[str, Any]) -> None:
     """AssertionError, which names the place, unless the value has the form that the page lists for its format."""
     if value["format"] in OTHERS:
         return
-    assert value["version"] == 1 and value["format"] in forms(), f"docs/json.md does not list {value['format']}"
+    assert value["version"] == 1 and value["format"] in forms(), (
+        f"docs/reference/json.md does not list {value['format']}"
+    )
     _check(value, forms()[value["format"]], value["format"])
 
 
@@ -64,19 +66,23 @@ def _check(value: Any, form: Form, place: str) -> None:
     if "any" in form.types:
         return
     if isinstance(value, dict):
-        assert form.fields or form.values, f"{place}: docs/json.md lists {form.types or 'a list'}, got an object"
+        assert form.fields or form.values, (
+            f"{place}: docs/reference/json.md lists {form.types or 'a list'}, got an object"
+        )
         for name, own in value.items():
             inner = form.fields.get(name) or form.values
-            assert inner is not None, f"{place}.{name}: not in docs/json.md"
+            assert inner is not None, f"{place}.{name}: not in docs/reference/json.md"
             _check(own, inner, f"{place}.{name}")
         missing = set(form.fields) - form.optional - set(value)
-        assert not missing or (form.values and not value), f"{place}: docs/json.md lists {sorted(missing)}, not there"
+        assert not missing or (form.values and not value), (
+            f"{place}: docs/reference/json.md lists {sorted(missing)}, not there"
+        )
     elif isinstance(value, list):
-        assert form.items is not None, f"{place}: docs/json.md lists no list"
+        assert form.items is not None, f"{place}: docs/reference/json.md lists no list"
         for number, own in enumerate(value):
             _check(own, form.items, f"{place}[{number}]")
     else:
         name = NAMES[type(value)]
         assert name in form.types or (name == "int" and "float" in form.types), (
-            f"{place}: docs/json.md lists {' or '.join(sorted(form.types)) or 'no value'}, got {name}"
+            f"{place}: docs/reference/json.md lists {' or '.join(sorted(form.types)) or 'no value'}, got {name}"
         )

@@ -16,9 +16,9 @@ def rows(text: str, title: str) -> dict[str, list[str]]:
 
 
 def check_schema(report: dict) -> None:
-    """The report is what docs/report.schema.json says, which is a schema and not one that takes anything."""
+    """The report is what docs/reference/report.schema.json says, which is a schema and not one that takes anything."""
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((ROOT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads((ROOT / "docs/reference/report.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     validator.validate(report)

@@ -31,7 +31,7 @@ def constant(*row: float) -> Model:
     return model
 
 
-TARGET, DRAFTER = constant(1 / 3, 2 / 3), constant(2 / 3, 1 / 3)  # the worked example of docs/verification.md
+TARGET, DRAFTER = constant(1 / 3, 2 / 3), constant(2 / 3, 1 / 3)  # the worked example of docs/how/verification.md
 
 
 @pytest.mark.parametrize("vocab, size", [(1, 2), (2, 0), (2, 1), (2, 3), (3, 2), (3, 3), (5, 2)])

@@ -57,7 +57,7 @@ class Drafting:
     Greedy text is `generate`'s, token for token (equal arithmetic). With do_sample each token has the model's own
     distribution, drawn from a seed that torch's global generator gives, so `torch.manual_seed` makes it reproducible;
     it is not the text that the same seed gives without drafts. What cannot be done is refused by name
-    (docs/huggingface.md).
+    (docs/use/huggingface.md).
 
     statistics: what each row of the last call has cost.
     """

@@ -1,5 +1,5 @@
 """llama.cpp, through llama-cpp-python: `Draft` and `DraftedLlama` for its own decoding,
-`LlamaTarget` for ours (docs/llama-cpp.md)."""
+`LlamaTarget` for ours (docs/use/llama-cpp.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""SGLang: trees for its n-gram worker, by a plug-in (docs/sglang.md)."""
+"""SGLang: trees for its n-gram worker, by a plug-in (docs/use/sglang.md)."""

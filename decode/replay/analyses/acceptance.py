@@ -1,4 +1,4 @@
-"""Acceptance by position: how many of the verified drafts are accepted up to slot t (docs/concepts.md, measures)."""
+"""Acceptance by position: how many of the verified drafts are accepted up to slot t (docs/reference/concepts.md)."""
 
 from __future__ import annotations
 
