@@ -198,7 +198,7 @@ def best_tree(
     """The n = `nodes` most probable prefixes of every lattice: tokens, parents, depths [B, n] int32, logq [B, n],
     counts [B].
 
-    Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the certain token. Padding:
+    Ordered by logq, ties by depth, then by ranks; a node's parent comes before it, -1 being the root token. Padding:
     token -1, parent -1, depth 0, logq -inf.
     """
 

@@ -230,7 +230,7 @@ def _start_width(certain: int | None, words: Words) -> float:
 
 
 def _start(grid: _Grid, certain: int | None, words: Words, drafts: int) -> list[str]:
-    """The certain token of head 1, where all drafts begin."""
+    """The root token of head 1, where all drafts begin."""
     if not drafts and certain is None:
         return []
     width = grid.left - GAP - MARGIN

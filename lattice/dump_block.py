@@ -97,7 +97,7 @@ class DumpBlock:
         return np.repeat(self.offsets[1:], np.diff(self.offsets))
 
     def history(self, row: int, n: int) -> NDArray[np.int32]:
-        """The last n tokens (fewer at the start) once the certain token tokens[row] has been decoded,
+        """The last n tokens (fewer at the start) once the root token tokens[row] has been decoded,
         prompt included.
         """
         sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1

@@ -119,7 +119,7 @@ class TensorTrees:
         return mask[:, :n]
 
     def position_ids(self, base: Tensor) -> Tensor:
-        """int32 [B, n], base [B] + depth, where base is the position of the certain token."""
+        """int32 [B, n], base [B] + depth, where base is the position of the root token."""
         return base[:, None].int() + self.depths
 
     def host(self) -> Trees:

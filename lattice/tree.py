@@ -12,7 +12,7 @@ from rescore.lattice.pictures import picture
 from rescore.lattice.short_repr import short_repr
 from rescore.lattice.token_ids import token_ids
 
-ROOT = -1  # parent of the nodes that follow the certain token
+ROOT = -1  # parent of the nodes that follow the root token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,8 +20,8 @@ class TokenTree:
     """A tree of n draft tokens, a parent before its children.
 
     tokens  int32 [n] in [0, V)
-    parents int32 [n], index of the parent, -1 for children of the certain token
-    depths  int32 [n], 1 for children of the certain token
+    parents int32 [n], index of the parent, -1 for children of the root token
+    depths  int32 [n], 1 for children of the root token
     logq    float32 [n], log-probability of the path to the node under q; NaN where the maker has none
 
     Best-first trees stand in order of logq, so that a tree of n nodes is the first n of a larger one.
@@ -52,7 +52,7 @@ class TokenTree:
         if bad.any():
             node = int(bad.argmax())
             raise ValueError(f"parents[{node}] = {self.parents[node]}: expected -1 or a node before {node}")
-        depths = np.append(self.depths, np.int32(0))  # index -1 is the certain token
+        depths = np.append(self.depths, np.int32(0))  # index -1 is the root token
         bad = self.depths != depths[self.parents] + 1
         if bad.any():
             node = int(bad.argmax())
@@ -133,7 +133,7 @@ class TokenTree:
         return [node for node in range(self.size) if node not in inner]
 
     def path_to(self, node: int) -> list[int]:
-        """The nodes from the first below the certain token to `node`; none for -1."""
+        """The nodes from the first below the root token to `node`; none for -1."""
         path = []
         while node != ROOT:
             path.append(node)
@@ -159,11 +159,11 @@ class TokenTree:
         return np.unpackbits(bits.reshape(self.size, size), axis=1, count=self.size, bitorder="little").view(bool)
 
     def position_ids(self, base: int) -> NDArray[np.int32]:
-        """int32 [n], base + depth, where base is the position of the certain token."""
+        """int32 [n], base + depth, where base is the position of the root token."""
         return self.depths + np.int32(base)
 
     def accepted(self, truth: NDArray) -> int:
-        """Length of the longest prefix of the truth [T] (padding -1) that is a path from the certain token."""
+        """Length of the longest prefix of the truth [T] (padding -1) that is a path from the root token."""
         children = {
             (parent, token): node
             for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))

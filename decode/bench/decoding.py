@@ -76,7 +76,7 @@ class Measurement:
         return cls(seconds=seconds, texts=texts, different=different, **sums)
 
     def times(self, plain: Measurement) -> list[float]:
-        """How many times the plain tokens a second, round by round."""
+        """How many times the plain tokens per second, round by round."""
         return [self.tokens * theirs / (plain.tokens * mine) for theirs, mine in zip(plain.seconds, self.seconds)]
 
     def times_behind_prompts(self, plain: Measurement) -> float | None:

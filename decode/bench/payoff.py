@@ -34,7 +34,7 @@ class TreeSize:
 class Payoff:
     """Means over the passes behind the prompts; in a batch, times are a text's share.
 
-    speedup     tokens a second over those of plain decoding, the prompts' passes included
+    speedup     tokens per second over those of plain decoding, the prompts' passes included
     accepted    [m], share of the passes that kept at least 1, 2, .. draft tokens
     nodes       draft tokens that a pass verified
     largest     the most of them
@@ -95,7 +95,7 @@ class Payoff:
 
     @property
     def needed(self) -> float:
-        """Tokens a pass from which drafts gain time."""
+        """Tokens per pass from which drafts gain time."""
         return (self.pass_ms + self.drafting_ms) / self.plain_ms
 
     def smaller(self, costs: PassCosts, rows: int = 1) -> list[TreeSize]:

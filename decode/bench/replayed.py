@@ -285,7 +285,7 @@ def bench_replay(
     efficiency: dict[str, float],
     advance: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """For every way to draft: tokens a pass (replayed), seconds of its parts (measured), and what follows from them.
+    """For every way to draft: tokens per pass (replayed), seconds of its parts (measured), and what follows from them.
 
     Where a pass and its drafting were captured together, `step_ms` has what they take, and that counts; else the sum of
     the parts.
@@ -339,6 +339,6 @@ def _samples(
 
 
 def replayed_efficiency(dump: Dump, rescorer: Rescorer, options: ReplayOptions) -> dict[str, float]:
-    """Tokens a pass of every drafter, the mean over the dump's tasks."""
+    """Tokens per pass of every drafter, the mean over the dump's tasks."""
     result = replay_dump(dump, standard_drafters(dump, rescorer, options))
     return mean_over_tasks([task.to_json() for task in result.tasks], "block_efficiency")

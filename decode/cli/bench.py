@@ -30,7 +30,7 @@ Ratios behind the prompts leave out the prompts' passes, which weigh more in
 texts that end earlier; - where another library's passes cannot be seen.
 
 --replay DUMP needs no trained model: passes, heads and searches are timed on
-random weights of --shape, and how many tokens a pass brings is replayed from
+random weights of --shape, and how many tokens per pass brings is replayed from
 the dump. Where CUDA is, passes are timed as captured graphs as well.
 """
 
@@ -400,7 +400,7 @@ def add_decode(actions: Any, common: argparse.ArgumentParser) -> None:
         help="a drafter of the table to measure beside plain decoding; may be given several times (default: all)",
     )
     parser.add_argument(
-        "--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens a pass brings"
+        "--replay", type=Path, metavar="DUMP", help="time random weights, replay how many tokens per pass brings"
     )
     parser.add_argument("--shape", choices=SHAPES, help="of the random weights (default: 1.5b)")
     parser.add_argument(

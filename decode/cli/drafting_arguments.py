@@ -8,18 +8,18 @@ from pathlib import Path
 from rescore.decode.cli import arguments
 
 DRAFTERS = (
+    "blend",
+    "blend-without-heads",
     "tree",
+    "calibrated-tree",
+    "open-tree",
     "rescored",
-    "parallel",
+    "parallel-rescored",
     "base",
     "neural",
     "drawn",
-    "draft",
-    "ngram",
-    "tuned",
-    "open",
-    "blend",
-    "headless",
+    "draft-model",
+    "lm-alone",
     "none",
 )
 
@@ -70,7 +70,7 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         type=nodes,
         metavar="N|auto",
         help=(
-            "of a tree; auto takes, step by step, what brings the most tokens a second here, and none where drafts "
+            "of a tree; auto takes, step by step, what brings the most tokens per second here, and none where drafts "
             "do not pay (default: auto; 16 of an n-gram model alone)"
         ),
     )

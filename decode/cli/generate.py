@@ -16,26 +16,30 @@ The text goes to standard output as it comes; on a terminal, tokens that were
 accepted together have one colour and the tokens that each pass adds by itself
 have none. Several prompts are decoded as a batch and shown one by one.
 
-drafters  blend     the N most probable continuations under all that predicts
-                    the next token: the text so far, what the model itself
-                    predicted along it, --lm, and heads if there are any
-          tree      the N most probable prefixes of the heads' lattice,
-                    rescored by --lm
-          rescored  the best string of that lattice
-          parallel  its P best strings
-          base      the first candidate of every head
-          neural    P strings of the lattice rescored by a small model
-          drawn     P strings drawn from the lattice (temperature above 0)
-          draft     what a small model writes ahead
-          ngram     a tree of --lm alone, without any head
-          tuned     a tree calibrated by rescore tune, with --settings
-          open      such a tree with tokens that no head lists, from --lm
-                    and the text so far; calibrated by --settings, or not
-          none      plain decoding, a token a pass
-below     passes    of the model, the prompt's included
-          accepted  share of the drafts whose first, second, .. token was kept
-          why, try  with --compare: what passes cost and brought, and what would
-                    help where drafts do not pay
+drafters:
+  blend                the N most probable continuations under all sources: the
+                       text so far, the model's own predictions along it, --lm,
+                       and heads if there are any
+  blend-without-heads  the same, ignoring the heads
+  tree                 the N most probable prefixes of the heads' lattice,
+                       rescored by --lm
+  calibrated-tree      the same under the q that rescore tune fitted (--settings)
+  open-tree            calibrated-tree, plus tokens that no head lists, proposed
+                       by --lm and the text so far; --settings is optional
+  rescored             the best path of the heads' lattice
+  parallel-rescored    its P best paths
+  base                 the first candidate of every head
+  neural               P paths of the lattice, rescored by a small model
+  drawn                P paths sampled from the lattice (temperature above 0)
+  draft-model          the continuation that a small model generates
+  lm-alone             a tree from --lm alone, no heads
+  none                 plain decoding, one token per pass
+
+printed below the text:
+  passes    forward passes of the model, the prompt's included
+  accepted  share of drafts whose first, second, .. token was accepted
+  why, try  with --compare: what passes cost and gained, and what to change
+            where drafting does not pay
 """
 
 EXAMPLES = """\

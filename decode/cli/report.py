@@ -10,7 +10,7 @@ from rescore.decode.cli import arguments
 
 DESCRIPTION = """\
 Measure everything on a dump and write one HTML page that works from disk,
-without network: a verdict, tokens a pass against verified tokens, tables that
+without network: a verdict, tokens per pass against verified tokens, tables that
 sort, a browser that steps through lattices, settings and provenance; plots and
 tables can be saved as PNG and CSV. docs/use/report.md says what is on it, and what
 is in the JSON.
@@ -19,7 +19,7 @@ The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
 
 Of a model without heads the page tells of the blend (docs/how/running-text.md):
-tokens a pass beside other drafters, what each source adds, whether its q is
+tokens per pass beside other drafters, what each source adds, whether its q is
 right, how it does as the text grows; options of lattices are not for it.
 
 Weights are tuned on the first sequences of each task, the tuning part, and

@@ -17,7 +17,7 @@ Stopped or killed, the same command goes on where it was.
 stages   texts   the model's own answers and its states along them, to
                  DIR/states; with --read those along references instead
          heads   each slot learns the model's distribution so many tokens ahead,
-                 given the state and the certain token, to DIR/heads
+                 given the state and the root token, to DIR/heads
 prompts  JSON lines with prompt (or text) and maybe task and reference: text, or
          token ids of the model's tokenizer; or chats, messages of role and
          content, whose last answer is the reference; or Spec-Bench's files;

@@ -248,7 +248,7 @@ def forecast(shape: ModelShape, ways: Sequence[Way], clock: Clock, *, batch: int
 
 
 def fastest(forecasts: Sequence[Forecast]) -> Forecast:
-    """The one of the most tokens a second; the first of equals, so plain decoding where drafts bring nothing."""
+    """The one of the most tokens per second; the first of equals, so plain decoding where drafts bring nothing."""
     return max(forecasts, key=lambda one: one.tokens_per_s)
 
 

@@ -17,7 +17,7 @@ constexpr int kMaxNodes = 4096;  // of a tree
 
 struct TreeOutput {
   int32_t* tokens;   // [nodes], padding -1
-  int32_t* parents;  // [nodes], -1: a child of the certain token; padding -1
+  int32_t* parents;  // [nodes], -1: a child of the root token; padding -1
   int32_t* depths;   // [nodes], from 1; padding 0
   float* logq;       // [nodes], padding -inf
   int nodes;

@@ -2,7 +2,7 @@
 
 A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each
 is expected to bring under q: one root token a request, and of each node the probability that it is accepted. The step
-takes the size with the most tokens a second; where no size beats a plain pass, the steps that follow are not drafted,
+takes the size with the most tokens per second; where no size beats a plain pass, the steps that follow are not drafted,
 for a while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
 """
 
@@ -34,7 +34,7 @@ _rates: WeakKeyDictionary[Target, AcceptanceRates] = WeakKeyDictionary()
 
 
 class AutoWidth:
-    """Chooses the size of every step's trees for the tokens a second that they bring; `most` nodes at most.
+    """Chooses the size of every step's trees for the tokens per second that they bring; `most` nodes at most.
 
     What passes cost is remembered for each target as long as the process runs, by the length of the prompts: behind
     long texts wide passes cost more beside plain ones. Of a length that is new, those of the nearest one count at
@@ -147,5 +147,5 @@ class WidthSession:
 
 
 def best_size(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
-    """Which of several sizes brings the most tokens a second, of their tokens and seconds [m]; the first of equals."""
+    """Index of the size with the most tokens per second, from tokens [m] and seconds [m]; the first of equals."""
     return int(np.argmax(tokens / seconds))

@@ -15,7 +15,7 @@ from rescore.decode.cost.pass_times import PassTimes
 from rescore.lattice.tree import TokenTree
 
 REMEMBERED = 1024  # passes after which the time of a width that was not used is forgotten
-MARGIN = 1.02  # how many times as many tokens a second a draft must promise
+MARGIN = 1.02  # how many times as many tokens per second a draft must promise
 DEAR = 0.25  # cost of a drafted token, beside a token's, from which on calls rest when they find nothing
 LONGEST_REST = 16  # calls
 LEAST = 0.01  # expected tokens below which a drafted token is never worth verifying
@@ -69,7 +69,7 @@ class FixedCost:
 
 
 class ChainPace:
-    """The lengths that bring the most tokens a second, by the times of the passes so far and by what was accepted."""
+    """The lengths that bring the most tokens per second, by the times of the passes so far and by what was accepted."""
 
     def __init__(self) -> None:
         self.times = PassTimes(stale=REMEMBERED)

@@ -1,7 +1,8 @@
 """What every head of a model predicts along continuations of prompts.
 
 Three kinds (docs/reference/concepts.md, dump rows): `forced` reads the references, `greedy` writes the target's most
-probable tokens, `sampled` draws them with each position's own random number, of the sequence that the prompt's number names.
+probable tokens, `sampled` draws them with each position's own random number, of the sequence that the prompt's number
+names.
 """
 
 from __future__ import annotations

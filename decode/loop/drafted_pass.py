@@ -38,9 +38,9 @@ class DraftedPass:
             )
 
     def block(self, hidden: Tensor, history: Tensor, start: Tensor, end: int) -> Block:
-        """The certain tokens and their trees, laid behind start int64 [B] tokens, in slots below `end` of the cache.
+        """The root tokens and their trees, laid behind start int64 [B] tokens, in slots below `end` of the cache.
 
-        hidden [B, width] gave the certain tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in
+        hidden [B, width] gave the root tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in
         them.
         """
         assert isinstance(self.lattice.heads, Memoryless)

@@ -104,7 +104,7 @@ def generate(
 ) -> list[Generation]:
     """The continuation of every prompt, in their order.
 
-    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly, a token a pass. Each text is what it would be
+    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly. Each text is what it would be
     alone.
     """
     call = _Call(target, prompts, drafter, options)
@@ -178,7 +178,7 @@ class _Call:
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[Running], _Read, list[Chunk]]:
-        """The prompts' pass: it verifies nothing and gives the first certain tokens."""
+        """The prompts' pass: it verifies nothing and gives the first root tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
         held = self.cache.held

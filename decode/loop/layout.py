@@ -18,7 +18,7 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """A block, and where it holds the nodes: rows and columns int64 [B, 1 + n], column 0 the certain token, padding as
+    """A block, and where it holds the nodes: rows and columns int64 [B, 1 + n], column 0 the root token, padding as
     that; None where the block's rows and columns are these.
     """
 
@@ -38,7 +38,7 @@ class TreeLayout:
     def lay(
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
     ) -> Laid:
-        """The block that reads every request's certain token and its tree behind starts[b] tokens."""
+        """The block that reads every request's root token and its tree behind starts[b] tokens."""
         batch, width = len(trees), 1 + max(tree.size for tree in trees)
         ids = np.zeros((batch, width), np.int64)
         depths = np.zeros((batch, width), np.int64)
@@ -49,7 +49,7 @@ class TreeLayout:
         ancestors = (
             None if all(tree.is_chain for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
         )
-        # Padding has the position of the certain token, which is within the model's context.
+        # Padding has the position of the root token, which is within the model's context.
         block = Block(
             ids=torch.from_numpy(ids).to(device),
             start=start,
@@ -60,7 +60,7 @@ class TreeLayout:
         return Laid(block=block)
 
     def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
-        """The block that `lay` gives, of trees [B, n] and certain tokens [B] in tensors, nothing of which is waited
+        """The block that `lay` gives, of trees [B, n] and root tokens [B] in tensors, nothing of which is waited
         for.
 
         Behind start int64 [B] tokens; end: the greatest start + 1 + n that may come.
@@ -81,7 +81,7 @@ class TreeLayout:
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]
     ) -> None:
-        """Keep the certain tokens and the accepted paths, nodes of each tree from the root on."""
+        """Keep the root tokens and the accepted paths, nodes of each tree from the root on."""
         cache.keep(starts, [[0, *(1 + node for node in path)] for path in paths])
 
 

@@ -1,4 +1,4 @@
-"""Folders of heads that know the certain token: config.json and heads.safetensors, checked before use."""
+"""Folders of heads that know the root token: config.json and heads.safetensors, checked before use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads that know the certain token: residual blocks on the target's last hidden state and the token that it gave.
+"""Heads that know the root token: residual blocks on the target's last hidden state and the token that it gave.
 
 Medusa's heads (Cai et al. 2024) see the hidden state alone, though drafting begins when the next token is known; here a
 linear layer joins its embedding to the state first, as in the first head of Hydra (Ankner et al. 2024, arXiv

@@ -38,8 +38,8 @@ class LastPass:
 class DraftStep:
     """What is known before a pass, for the B requests under way.
 
-    histories  what the target has read and decoded, int32 [n] each, the certain token last
-    hidden     the target's hidden states [B, width] that gave the certain tokens
+    histories  what the target has read and decoded, int32 [n] each, the root token last
+    hidden     the target's hidden states [B, width] that gave the root tokens
     fresh      hidden states [m, width] of the m tokens read since the step before (at first: of the prompt, without
                what the cache held), each request's own
     room       the most draft tokens that can still be used
@@ -94,14 +94,14 @@ def top_of_heads(
 
 
 class Memoryless(ABC):
-    """Heads that see one hidden state, the certain token that it gave, and nothing else."""
+    """Heads that see one hidden state, the root token that it gave, and nothing else."""
 
     slots: int
     vocabulary: DraftVocabulary | None = None
 
     @abstractmethod
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
-        """Logits [..., T, D] of hidden states [..., width] and the certain tokens behind them, integers [...]."""
+        """Logits [..., T, D] of hidden states [..., width] and the root tokens behind them, integers [...]."""
 
     def open(self, requests: int) -> Memoryless:
         return self

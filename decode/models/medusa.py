@@ -78,7 +78,7 @@ class MedusaHeads(nn.Module, Memoryless):
         return torch.stack([stack[: self.form.layers](hidden) for stack in self._stacks], dim=-2)
 
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
-        """Logits [..., T, V] from hidden states [..., width]; the certain tokens are not looked at."""
+        """Logits [..., T, V] from hidden states [..., width]; the root tokens are not looked at."""
         mixed = self.states(hidden)
         (output,) = self._output
         if output is not None:

@@ -2,7 +2,8 @@
 
 The continuation does not depend on the drafts, so what every row's draft is worth can be found first, for all rows
 at once, and the passes counted afterwards by jumping from row to row (docs/reference/concepts.md, dump rows): the
-prompt's pass yields one token; a pass that verifies the draft of row i accepts n tokens, yields n + 1, and row i + n + 1 goes on.
+prompt's pass yields one token; a pass that verifies the draft of row i accepts n tokens and yields n + 1, and row
+i + n + 1 is next.
 """
 
 from __future__ import annotations

@@ -7,21 +7,19 @@ from typing import Any
 from rescore.decode.replay.drafters import headless
 from rescore.decode.replay.drafters.names import BASE, ORACLE, PROMPT_LOOKUP, sized, split
 
-VERIFIED = 16  # tokens a pass
+VERIFIED = 16  # tokens per pass
 REFERENCES = (BASE, sized(PROMPT_LOOKUP, headless.LOOKED_UP))  # what drafters are held against: the first that there is
 TOLD = {BASE: ", the heads' own draft"}
 
 
 def verdict(overall: dict[str, Any]) -> str:
-    """The best drafter of those that verify at most VERIFIED tokens a pass, and how far it is from the reference; means
-    over the tasks.
-    """
+    """The best drafter that verifies at most VERIFIED tokens per pass, beside the reference; means over the tasks."""
     efficiency, verified = overall["block_efficiency"], overall["verified_per_pass"]
     within = [name for name in efficiency if name != ORACLE and round(verified[name]) <= VERIFIED]
     best = max(within, key=efficiency.__getitem__)
     reference = next(name for name in REFERENCES if name in efficiency)
     return (
-        f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens a pass, "
+        f"Best with {VERIFIED} verified tokens: {split(best)[0]}, {efficiency[best]:.2f} tokens per pass, "
         f"{_gain(efficiency[best] / efficiency[reference] - 1)} {reference} "
         f"({efficiency[reference]:.2f}{TOLD.get(reference, '')})."
     )

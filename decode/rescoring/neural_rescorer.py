@@ -51,7 +51,7 @@ class NeuralRescorer:
         first.
 
         reader     of `open`, for the same B requests in the same order
-        histories  the tokens before each lattice, the certain token last
+        histories  the tokens before each lattice, the root token last
         """
         return self._searched(reader, sausages, histories).drafts(sausages.slots)
 

@@ -108,7 +108,7 @@ class Rescorer:
     ) -> Drafts | TensorDrafts:
         """The p best distinct strings, exact, ties broken by the ranks of the candidates, first slot first.
 
-        history: the tokens decoded so far, head 1's certain token included: [n], or [B, n] with padding -1 in front
+        history: the tokens decoded so far, head 1's root token included: [n], or [B, n] with padding -1 in front
         for a batch. `semantics="epsilon"` is what a composition with epsilon backoff arcs gives (one model at most).
         out: drafts of another call of these sizes, whose arrays are written again and returned.
         """

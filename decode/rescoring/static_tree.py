@@ -27,7 +27,7 @@ class StaticTree:
     of m.
 
     ranks   int32 [n], of the node's token among its slot's candidates, from 0
-    parents int32 [n], -1 for children of the certain token
+    parents int32 [n], -1 for children of the root token
     depths  int32 [n], from 1: the node stands in slot depths - 1
     share   float64 [n], in (0, 1]: of the rows counted, those whose truth went through the node; NaN if none were
     """

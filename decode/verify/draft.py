@@ -17,7 +17,7 @@ class DraftDistribution(Protocol):
     """The distribution q that drafts were drawn from."""
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
-        """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the certain token."""
+        """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the root token."""
 
     def after(self, tokens: Sequence[int]) -> Tensor:
         """q(. | tokens behind the certain one), float64 [V], for prefixes that it could draft, drafted or not."""

@@ -23,7 +23,7 @@ GUARANTEE = "the target's greedy output, token for token (equal arithmetic)"
 
 def follow(tree: TokenTree, target: Callable[[int], int]) -> Verdict:
     """The longest path of the tree that the target writes itself; target(node) is its token after `node`, -1 the
-    certain token.
+    root token.
     """
     children = {edge: node for node, edge in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
     path: list[int] = []
@@ -41,8 +41,7 @@ def verify(truth: Any, tree: TokenTree) -> Verdict:
     truth = ids("truth", truth, 1 << 31)
     if len(truth) != tree.size + 1:
         raise ValueError(
-            f"truth: expected 1 + n = {tree.size + 1} ids, after the certain token and after each node, "
-            f"got {len(truth)}"
+            f"truth: expected 1 + n = {tree.size + 1} ids, after the root token and after each node, got {len(truth)}"
         )
     return follow(tree, lambda node: truth[1 + node])
 

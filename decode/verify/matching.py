@@ -31,14 +31,14 @@ GUARANTEE = (
 def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array) -> Verdict:
     """Accepted nodes of a tree of n nodes and the next token.
 
-    p [1+n, V] target after the certain token and after each node, rows of sum 1, numpy or torch floats; uniforms [1 +
+    p [1+n, V] target after the root token and after each node, rows of sum 1, numpy or torch floats; uniforms [1 +
     depth] in [0, 1), one per position: entry d draws the token after d drafted ones, depth being the tree's. Its law is
     p's row.
     """
     shaped("p", p, tree.size + 1)
     deepest = int(tree.depths.max(initial=0))
     draws = numbers(
-        "uniforms", uniforms, deepest + 1, "one per position, from the certain token to behind the deepest node"
+        "uniforms", uniforms, deepest + 1, "one per position, from the root token to behind the deepest node"
     )
 
     def target(node: int) -> int:

@@ -70,7 +70,7 @@ def verify(
 ) -> Verdict:
     """Accepted nodes of a tree of n nodes and the next token.
 
-    p [1+n, V] target and q [1+n, V] drafter after the certain token and after each node, numpy or torch floats, rows of
+    p [1+n, V] target and q [1+n, V] drafter after the root token and after each node, numpy or torch floats, rows of
     sum 1 (rows of q at leaves are not read; q is None for fixed siblings); draws int [m]: the nodes in the order in
     which they were drawn, every node at least once, once more for every draw that repeated it (None: 0..n-1). What was
     drawn below any draw of a node is the node's: the tests of the node do not depend on it, so all of it are

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Verdict:
     """The drafted tokens that stay, and the one token more that the target's pass yields for certain.
 
-    accepted  indices of the accepted nodes, from the certain token downwards; of a chain 0..n-1
+    accepted  indices of the accepted nodes, from the root token downwards; of a chain 0..n-1
     token     the id that follows the last of them
     """
 

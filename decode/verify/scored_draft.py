@@ -18,11 +18,11 @@ from rescore.lattice.logit_rows import logit_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredDraft:
-    """What a pass over a draft says of one request; node -1 is the certain token.
+    """What a pass over a draft says of one request; node -1 is the root token.
 
     draft    what was verified
-    history  int32 [n], the text up to the certain token
-    logits   [1 + n, V] of the next token, row 0 after the certain token, row 1 + i after node i
+    history  int32 [n], the text up to the root token
+    logits   [1 + n, V] of the next token, row 0 after the root token, row 1 + i after node i
     best     int64 [1 + n], `best_tokens` of them; None: each is looked for when it is asked for
     seeds    uint64, one for each token that the text may still have; empty for greedy decoding
     random   the request's own numbers, for rules that need more than one a position

@@ -72,16 +72,16 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
         "plain",
         "base",
         "rescored",
-        "parallel 3, rows",
-        "parallel 3, tree",
+        "parallel rescored 3, rows",
+        "parallel rescored 3, tree",
         "tree 16",
         "tree 32",
         "tree 64",
         "tree auto",
         "neural",
         "draft model, 4",
-        "ngram 16",
-        *(f"{kind} {n}" for kind in ("blend", "headless") for n in (16, 32, 64, "auto")),
+        "LM alone 16",
+        *(f"{kind} {n}" for kind in ("blend", "blend without heads") for n in (16, 32, 64, "auto")),
         "token recycling 80",
     ]
     for batch in (1, 4):
@@ -104,7 +104,10 @@ def test_every_drafter_is_measured_and_writes_the_same(world, capsys):
             assert 0 < told["nodes"] <= told["largest"] and told["tokens_per_pass"] <= 1 + told["largest"]
             assert told["pays"] == (told["try"] == [])
         assert by_name["tree 64"]["tokens_per_pass"] >= by_name["base"]["tokens_per_pass"] > 1
-        assert by_name["parallel 3, rows"]["tokens_per_pass"] == by_name["parallel 3, tree"]["tokens_per_pass"]
+        assert (
+            by_name["parallel rescored 3, rows"]["tokens_per_pass"]
+            == by_name["parallel rescored 3, tree"]["tokens_per_pass"]
+        )
 
 
 def test_settings_add_calibrated_trees(world, capsys):
@@ -112,7 +115,9 @@ def test_settings_add_calibrated_trees(world, capsys):
     report = cli.figures(capsys, *words(world, "--settings", world / "s.json", "--batch", 1, "--limit", 1))
     assert report["settings"]["settings"] == str(world / "s.json")
     (engines,) = [row["engines"] for row in report["results"]]
-    tuned = [f"{kind} {n}" for kind in ("tuned", "blend", "headless") for n in (16, 32, 64, "auto")]
+    tuned = [
+        f"{kind} {n}" for kind in ("calibrated tree", "blend", "blend without heads") for n in (16, 32, 64, "auto")
+    ]
     assert [name for name in engines if name in tuned] == tuned
     assert not any(one["different_texts"] for one in engines.values())
     assert "--settings: not used with --replay" in cli.refusal(

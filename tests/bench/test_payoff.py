@@ -10,7 +10,7 @@ from rescore.decode.bench.payoff import Payoff, TreeSize
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 
-# Two texts in four passes of 20 ms behind prompts of 100 ms each, 3 draft tokens a pass, 2 ms of drafting each and
+# Two texts in four passes of 20 ms behind prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.
 DRAFTED = [
     Statistics(
@@ -34,7 +34,7 @@ def payoff(speedup: float = 0.9, **changes) -> Payoff:
 
 
 def test_a_worked_example():
-    """Of 4 passes 2 kept a token and 1 a second one: 1.75 tokens a pass, which takes (20 + 3) / 10 plain ones."""
+    """Of 4 passes 2 kept a token and 1 a second one: 1.75 tokens per pass, which takes (20 + 3) / 10 plain ones."""
     found = payoff()
     assert found.accepted == (0.5, 0.25) and found.tokens == 1.75
     assert (found.nodes, found.largest, found.undrafted) == (3, 3, 0)

@@ -43,8 +43,8 @@ def test_remedies_of_each_drafter():
     assert lines("blend") == ([f"{SMALLER} --nodes 1, or --nodes auto", LM], [pytest.approx(0.01)])
     assert lines("blend", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1, or --nodes auto"]
     blend = "--drafter blend drafts from the text and from what the model predicted along it as well"
-    assert lines("ngram", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
-    assert lines("draft")[0] == [f"{SMALLER} --ahead 1"]
+    assert lines("lm-alone", lm=[(Path("lm.ngram"), 1.0)])[0] == [f"{SMALLER} --nodes 1", blend]
+    assert lines("draft-model")[0] == [f"{SMALLER} --ahead 1"]
 
 
 def test_nothing_is_measured_where_it_is_of_no_use():

@@ -28,6 +28,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.loop.text_stream import TextStream
 from rescore.decode.models.blockwise import BlockwiseConfig, BlockwiseTransformer
 from rescore.decode.models.blockwise_target import BlockwiseTarget
+from rescore.decode.replay.drafters.names import of_option
 from rescore.decode.rescoring.calibration import HEADLESS
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
@@ -95,16 +96,16 @@ DRAFTERS = {
     "tree": ["--lm", "LM", "--nodes", 12],
     "tree auto": ["--lm", "LM"],
     "rescored": ["--lm", "LM", "--alpha", "0.5,0.4,0.3"],
-    "parallel": ["--lm", "LM", "--paths", 4],
-    "parallel rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
+    "parallel-rescored": ["--lm", "LM", "--paths", 4],
+    "parallel-rescored rows": ["--paths", 4, "--layout", "rows", "--top-k", 3],
     "base": [],
     "neural": ["--neural", "MODEL", "--paths", 2],
     "neural rows": ["--neural", "MODEL", "--paths", 3, "--layout", "rows"],
-    "draft": ["--draft-model", "MODEL", "--ahead", 3],
-    "ngram": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
-    "tuned": ["--settings", "SETTINGS", "--nodes", 12],
-    "open": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
-    "open auto": ["--settings", "SETTINGS"],
+    "draft-model": ["--draft-model", "MODEL", "--ahead", 3],
+    "lm-alone": ["--lm", "LM", "--nodes", 9, "--ahead", 5],
+    "calibrated-tree": ["--settings", "SETTINGS", "--nodes", 12],
+    "open-tree": ["--settings", "SETTINGS", "--nodes", 12, "--top-k", 3],
+    "open-tree auto": ["--settings", "SETTINGS"],
     "none": [],
 }
 
@@ -120,7 +121,7 @@ def test_every_drafter_gives_the_models_own_text(world, capsys, name):
     assert [one["tokens"] for one in got["texts"]] == expected and [one["text"] for one in got["texts"]] == [
         spelt(tokens) for tokens in expected
     ]
-    assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == name.split()[0]
+    assert got["tokens"] == sum(map(len, expected)) and got["drafter"] == of_option(name.split()[0])
     assert (got["drafted"] > 0) == (name != "none")
     assert got["passes"] == got["tokens"] if name == "none" else got["passes"] < got["tokens"]
     assert got["accepted_by_position"] == sorted(got["accepted_by_position"], reverse=True)
@@ -139,7 +140,9 @@ def test_drawn_drafts(world, capsys):
     assert got["drafted"] > 0 and len(got["texts"][0]["tokens"]) <= 30
     draft = cli.figures(capsys, *words(world, "--draft-model", world / "model.safetensors", "--temperature", 0.8))
     # Its own model: nothing is refused.
-    assert draft["drafter"] == "draft" and draft["accepted_by_position"][0] == pytest.approx(draft["passes"] - 1, abs=2)
+    assert draft["drafter"] == "draft model" and draft["accepted_by_position"][0] == pytest.approx(
+        draft["passes"] - 1, abs=2
+    )
 
 
 @pytest.mark.parametrize("at, length", [(3, 1), (5, 3), (2, 7)])
@@ -221,7 +224,7 @@ def test_colours_on_a_terminal(world):
     assert status == 0
     coloured = shown.replace("\r\n", "\n").split("\n")[0]
     assert re.sub(r"\x1b\[\d+m", "", coloured) == spelt(plain()[0])
-    assert coloured.startswith(" w")  # the prompt's pass gives a certain token, plain
+    assert coloured.startswith(" w")  # the prompt's pass gives a root token, plain
     runs = re.findall(r"\x1b\[(36|32)m((?: w\d+)\x1b\[0m)", coloured)
     assert {colour for colour, _ in runs} == {"36", "32"}
     status, shown = cli.on_terminal(100, *words(world, "--drafter", "base", "--no-color"))
@@ -262,15 +265,15 @@ def test_terminals_are_not_steered_by_texts():
     [
         (
             ["--drafter", "tree", "--paths", 3],
-            "--paths: not used by the drafter tree; it is for parallel, neural, drawn",
+            "--paths: not used by the drafter tree; it is for parallel-rescored, neural, drawn",
         ),
         (["--alpha", "0.4"], "--alpha is for language models: give --lm as well"),
         (["--lm", "LM", "--alpha", "0.4,0.3"], "--alpha: expected one weight, or one for each of the 3 slots, got 2"),
-        (["--drafter", "draft"], "--draft-model: expected a small model for this drafter, got none"),
-        (["--drafter", "ngram"], "--drafter ngram: expected one --lm, got 0"),
+        (["--drafter", "draft-model"], "--draft-model: expected a small model for this drafter, got none"),
+        (["--drafter", "lm-alone"], "--drafter lm-alone: expected one --lm, got 0"),
         (["--drafter", "drawn"], "--drafter drawn: drafts are drawn where text is; give --temperature above 0"),
         (
-            ["--drafter", "ngram", "--lm", "LM", "--nodes", "auto"],
+            ["--drafter", "lm-alone", "--lm", "LM", "--nodes", "auto"],
             "--nodes auto: is for trees of heads; give a number of nodes",
         ),
         (["--layout", "rows"], "--nodes auto: is for trees in one row; give a number of nodes"),
@@ -345,7 +348,7 @@ def test_settings_of_models_without_heads(world, headless, capsys, tmp_path):
         passes[name] = one.statistics.passes
     assert drafted["drafter"] == "blend" and drafted["passes"] == passes["settings"] > passes["default"]
     refused = cli.refusal(capsys, *call, "--settings", tmp_path / "s.json", "--lm", lm, status=2)
-    assert "--lm: the settings name the model of blend trees" in refused
+    assert "--lm: the settings name the language model of blend" in refused
     other = "tuned for a model with heads of 3 slots, got a model without heads: tune on a dump of this model"
     assert other in cli.refusal(capsys, *call, "--settings", world / "s.json")
     of_heads = ["generate", "--model", world, *common]
@@ -425,16 +428,17 @@ def test_a_folder_of_hugging_face_with_medusa_heads(world, capsys, tmp_path):
 
 
 def test_settings_are_checked(world, capsys, tmp_path):
-    assert "--drafter open: expected one --lm, or what rescore tune wrote with --settings, got 0 models" in cli.refusal(
-        capsys, *words(world, "--drafter", "open"), status=2
+    assert (
+        "--drafter open-tree: expected one --lm, or what rescore tune wrote with --settings, got 0 models"
+        in cli.refusal(capsys, *words(world, "--drafter", "open-tree"), status=2)
     )
-    assert "--drafter tuned: expected what rescore tune wrote, with --settings" in cli.refusal(
-        capsys, *words(world, "--drafter", "tuned"), status=2
+    assert "--drafter calibrated-tree: expected what rescore tune wrote, with --settings" in cli.refusal(
+        capsys, *words(world, "--drafter", "calibrated-tree"), status=2
     )
     both = ("--settings", world / "s.json", "--lm", world / "lm.ngram")
-    assert "--lm: the settings name the model of blend trees" in cli.refusal(capsys, *words(world, *both), status=2)
+    assert "--lm: the settings name the language model of blend" in cli.refusal(capsys, *words(world, *both), status=2)
     refused = cli.refusal(capsys, *words(world, "--drafter", "tree", "--settings", world / "s.json"), status=2)
-    assert "--settings: not used by the drafter tree; it is for tuned, open" in refused
+    assert "--settings: not used by the drafter tree; it is for blend, blend-without-heads, calibrated-tree" in refused
     assert cli.figures(capsys, *words(world, "--settings", world / "s.json"))["drafter"] == "blend"
     write_settings(tmp_path / "s.json", world / "lm.ngram", slots=7)
     assert re.search(

@@ -148,7 +148,7 @@ def test_a_stop_token_inside_an_accepted_draft_ends_the_text():
     prophet = Scripted(lambda history: [truth[len(history) - len(prompt) :][:5]])
     one = generate(TARGET, [prompt], prophet, Options(max_tokens=20, stopping=Stopping(tokens=frozenset({stop}))))[0]
     assert one.tokens.tolist() == truth[:first] and one.finish == Finish.STOP_TOKEN
-    # The last certain token was not taken.
+    # The last root token was not taken.
     assert len(one.tokens) == one.statistics.passes + sum(one.statistics.accepted) - 1
 
 

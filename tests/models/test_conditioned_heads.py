@@ -1,4 +1,4 @@
-"""Heads that know the certain token: what they compute, and files that are not what they say."""
+"""Heads that know the root token: what they compute, and files that are not what they say."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Texts:
         self.read = [0] * len(lengths)
 
     def step(self, rows: list[int]) -> DraftStep:
-        """What the heads are told of these requests; the certain token is the last of each history."""
+        """What the heads are told of these requests; the root token is the last of each history."""
         fresh = [self.hidden[row][self.read[row] : self.lengths[row] - 1] for row in rows]
         for row in rows:
             self.read[row] = self.lengths[row] - 1

@@ -74,7 +74,7 @@ def test_efficiency(made):
         row = rows[name]
         own = [task["block_efficiency"][name] for task in measured.figures.tasks]
         assert row[1:3] == own and row[3] == pytest.approx(np.mean(own))
-    traces = {trace["name"]: trace for trace in plot(section, "Tokens a pass against").views[0].traces}
+    traces = {trace["name"]: trace for trace in plot(section, "Tokens per pass against").views[0].traces}
     tree = traces["tree"]
     assert tree["y"] == [overall["block_efficiency"][f"tree {n}"] for n in (8, 16, 32, 64, 128)]
     low, high = overall["interval"]["block_efficiency"]["tree 16"]
@@ -139,7 +139,7 @@ def test_recall_of_all_positions(made):
         ]
         for place, k in enumerate((1, 2, 4, cli.dumps.K)):
             assert rows[str(head)][place] == pytest.approx(np.mean([token in ids[:k] for token, ids in asked]))
-    assert rows["1"][4] == "–"  # the certain token has no path
+    assert rows["1"][4] == "–"  # the root token has no path
 
 
 def test_acceptance_falls(made):
@@ -211,9 +211,10 @@ def figures(**changes) -> Figures:
 
 def test_sentences_say_what_is_so():
     text = " ".join(summary.section(figures()).prose)
-    assert "the heads' own draft yields 1.20 tokens a pass" in text.lower() and "a headroom of 0.40" in text
+    assert "the heads' own draft yields 1.20 tokens per pass" in text.lower() and "a headroom of 0.40" in text
     assert (
-        "recovers 75% of the headroom, without it 50%: the language model adds 0.100 tokens a pass (p < 0.001)" in text
+        "recovers 75% of the headroom, without it 50%: the language model adds 0.100 tokens per pass (p < 0.001)"
+        in text
     )
     assert "at 16 nodes heads and language model together do not differ from it (p = 0.090)" in text
     assert "loops in 90% of one" in text
@@ -239,7 +240,7 @@ def test_sentence_of_a_neural_rescorer():
     interval = {"block_efficiency": {"neural": [1.28, 1.32]}}
     text = " ".join(summary.section(figures(differences=differences, block_efficiency=values, interval=interval)).prose)
     assert (
-        "with the neural model the draft yields 1.30 tokens a pass (1.28–1.32), "
+        "with the neural model the draft yields 1.30 tokens per pass (1.28–1.32), "
         "0.04 more than the best string with the language model (p = 0.002)" in text
     )
     assert "neural" not in " ".join(summary.section(figures()).prose)

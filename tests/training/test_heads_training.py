@@ -28,7 +28,7 @@ OPTIONS = TrainingOptions(batch=64, rounds=16, every=20, rate=0.05)
 
 def shards(texts: int = 90, length: int = 12) -> list[dict]:
     """Texts in which every token has one successor, or one in five times another; states are noise, so that the
-    certain token alone tells what comes.
+    root token alone tells what comes.
     """
     draw = np.random.default_rng(5)
     rows = np.empty((texts, length), np.int32)

@@ -75,7 +75,7 @@ def test_matching_writes_what_sampling_without_drafts_writes(seed):
     sampling = Sampling(temperature=0.8, top_p=0.95)
     verdict = matching.verify(sampling.distribution(logits), FORK, uniform(seeds))
     node, text = -1, []
-    for position in range(verdict.length + 1):  # node 0 follows the certain token: rows are 1 + node
+    for position in range(verdict.length + 1):  # node 0 follows the root token: rows are 1 + node
         text.append(int(sampling.draw(logits[1 + node], seeds[position])))
         node = verdict.accepted[position] if position < verdict.length else node
     assert text == [*FORK.tokens[list(verdict.accepted)].tolist(), verdict.token]
@@ -377,7 +377,7 @@ def test_messages_of_trees(options, message):
 
 def test_messages_of_matches():
     with pytest.raises(
-        ValueError, match=re.escape("truth: expected 1 + n = 5 ids, after the certain token and after each node, got 4")
+        ValueError, match=re.escape("truth: expected 1 + n = 5 ids, after the root token and after each node, got 4")
     ):
         greedy.verify([0] * 4, FORK)
     with pytest.raises(TypeError, match=re.escape("truth[0]: expected a token id, an integer, got 0.0")):
@@ -385,7 +385,7 @@ def test_messages_of_matches():
     with pytest.raises(
         ValueError,
         match=re.escape(
-            "uniforms: expected 3 numbers, one per position, from the certain token to behind the deepest node, got 5"
+            "uniforms: expected 3 numbers, one per position, from the root token to behind the deepest node, got 5"
         ),
     ):
         matching.verify(TREE_P, FORK, [0.5] * 5)

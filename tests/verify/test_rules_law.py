@@ -165,7 +165,7 @@ def texts_of(tree: TokenTree) -> list[tuple[int, ...]]:
 
 
 def rows_of(model: Model, tree: TokenTree) -> np.ndarray:
-    """[1+n, V]: the model after the certain token and after each node."""
+    """[1+n, V]: the model after the root token and after each node."""
     return np.stack([model[text] for text in [(), *texts_of(tree)]])
 
 

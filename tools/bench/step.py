@@ -178,7 +178,7 @@ def main() -> None:
             tokens = sum(len(text.tokens) for text in texts) / sum(text.statistics.passes for text in texts)
             what = f"{args.model}, {args.dtype}, batch {batch}, {args.nodes} nodes, {args.threads} threads"
             behind = "" if length is None else f", behind {length} tokens"
-            Console().print(table_of(f"{what}{behind}: {tokens:.2f} tokens a pass", least(rounds)))
+            Console().print(table_of(f"{what}{behind}: {tokens:.2f} tokens per pass", least(rounds)))
 
 
 if __name__ == "__main__":

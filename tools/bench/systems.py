@@ -1,4 +1,4 @@
-"""The systems of the papers on one model, in one run: tokens a pass, layers and operations a token, tokens/s, and how
+"""The systems of the papers on one model, in one run: tokens per pass, layers and operations a token, tokens/s, and how
 far the text is from the model's own.
 
     python tools/bench/systems.py smollm2 --prompts spec_bench/question.jsonl
@@ -213,7 +213,7 @@ def spec_bench(args: argparse.Namespace) -> dict[str, list[NDArray[np.int32]]]:
 
 
 def interval(tokens: Sequence[int], passes: Sequence[int]) -> tuple[float, float]:
-    """95% of tokens a pass, over texts drawn again."""
+    """95% of tokens per pass, over texts drawn again."""
     both = np.array([tokens, passes], np.float64).T
     sums = resampled_sums(both, RESAMPLES, np.random.default_rng(1))
     low, high = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
@@ -295,7 +295,7 @@ def accepted(one: Measurement) -> list[float]:
 def show(rows: Sequence[dict[str, Any]], title: str) -> None:
     table = Table("system", title=title, title_justify="left")
     for header in (
-        "tokens a pass",
+        "tokens per pass",
         "95%",
         "accepted to depth 1, 2 ..",
         "layers a token",

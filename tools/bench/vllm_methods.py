@@ -1,4 +1,4 @@
-"""vLLM's ways to draft from text beside ours, by its own metrics: tokens a second and acceptance, batch by batch.
+"""vLLM's ways to draft from text beside ours, by its own metrics: tokens per second and acceptance, batch by batch.
 
     python tools/bench/vllm_methods.py MODEL --prompts spec_bench.jsonl.gz --chat --lm data/demo/demo.ngram \
         --batch 1 --batch 8 --batch 16 --limit 2 --json vllm.json

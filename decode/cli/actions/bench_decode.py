@@ -30,6 +30,7 @@ from rescore.decode.loop.stopping import Stopping
 from rescore.decode.models.gguf import gguf_file
 from rescore.decode.models.model_facts import ModelFacts
 from rescore.decode.models.target import Target
+from rescore.decode.replay.drafters.names import LM_ALONE, PARALLEL_RESCORED, of_option, sized
 from rescore.decode.verify.sampling import Sampling
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.dump import Dump
@@ -143,22 +144,22 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
         yield Plan(name="base", kind="base")
         if args.lm:
             yield Plan(name="rescored", kind="rescored")
-        yield Plan(name=f"parallel {paths}, rows", kind="parallel", options={"layout": "rows"})
+        yield Plan(name=f"{PARALLEL_RESCORED} {paths}, rows", kind="parallel-rescored", options={"layout": "rows"})
         if trees:
-            yield Plan(name=f"parallel {paths}, tree", kind="parallel", options={"layout": "tree"})
+            yield Plan(name=f"{PARALLEL_RESCORED} {paths}, tree", kind="parallel-rescored", options={"layout": "tree"})
             yield from of_sizes("tree")
             if args.settings:
-                yield from of_sizes("tuned")
+                yield from of_sizes("calibrated-tree")
         if args.neural:
             yield Plan(name="neural", kind="neural", options={"paths": 1})
     if args.draft_model:
-        yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft")
+        yield Plan(name=f"draft model, {args.ahead or 4}", kind="draft-model")
     if len(args.lm) == 1:
-        yield Plan(name="ngram 16", kind="ngram", options={"nodes": 16})
+        yield Plan(name=sized(LM_ALONE, 16), kind="lm-alone", options={"nodes": 16})
     if trees and len(args.lm) <= 1:
         yield from of_sizes("blend")
         if model.heads:
-            yield from of_sizes("headless")
+            yield from of_sizes("blend-without-heads")
         yield Plan(name=RECYCLING, kind=None)
     if args.engine:
         yield from (Plan(name=name, kind=None) for name in llama_names())
@@ -168,7 +169,7 @@ def plans_of(args: argparse.Namespace, model: ModelFacts) -> Iterator[Plan]:
 
 def of_sizes(kind: str) -> Iterator[Plan]:
     for nodes in (*SIZES, "auto"):
-        yield Plan(name=f"{kind} {nodes}", kind=kind, options={"nodes": nodes})
+        yield Plan(name=f"{of_option(kind)} {nodes}", kind=kind, options={"nodes": nodes})
 
 
 def llama_names() -> tuple[str, ...]:
@@ -288,9 +289,9 @@ def parts(rows: list[BenchRow]) -> list[TablePart]:
         tasks = list(own[0]["tasks"])
         if len(tasks) > 1:
             for title, figure in (
-                ("tokens a second over those of plain", "times_plain"),
+                ("tokens per second over those of plain", "times_plain"),
                 ("the same behind the prompts", "times_plain_behind_prompts"),
-                ("tokens a pass", "tokens_per_pass"),
+                ("tokens per pass", "tokens_per_pass"),
             ):
                 found.append(of_tasks(f"{row.group}, {title}", row, tasks, figure))
     return found

@@ -71,7 +71,7 @@ class RescoredFactory(Factory):
 class ParallelFactory(Factory):
     """The p best paths of the heads' lattice, rescored."""
 
-    name = "parallel"
+    name = "parallel-rescored"
     defaults = {"lm": [], "alpha": None, "paths": 16, "top_k": DEFAULT_TOP_K}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
@@ -125,7 +125,7 @@ class DrawnFactory(Factory):
 class DraftModelFactory(Factory):
     """A small model that writes ahead."""
 
-    name = "draft"
+    name = "draft-model"
     of_heads = False
     defaults = {"draft_model": None, "ahead": 4}
 
@@ -137,14 +137,14 @@ class DraftModelFactory(Factory):
 class NGramAloneFactory(Factory):
     """The best tree of an n-gram model, without heads."""
 
-    name = "ngram"
+    name = "lm-alone"
     of_heads = False
     defaults = {"lm": [], "nodes": 16, "ahead": 8}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
         models = inputs.lms()
         if len(models) != 1:
-            raise Misuse(f"--drafter ngram: expected one --lm, got {len(models)}")
+            raise Misuse(f"--drafter lm-alone: expected one --lm, got {len(models)}")
         if options["nodes"] == "auto":
             raise Misuse("--nodes auto: is for trees of heads; give a number of nodes")
         return NGramDrafter(models[0], slots=options["ahead"], nodes=options["nodes"], threads=inputs.threads)
@@ -153,12 +153,12 @@ class NGramAloneFactory(Factory):
 class TunedFactory(Factory):
     """The best tree of the closed lattice under a calibrated q."""
 
-    name = "tuned"
+    name = "calibrated-tree"
     defaults = {"settings": None, "nodes": "auto", "top_k": None}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
         if options["settings"] is None:
-            raise Misuse("--drafter tuned: expected what rescore tune wrote, with --settings, got none")
+            raise Misuse("--drafter calibrated-tree: expected what rescore tune wrote, with --settings, got none")
         rescorer, candidates = inputs.calibrated("closed", options["settings"])
         return calibrated_tree(inputs, rescorer, candidates, options)
 
@@ -166,7 +166,7 @@ class TunedFactory(Factory):
 class OpenFactory(Factory):
     """The best tree of the open lattice under a calibrated q."""
 
-    name = "open"
+    name = "open-tree"
     defaults = {"settings": None, "lm": [], "nodes": "auto", "top_k": None}
 
     def make(self, inputs: DrafterInputs, options: Mapping[str, Any]) -> Drafter:
@@ -176,7 +176,7 @@ class OpenFactory(Factory):
         models = options["lm"]
         if len(models) != 1:
             raise Misuse(
-                "--drafter open: expected one --lm, or what rescore tune wrote with --settings, "
+                "--drafter open-tree: expected one --lm, or what rescore tune wrote with --settings, "
                 f"got {len(models)} models"
             )
         rescorer = CalibratedRescorer(inputs.lms()[0], threads=inputs.threads)
@@ -222,7 +222,7 @@ class BlendFactory(Factory):
 class HeadlessFactory(BlendFactory):
     """The same without the heads that a model may have: the control of what they bring."""
 
-    name = "headless"
+    name = "blend-without-heads"
 
     def drafts_from_heads(self, inputs: DrafterInputs) -> bool:
         return False
@@ -253,7 +253,11 @@ def calibrated_tree(
 FACTORIES: dict[str, Factory] = {
     factory.name: factory
     for factory in (
+        BlendFactory(),
+        HeadlessFactory(),
         TreeFactory(),
+        TunedFactory(),
+        OpenFactory(),
         RescoredFactory(),
         ParallelFactory(),
         BaseFactory(),
@@ -261,10 +265,6 @@ FACTORIES: dict[str, Factory] = {
         DrawnFactory(),
         DraftModelFactory(),
         NGramAloneFactory(),
-        TunedFactory(),
-        OpenFactory(),
-        BlendFactory(),
-        HeadlessFactory(),
         NothingFactory(),
     )
 }

@@ -13,6 +13,7 @@ from rescore.decode.cli.actions.drafter_inputs import DrafterInputs
 from rescore.decode.cli.arguments import Misuse
 from rescore.decode.drafters.drafter import Drafter
 from rescore.decode.loop.layout import BatchLayout, TreeLayout
+from rescore.decode.replay.drafters.names import of_option
 
 OPTIONS = ("lm", "alpha", "nodes", "paths", "top_k", "neural", "draft_model", "ahead", "settings", "memory")
 
@@ -38,7 +39,7 @@ class Drafters:
         if self.args.neural:
             return "neural"
         if self.args.draft_model:
-            return "draft"
+            return "draft-model"
         if self.facts.heads and self.facts.trees:
             return "tree" if self.args.alpha or len(self.args.lm) > 1 else "blend"
         if self.facts.heads:
@@ -57,7 +58,7 @@ class Drafters:
         given = {name: getattr(self.args, name) or default for name, default in factory.defaults.items()}
         options = {**given, **changes}
         laid = self._layout(factory, options, layout)
-        return NamedDrafter(name=kind, drafter=factory.make(self.inputs, options), layout=laid)
+        return NamedDrafter(name=of_option(kind), drafter=factory.make(self.inputs, options), layout=laid)
 
     def check_inputs(self) -> None:
         """That what was named is there and goes with the model, which is not loaded for it."""
@@ -69,8 +70,8 @@ class Drafters:
             if name not in FACTORIES[kind].defaults and getattr(self.args, name):
                 users = ", ".join(other for other, factory in FACTORIES.items() if name in factory.defaults)
                 raise Misuse(f"--{name.replace('_', '-')}: not used by the drafter {kind}; it is for {users}")
-        if kind in ("open", "blend", "headless") and self.args.settings and self.args.lm:
-            raise Misuse(f"--lm: the settings name the model of {kind} trees")
+        if kind in ("open-tree", "blend", "blend-without-heads") and self.args.settings and self.args.lm:
+            raise Misuse(f"--lm: the settings name the language model of {kind}; leave one of the two out")
         if self.args.alpha and not self.args.lm and kind != "neural":
             raise Misuse("--alpha is for language models: give --lm as well")
 

@@ -76,7 +76,7 @@ def told(found: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 def better(args: argparse.Namespace, kind: str) -> list[str]:
     """What else could be drafted from."""
-    if kind == "ngram":
+    if kind == "lm-alone":
         return ["--drafter blend drafts from the text and from what the model predicted along it as well"]
     if "lm" in FACTORIES[kind].defaults and not (args.lm or args.settings):
         return ["an n-gram model of such texts (--lm) may have more accepted"]

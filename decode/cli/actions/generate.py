@@ -178,12 +178,12 @@ def compare(
     lines = [
         (
             "plain",
-            f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens a pass, {theirs.seconds:.2f} s, "
+            f"{theirs.passes:,} passes, {theirs.tokens_per_pass:.2f} tokens per pass, {theirs.seconds:.2f} s, "
             f"{theirs.tokens_per_s:,.1f} tokens/s",
         ),
         (
             "drafted",
-            f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens a pass, {totals.seconds:.2f} s, "
+            f"{totals.passes:,} passes, {totals.tokens_per_pass:.2f} tokens per pass, {totals.seconds:.2f} s, "
             f"{totals.tokens_per_s:,.1f} tokens/s: {report['speedup']:.2f} times as fast",
         ),
         ("same text", "yes" if not differing else f"no, {len(differing)} of {len(plain)} differ"),

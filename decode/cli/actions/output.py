@@ -134,7 +134,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_figures(args: Any, value: dict[str, Any]) -> None:
-    """Writes the figures as JSON if --json asks for them, with the format's name and version (docs/reference/json.md)."""
+    """Writes figures as JSON where --json asks, with the format's name and version (docs/reference/json.md)."""
     if args.json:
         form = {"format": f"rescore-{args.does.replace('_', '-')}", "version": JSON_VERSION}
         write_json(args.json, {**form, **value, **form})  # first, and in place of those of a file that is shown

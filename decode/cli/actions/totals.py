@@ -76,11 +76,11 @@ class Totals:
         steps = max(1, self.steps)
         rows = [
             ("tokens", f"{self.tokens:,}" + (f" in {self.texts} texts" if self.texts > 1 else "")),
-            ("passes", f"{self.passes:,}, {self.tokens_per_pass:.2f} tokens a pass"),
+            ("passes", f"{self.passes:,}, {self.tokens_per_pass:.2f} tokens per pass"),
         ]
         if self.drafted:
             rows.append(("accepted", " ".join(f"{count / steps:.0%}" for count in self.accepted) or "none"))
-            rows.append(("drafted", f"{self.drafted:,} tokens, {self.drafted / steps:.1f} a pass"))
+            rows.append(("drafted", f"{self.drafted:,} tokens, {self.drafted / steps:.1f} per pass"))
         rows.append(
             (
                 "time",

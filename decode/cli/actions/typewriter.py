@@ -11,7 +11,7 @@ from rescore.decode.cli.arguments import harmless, printable
 from rescore.decode.loop.generate import Chunk
 from rescore.decode.loop.text_stream import TextPiece, TextStream
 
-SHADES = ("\x1b[36m", "\x1b[32m")  # runs of accepted tokens in turn; certain tokens are plain
+SHADES = ("\x1b[36m", "\x1b[32m")  # runs of accepted tokens in turn; root tokens are plain
 PLAIN = "\x1b[0m"
 CERTAIN = -1  # mark of a token that no draft gave
 

@@ -21,7 +21,7 @@ class LlamaDraft(LlamaDraftModel):
     """`DraftedLlama(model_path=..., draft_model=Draft("lm.ngram"))`, or `Llama(..., logits_all=True)`: chains from the
     text so far, an n-gram model and earlier texts.
 
-    A draft is as long as the most tokens a second come of it, empty where no draft pays: what passes cost is measured
+    A draft is as long as the most tokens per second come of it, empty where no draft pays: what passes cost is measured
     while the model decodes. Conversations are told apart by their tokens; one object serves one
     model at a time.
 

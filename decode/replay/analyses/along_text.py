@@ -1,4 +1,4 @@
-"""Tokens a pass along texts: whether drafts grow better as more text lies behind them."""
+"""Tokens per pass along texts: whether drafts grow better as more text lies behind them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class BlockTexts:
         self._offsets = block.offsets
 
     def until(self, sequences: NDArray[np.int64], rows: NDArray[np.int64]) -> list[_core.ContextModel]:
-        """The text of each sequence up to one of its rows, certain token included; not before the last asked for."""
+        """The text of each sequence up to one of its rows, root token included; not before the last asked for."""
         for s, step in zip(sequences.tolist(), (rows - self._offsets[sequences]).tolist()):
             one, text = self._read[s], self._texts[s]
             new = slice(text.size, one.prompt + step + 1)
@@ -107,7 +107,7 @@ def inputs_of(rescorer: CalibratedRescorer, block: DumpBlock, top_k: int | None)
 def running_texts(
     rescorer: CalibratedRescorer, block: DumpBlock
 ) -> Iterator[tuple[NDArray[np.int64], list[_core.ContextModel]]]:
-    """The first rows of all sequences, their second rows, and so on, with the text up to each, certain token included,
+    """The first rows of all sequences, their second rows, and so on, with the text up to each, root token included,
     and what the target predicted along it.
     """
     texts = BlockTexts(rescorer, block)

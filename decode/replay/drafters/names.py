@@ -47,6 +47,11 @@ def split(name: str) -> tuple[str, int | None]:
     return (match[1], int(match[2])) if match else (name, None)
 
 
+def of_option(word: str) -> str:
+    """The name of a `--drafter` word: "open tree" of "open-tree", "LM alone" of "lm-alone"."""
+    return word.replace("-", " ").replace("lm ", "LM ")
+
+
 def by_task(name: str) -> str:
     """The same drafter with weights of each task's own."""
     return f"{name} by task"

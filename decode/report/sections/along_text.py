@@ -1,4 +1,4 @@
-"""Tokens a pass as the text grows."""
+"""Tokens per pass as the text grows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def section(found: Sequence[AlongText]) -> Section:
         key="along-text",
         title="Along the text",
         prose=(
-            "Tokens a pass against how much text lies behind it: drafts of the running text have more to copy from as "
+            "Tokens per pass against the length of the text so far: a longer running text offers more to copy from as "
             "it grows. Both plots show the same passes; in the second one tasks with long prompts stand further "
             f"right, so look at one task at a time. Bins of fewer than {LEAST_PASSES} passes are left out.",
         ),
@@ -37,8 +37,8 @@ def _plot(found: Sequence[AlongText], behind: str) -> Plot:
     ] * (len(tasks) > 1)
     ticks = [float(point) for view in views for trace in view.traces for point in trace["x"]]
     return Plot(
-        title=f"Tokens a pass by {title[behind]}",
-        alt=f"Curves of tokens a pass over {title[behind]}, one for each drafter.",
+        title=f"Tokens per pass by {title[behind]}",
+        alt=f"Curves of tokens per pass over {title[behind]}, one for each drafter.",
         views=views,
         layout=plots.axes(f"{title[behind]}, from", "tokens per target pass", **plots.powers(ticks)),
     )
@@ -76,7 +76,7 @@ def _table(found: Sequence[AlongText]) -> Table:
         for place in shown
     ]
     return Table(
-        title="Tokens a pass by tokens generated before it, all tasks together",
+        title="Tokens per pass by tokens generated before it, all tasks together",
         headers=("tokens", *sums),
         rows=rows,
     )

@@ -146,7 +146,7 @@ def _plot(options: CostOptions, drafters: Sequence[tuple[str, Way]]) -> Plot:
     return Plot(
         title="Speed against plain decoding",
         alt=(
-            "Curves of tokens a second, as a multiple of plain decoding, over the number of texts decoded at once. "
+            "Curves of tokens per second, as a multiple of plain decoding, over the number of texts decoded at once. "
             "Below 1 drafts do not pay."
         ),
         views=views,

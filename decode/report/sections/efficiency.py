@@ -112,7 +112,7 @@ def of_blend(figures: Figures) -> Section:
     return Section(
         lead=True,
         key="efficiency",
-        title="Tokens a pass",
+        title="Tokens per pass",
         prose=(
             "Block efficiency is generated tokens per pass of the target model; plain decoding has 1. Further left is "
             "cheaper, further up is better: drafters are compared at the same number of verified tokens per pass. "
@@ -151,9 +151,9 @@ def plot(overall: Values, tasks: Sequence[Values]) -> Plot:
     ]
     ticks = [2.0**i for i in range(11) if min(budgets) / 1.5 <= 2**i <= max(budgets) * 1.5]
     return Plot(
-        title="Tokens a pass against verified tokens per pass",
+        title="Tokens per pass against verified tokens per pass",
         alt=(
-            "Curves of tokens a pass over verified tokens per pass, one per kind of drafter; "
+            "Curves of tokens per pass over verified tokens per pass, one per kind of drafter; "
             "the tables below hold the same figures."
         ),
         labelled=True,

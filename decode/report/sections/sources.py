@@ -42,8 +42,8 @@ def _plot(figures: Figures) -> Plot:
         if sized(names[-1], n) in efficiency
     ]
     return Plot(
-        title="Tokens a pass with and without each source",
-        alt="Bars of tokens a pass for each task: the n-gram model alone, the blend without a source, the blend.",
+        title="Tokens per pass with and without each source",
+        alt="Bars of tokens per pass for each task: the n-gram model alone, the blend without a source, the blend.",
         views=views,
         layout=plots.axes("", "tokens per target pass", barmode="group", y_rangemode="tozero"),
     )

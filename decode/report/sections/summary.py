@@ -65,7 +65,7 @@ def of_blend(figures: Figures) -> Section:
     name = TUNED_BLEND if sized(TUNED_BLEND, 16) in efficiency else BLENDED
     yields = [f"{efficiency[one]:.2f} with {n} nodes{_range(figures, one)}" for n in EQUAL for one in [sized(name, n)]]
     prose = [
-        f"The {'tuned ' if name == TUNED_BLEND else ''}blend yields {' and '.join(yields)} tokens a pass; "
+        f"The {'tuned ' if name == TUNED_BLEND else ''}blend yields {' and '.join(yields)} tokens per pass; "
         "plain decoding has 1."
     ]
     for others, told in (
@@ -99,7 +99,7 @@ def _headroom(figures: Figures) -> str:
         else ""
     )
     return (
-        f"The heads' own draft yields {base:.2f} tokens a pass{_range(figures, BASE)}, "
+        f"The heads' own draft yields {base:.2f} tokens per pass{_range(figures, BASE)}, "
         f"the best choice among their candidates {oracle:.2f}: a headroom of {oracle - base:.2f}.{most}"
     )
 
@@ -159,7 +159,7 @@ def _neural(figures: Figures) -> str:
         return ""
     efficiency = figures.overall["block_efficiency"]
     return (
-        f"Rescored slot by slot with the neural model the draft yields {efficiency[NEURAL]:.2f} tokens a "
+        f"Rescored slot by slot with the neural model the draft yields {efficiency[NEURAL]:.2f} tokens per "
         f"pass{_range(figures, NEURAL)}, {_signed(difference)} the best string with the language model{_p(difference)}."
     )
 
@@ -187,7 +187,7 @@ def _open(figures: Figures) -> str:
         ]
         if against:
             parts.append(
-                f"at {n} nodes {efficiency[sized(OPEN_TREE, n)]:.2f} tokens a pass, "
+                f"at {n} nodes {efficiency[sized(OPEN_TREE, n)]:.2f} tokens per pass, "
                 f"{' and '.join(f'{_signed(one)} {name}{_p(one)}' for name, one in against)}"
             )
     return (
@@ -220,9 +220,8 @@ def _against(difference: dict[str, Any]) -> str:
 def _effect(difference: dict[str, Any] | None) -> str:
     if difference is None or _sign(difference) == 0:
         return "makes no significant difference"
-    return (
-        f"{'adds' if difference['value'] > 0 else 'takes'} {abs(difference['value']):.3f} tokens a pass{_p(difference)}"
-    )
+    change = "adds" if difference["value"] > 0 else "takes"
+    return f"{change} {abs(difference['value']):.3f} tokens per pass{_p(difference)}"
 
 
 def _signed(difference: dict[str, Any]) -> str:
