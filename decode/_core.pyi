@@ -273,6 +273,33 @@ def move_slots(
     Nothing is moved if something is refused.
     """
 
+def acceptance(
+    logq: NDArray[np.float32],  # [B, n], padding -inf
+    parents: NDArray[np.int32],  # [B, n], before their children
+    depths: NDArray[np.int32],  # [B, n]
+    edges: NDArray[np.float64],  # [E]
+    rows: NDArray[np.int32],  # [D]: row of the table by depth, the last one for all greater depths
+    rates: NDArray[np.float64],  # [R, E + 1]
+) -> NDArray[np.float64]:
+    """Probability [B, n] that each node of token trees is accepted: the product of the rates along its path.
+
+    The column of a node's rate is the bin of its conditional q, exp(logq - logq of the parent). Padding gets 0.
+    """
+
+def count_accepted(
+    counts: NDArray[np.float64],  # [2, R, E + 1]: accepted, tested
+    edges: NDArray[np.float64],  # [E]
+    rows: NDArray[np.int32],  # [D]
+    logq: Sequence[NDArray[np.float32]],  # of each tree [n]
+    parents: Sequence[NDArray[np.int32]],
+    depths: Sequence[NDArray[np.int32]],
+    accepted: Sequence[Sequence[int]],
+) -> None:
+    """Counts the nodes of verified trees in the bins of `acceptance`, in place.
+
+    A node was tested if its parent is the root token or was accepted. Nothing is counted if something is refused.
+    """
+
 def open_tree(
     model: Automaton,
     histories: NDArray[np.int32],  # [B, n], padding -1 in front

@@ -45,4 +45,5 @@ NB_MODULE(RESCORE_CORE, m) {
   bind_normalised(m);
   bind_read_pass(m);
   bind_slot_cache(m);
+  bind_acceptance(m);
 }

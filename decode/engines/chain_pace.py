@@ -127,7 +127,7 @@ class ChainPace:
         logq = np.full((len(chains), max(one.size for one in chains)), -np.inf, np.float32)
         for row, one in zip(logq, chains):
             row[: one.size] = one.logq
-        places = np.broadcast_to(np.arange(logq.shape[1]), logq.shape)
+        places = np.tile(np.arange(logq.shape[1], dtype=np.int32), (len(logq), 1))
         p = self.rates.corrected(logq, places - 1, places + 1)
         return [row[: one.size] for row, one in zip(p, chains)]
 

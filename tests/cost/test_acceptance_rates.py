@@ -1,9 +1,13 @@
 """Acceptance learned by what q says."""
 
+import math
+from bisect import bisect_right
+
 import numpy as np
 import pytest
 
-from rescore.decode.cost.acceptance_rates import EDGES, FADING, PERCENT, PRIOR, AcceptanceRates
+from rescore import _core
+from rescore.decode.cost.acceptance_rates import EDGES, FADING, PERCENT, PRIOR, ROWS, AcceptanceRates
 from rescore.lattice.tree import TokenTree
 
 
@@ -100,3 +104,61 @@ def test_an_empty_tree():
     empty = TokenTree.from_parents([], [])
     assert corrected(AcceptanceRates(), empty).shape == (0,)
     AcceptanceRates().note([empty], [[]])
+
+
+def conditional_q(tree, node):
+    parent = int(tree.parents[node])
+    return math.exp(float(tree.logq[node]) - (float(tree.logq[parent]) if parent >= 0 else 0.0))
+
+
+def random_tree(rng, n):
+    parents = [int(rng.integers(-1, node)) if node else -1 for node in range(n)]
+    return tree_of(parents, rng.choice([0.005, 0.15, 0.5, 0.93, 0.9997], size=n))
+
+
+def test_equal_to_a_count_node_by_node():
+    rng = np.random.default_rng(3)
+    rates, rows = AcceptanceRates(), [0, 0, 1, 2, 2]
+    counted = [[[percent / 100 * PRIOR, PRIOR] for percent in row] for row in PERCENT]
+
+    def entry(tree, node):
+        depth = int(tree.depths[node])
+        return counted[rows[depth] if depth < 5 else 3][bisect_right(EDGES.tolist(), conditional_q(tree, node))]
+
+    for _ in range(30):
+        trees, paths = [random_tree(rng, int(rng.integers(0, 40))) for _ in range(3)], []
+        for tree in trees:
+            path, node = [], -1
+            while (children := np.flatnonzero(tree.parents == node)).size and rng.random() < 0.8:
+                node = int(rng.choice(children))
+                path.append(node)
+            paths.append(path)
+        rates.note(trees, paths)
+        for tree, path in zip(trees, paths):
+            for node in range(tree.size):
+                if tree.parents[node] in (-1, *path):
+                    entry(tree, node)[1] += 1
+                    entry(tree, node)[0] += node in path
+        for tree in trees:
+            wanted: list[float] = []
+            for node in range(tree.size):
+                accepted, tested = entry(tree, node)
+                above = int(tree.parents[node])
+                wanted.append(accepted / tested * (wanted[above] if above >= 0 else 1.0))
+            assert corrected(rates, tree) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_the_core_checks_its_arrays():
+    table, columns = np.ones((4, len(EDGES) + 1)), (TREE.logq[None], TREE.parents[None], TREE.depths[None])
+    with pytest.raises(ValueError, match=r"parents\[0\]: expected -1..-1, got 2|parents: expected"):
+        _core.acceptance(columns[0], columns[1] + 3, columns[2], EDGES, ROWS, table)
+    with pytest.raises(ValueError, match="table, a column more than edges: expected 20 entries, got 19"):
+        _core.acceptance(*columns, EDGES, ROWS, np.ones((4, 19)))
+    with pytest.raises(ValueError, match="rows: expected"):
+        _core.acceptance(*columns, EDGES, ROWS + 1, table)
+    counts = np.ones((2, *table.shape))
+    tree = [TREE.logq], [TREE.parents], [TREE.depths]
+    for wrong in ([[4]], [[-1]], [[0], [0]]):
+        with pytest.raises(ValueError, match="accepted"):
+            _core.count_accepted(counts, EDGES, ROWS, *tree, wrong)
+    assert (counts == 1).all()
