@@ -46,16 +46,26 @@ class AcceptanceRates:
         Columns [n] of a `TokenTree`, or [B, n] of several trees; parents precede their children.
         """
         accepted, tested = self._faded()
-        columns = (np.atleast_2d(column) for column in (logq, parents, depths))
-        return _core.acceptance(*columns, EDGES, ROWS, accepted / tested).reshape(logq.shape)
+        shape = (-1, logq.shape[-1]) if logq.size else (0, 0)
+        p = _core.acceptance(
+            logq.reshape(shape), parents.reshape(shape), depths.reshape(shape), EDGES, ROWS, accepted / tested
+        )
+        return p.reshape(logq.shape)
 
     def note(self, trees: Sequence[TokenTree], accepted: Sequence[Sequence[int]]) -> None:
         """Counts verified trees, of which the nodes `accepted` were accepted, from the root token down.
 
         Their siblings were rejected. Descendants of rejected nodes were not tested and are not counted.
         """
-        columns = ([getattr(tree, name) for tree in trees] for name in ("logq", "parents", "depths"))
-        _core.count_accepted(self._faded(), EDGES, ROWS, *columns, accepted)
+        _core.count_accepted(
+            self._faded(),
+            EDGES,
+            ROWS,
+            [tree.logq for tree in trees],
+            [tree.parents for tree in trees],
+            [tree.depths for tree in trees],
+            accepted,
+        )
 
     def fade(self) -> None:
         """Begins a step: earlier counts weigh a little less."""
