@@ -128,6 +128,7 @@ def test_page_on_the_report(demo, monkeypatch):
     ]
 
 
-def test_page_on_concepts():
-    failed, tried = doctest.testfile(str(ROOT / "docs/reference/concepts.md"), module_relative=False)
-    assert tried > 15 and not failed
+@pytest.mark.parametrize("page, least", [("concepts", 15), ("measures", 5)])
+def test_examples_of_the_reference(page, least):
+    failed, tried = doctest.testfile(str(ROOT / f"docs/reference/{page}.md"), module_relative=False)
+    assert tried >= least and not failed

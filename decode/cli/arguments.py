@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Chosen on the valid splits of the demo's tasks, docs/lab/results.md; not on what the demo reports.
+# Chosen on the valid splits of the demo's tasks, docs/lab/weights.md; not on what the demo reports.
 DEFAULT_ALPHA = 0.3
 DEFAULT_TOP_K = 16
 TOKENIZER = "a Hugging Face tokenizer.json, or a folder with one"

@@ -1,4 +1,4 @@
-"""What a replay is measured by (docs/reference/concepts.md, measures)."""
+"""What a replay is measured by (docs/reference/measures.md)."""
 
 from __future__ import annotations
 

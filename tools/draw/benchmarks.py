@@ -2,7 +2,7 @@
 
     python tools/draw/benchmarks.py search-small.json search-large.json batch-large.json [-o docs/pictures]
 
-Microseconds of a lattice (medians of searches, means of batches) by p, by slots, by candidates, by nodes of a tree, by
+Microseconds per lattice (medians of searches, means of batches) by p, by slots, by candidates, by nodes of a tree, by
 lattices in a batch, and by the size of the model, which takes two search reports or more. What no report has is not
 drawn. Lines of a model are told apart by its n-grams. Needs matplotlib.
 """
@@ -33,10 +33,10 @@ from rescore.decode.bench.search import (
 )
 
 COLOURS = ("after-1", "before", "true-frame", "after-2", "after-3")
-MICROSECONDS = Axis(title="microseconds a lattice, one thread", logarithmic=True)
+MICROSECONDS = Axis(title="microseconds per lattice, one thread", logarithmic=True)
 SHORT = {OURS: "ours", NATIVE: "native", ANCHOR: "OpenFst"}
 SWEEPS = (
-    ("bench-paths.svg", "Time by drafts, 8 x 16", BY_PATHS, "paths", "p"),
+    ("bench-paths.svg", "Time by p, 8 x 16", BY_PATHS, "paths", "p"),
     ("bench-slots.svg", "Time by slots, 16 candidates, p = 16", BY_SLOTS, "slots", "slots T"),
     ("bench-candidates.svg", "Time by candidates, 8 slots, p = 16", BY_CANDIDATES, "candidates", "candidates K"),
     ("bench-nodes.svg", "Time by nodes of the tree, 8 x 16", BY_NODES, "nodes", "nodes n"),
@@ -55,7 +55,7 @@ def pictures(reports: list[Report]) -> dict[str, Figure]:
         if lines := list(swept(searches, group, key)):
             found[file] = picture(title, name, lines)
     if lines := list(batched(batches)):
-        found["bench-batch.svg"] = picture("Time by lattices in a call, 8 x 16, one thread", "lattices B", lines)
+        found["bench-batch.svg"] = picture("Time by lattices per call, 8 x 16, one thread", "lattices B", lines)
     if len({ngrams(one) for one in searches}) > 1:
         found["bench-models.svg"] = chart(
             "Time by the size of the model, 8 x 16",

@@ -1,4 +1,4 @@
-"""Acceptance by position: how many of the verified drafts are accepted up to slot t (docs/reference/concepts.md)."""
+"""Acceptance by position: how many of the verified drafts are accepted up to slot t (docs/reference/measures.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Where the true token ranks: recall@k of every head, and path-conditional recall after rescoring
-(docs/reference/concepts.md, measures).
+(docs/reference/measures.md).
 """
 
 from __future__ import annotations
