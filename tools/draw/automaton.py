@@ -56,12 +56,16 @@ def draw() -> str:
         body += from_root(token)
     (x, y), (to_x, to_y) = PLACES[(L,)], PLACES[(L, M)]
     body += [
-        svg.path(svg.move(x + WIDTH / 2, y - 13) + f"V{to_y + 12}q0 -12 12 -12H{to_x - 2}m-6 -4l6 4l-6 4", "line after-1"),
+        svg.path(
+            svg.move(x + WIDTH / 2, y - 13) + f"V{to_y + 12}q0 -12 12 -12H{to_x - 2}m-6 -4l6 4l-6 4", "line after-1"
+        ),
         svg.text(x + WIDTH / 2 - 6, (y + to_y) / 2 + 4, p((L, M)), "small text end"),
     ]
     corner = PLACES[(M,)][0] + WIDTH / 2
     body += [
-        svg.path(svg.move(to_x + WIDTH - 30, to_y + 13) + f"V166H{corner}V{PLACES[(M,)][1] - 15}", "rejected after-2 line"),
+        svg.path(
+            svg.move(to_x + WIDTH - 30, to_y + 13) + f"V166H{corner}V{PLACES[(M,)][1] - 15}", "rejected after-2 line"
+        ),
         svg.text(to_x + WIDTH - 23, 160, f"φ {example.NGRAMS[L, M][1]:.3g}", "small muted"),
     ]
     body += to_root((L, M, S)) + to_root((M, S)) + to_root((C, R))
@@ -69,7 +73,12 @@ def draw() -> str:
         body += chip(*place, WIDTH, words(context))
     body += chip(28, ROOT_Y, ROOT_WIDTH, "root")
     body.append(
-        svg.text(28, 356, "The root has an arc for every token: also Ronaldo 0.1, scored 0.2 and . 0.4, back to the root.", "small muted")
+        svg.text(
+            28,
+            356,
+            "The root has an arc for every token: also Ronaldo 0.1, scored 0.2 and . 0.4, back to the root.",
+            "small muted",
+        )
     )
     return svg.document(850, 376, "The trigram model of the worked example as an automaton with failure arcs", body)
 

@@ -49,7 +49,9 @@ def draw() -> str:
     body.append(svg.text(right - 60, y, "tree: Hugging Face, SGLang, our own loop", "muted"))
     body += chain(right - 60, y + 28, ("Lionel", "Messi", "scored"))
     bend = right - 60 - 14
-    body.append(svg.path(svg.move(right - 60, y + 28) + svg.across(bend) + f"V{y + 66}" + svg.across(right - 60), "line edge"))
+    body.append(
+        svg.path(svg.move(right - 60, y + 28) + svg.across(bend) + f"V{y + 66}" + svg.across(right - 60), "line edge")
+    )
     body += chain(right - 60, y + 66, ("Cristiano", "Ronaldo"))
     return svg.document(right + BOX + LEFT, y + 96, "One step of an engine with a drafter; chains and trees", body)
 

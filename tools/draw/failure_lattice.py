@@ -50,14 +50,16 @@ def best_rest(t: int, context: Context) -> float:
     """The probability of the best completion of a node, heads and model together."""
     if t == len(example.SLOTS):
         return 1.0
-    return max(head * probability(token, context) * best_rest(t + 1, suffixes((*context, token))[-1])
-               for token, head in example.SLOTS[t])
+    return max(
+        head * probability(token, context) * best_rest(t + 1, suffixes((*context, token))[-1])
+        for token, head in example.SLOTS[t]
+    )
 
 
 def probability(token: int, context: Context) -> float:
     """p(token | context) under failure semantics."""
     if (*context, token) in example.NGRAMS:
-        return example.NGRAMS[*context, token][0]
+        return example.NGRAMS[(*context, token)][0]
     return example.NGRAMS[context][1] * probability(token, suffixes(context)[-2])
 
 
@@ -99,7 +101,7 @@ def draw() -> str:
         svg.text(
             LEFT,
             height - 14,
-            "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for tokens without an arc",
+            "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for all other tokens",
             "small muted",
         )
     )

@@ -33,7 +33,9 @@ def draw() -> str:
     live: list[Prefix] = [()]
     body = [
         svg.text(LEFT, 36, "A tree of four nodes, slot by slot", "title text"),
-        svg.text(LEFT, 58, "In each slot all children at once; of pool and children the four most probable stay.", "text"),
+        svg.text(
+            LEFT, 58, "In each slot all children at once; of pool and children the four most probable stay.", "text"
+        ),
     ]
     for slot, ids in enumerate(example.IDS):
         children = [(*prefix, token) for prefix in live for token in ids]

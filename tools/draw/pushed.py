@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from shapes import chip, write
+from shapes import write
 
 from rescore import Rescorer
 from rescore.lattice import svg

@@ -51,7 +51,10 @@ def draw() -> str:
         if right and node in (-1, *accepted):
             body.append(svg.tick(x + 60, y + 23))
     x, y = place(2)
-    body += [arrow(x + CHIP + 8, y, x + CHIP + 58, "line true-frame"), *chip(x + CHIP + 64, y, 74, "twice", frame="true-frame")]
+    body += [
+        arrow(x + CHIP + 8, y, x + CHIP + 58, "line true-frame"),
+        *chip(x + CHIP + 64, y, 74, "twice", frame="true-frame"),
+    ]
     body.append(svg.text(x + CHIP + 64, y + 28, "the next root token", "small muted"))
     return svg.document(
         x + CHIP + 196, TOP + ROW + 48, "Tree verification: three drafted tokens accepted, one token added", body
