@@ -55,7 +55,7 @@ def draw() -> str:
             width = WIDEST * found[token]
             body += [
                 svg.text(x + 58, y + 4, example.WORDS[token], "text end"),
-                bar(x + 66, y - 6, width),
+                bar(x + 66, y, width),
                 svg.text(x + 72 + width, y + 4, f"{found[token]:.2f}", "small muted"),
             ]
     return svg.document(LEFT + 3 * PANEL - 20, TOP + ROW * len(SHOWN) + 8, "One q from three sources", body)
