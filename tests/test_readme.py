@@ -43,11 +43,9 @@ def test_decoding_page(demo, smollm2, monkeypatch):
     assert all(one.block_efficiency > 1 for one in names["texts"])
 
 
-def test_page_on_the_normalised_lattice(demo, monkeypatch):
+def test_page_on_pushing(demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs/how/normalised-lattice.md").read_text(encoding="utf-8"), re.S
-    )
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8"), re.S)
     names: dict = {}
     exec(code, names)
     assert names["dense"].shape == (4, names["sausage"].slots, 49152)
@@ -132,3 +130,26 @@ def test_page_on_the_report(demo, monkeypatch):
 def test_examples_of_the_reference(page, least):
     failed, tried = doctest.testfile(str(ROOT / f"docs/reference/{page}.md"), module_relative=False)
     assert tried >= least and not failed
+
+
+HOW = sorted((ROOT / "docs" / "how").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", HOW, ids=[page.stem for page in HOW])
+def test_pages_on_how_it_works(page):
+    """Their examples print what they show, their links and pictures exist, and one of each is there."""
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    text = page.read_text(encoding="utf-8")
+    for target, _, anchor in (target.partition("#") for target in re.findall(r"\]\(([^)]+)\)", text)):
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+    if page.stem != "index":
+        assert not failed and (tried or page.stem == "pushing")
+        assert len(re.findall(r"^!\[.+\]\(\.\./pictures/.+\.svg\)$", text, re.M)) == 1
+
+
+def anchors(page) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -18,7 +18,7 @@ is in the JSON.
 The browser shows tokens as text if the (first) language model holds its
 vocabulary's words, or with --tokenizer.
 
-Of a model without heads the page tells of the blend (docs/how/running-text.md):
+Of a model without heads the page tells of the blend (docs/how/calibrated-q.md):
 tokens per pass beside other drafters, what each source adds, whether its q is
 right, how it does as the text grows; options of lattices are not for it.
 

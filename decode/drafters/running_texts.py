@@ -1,4 +1,4 @@
-"""The running texts of a call's requests, with what the target predicted along them (docs/how/running-text.md)."""
+"""The running texts of a call's requests, with what the target predicted along them (docs/how/calibrated-q.md)."""
 
 from __future__ import annotations
 

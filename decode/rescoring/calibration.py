@@ -34,7 +34,7 @@ class Calibration:
            tokens, what the shorter context's distribution counts beside the occurrences, times the number of distinct
            tokens that followed (Witten and Bell have 1)
     soft   of the same contexts, how much of what follows them is what the target predicted there, in [0, 1], instead of
-           the token that came (docs/how/running-text.md); 0 for orders that are not named
+           the token that came (docs/how/calibrated-q.md); 0 for orders that are not named
     """
 
     head: tuple[float, ...] = (0.55,)

@@ -2,7 +2,7 @@
 
 Globally, q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py: the
 composition's weights are pushed in the log semiring, so that q(w | prefix) takes into account what may follow. Locally,
-q(w | prefix) is the softmax over the slot's candidates alone. docs/how/normalised-lattice.md compares them.
+q(w | prefix) is the softmax over the slot's candidates alone. docs/how/pushing.md compares them.
 """
 
 from __future__ import annotations

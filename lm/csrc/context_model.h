@@ -2,7 +2,7 @@
 // thought could come.
 //
 // A context is a run of at most order - 1 tokens of the text, or of a draft that was verified. What the target
-// predicted behind a context counts as well as the token that came (soft counts, docs/how/running-text.md): with f =
+// predicted behind a context counts as well as the token that came (soft counts, docs/how/calibrated-q.md): with f =
 // soft[o] of a context of o tokens,
 //
 //     count(c, w) += f p(w) for the tokens that were predicted,  += 1 - f for the token that came

@@ -83,7 +83,7 @@ def test_samples_are_distributed_as_q(worked, local):
 
 
 def test_worked_example(worked):
-    """The figures of docs/how/normalised-lattice.md."""
+    """The figures of docs/how/pushing.md."""
     lm, sausage = worked
     lattice = Rescorer(lm).normalise(sausage, example.HISTORY)
     # Head probability times p of the model, slot by slot from the last: the mass of what may follow.
@@ -102,7 +102,7 @@ def test_worked_example(worked):
     assert rows[2, 0] == pytest.approx(0.54 / after_lionel_messi, abs=1e-6)
     local = Rescorer(lm).normalise(sausage, example.HISTORY, local=True).rows(draft)[0]
     assert local[0] == pytest.approx([5 / 9, 4 / 9], abs=1e-6)
-    page = (ROOT / "docs/how/normalised-lattice.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how/pushing.md").read_text(encoding="utf-8")
     for figure in (
         mass,
         after_lionel,

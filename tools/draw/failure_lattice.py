@@ -1,4 +1,5 @@
-"""Write docs/pictures/failure-lattice.svg: the worked example (lm/example.py) composed, its failure arcs kept.
+"""Write docs/pictures/failure-lattice.svg: the worked example (lm/example.py) composed, its failure arcs kept, and the
+probability of each node's best completion.
 
 python tools/draw/failure_lattice.py
 """
@@ -13,7 +14,7 @@ from rescore.lm import example
 ROOT = Path(__file__).resolve().parents[2]
 
 Context = tuple[int, ...]
-COLUMN, ROW, CHIP, TOP, LEFT = 236, 58, 116, 84, 24
+COLUMN, ROW, CHIP, TOP, LEFT = 272, 58, 152, 104, 24
 CONTEXTS = {gram for gram, (_, backoff) in example.NGRAMS.items() if backoff != 1.0} | {()}
 
 
@@ -42,11 +43,31 @@ def place(layer: int, row: int) -> tuple[float, float]:
 
 
 def name(context: Context) -> str:
-    return " ".join(example.WORDS[token] for token in context) or "any"
+    return " ".join(example.WORDS[token] for token in context) or "root"
+
+
+def best_rest(t: int, context: Context) -> float:
+    """The probability of the best completion of a node, heads and model together."""
+    if t == len(example.SLOTS):
+        return 1.0
+    return max(
+        head * probability(token, context) * best_rest(t + 1, suffixes((*context, token))[-1])
+        for token, head in example.SLOTS[t]
+    )
+
+
+def probability(token: int, context: Context) -> float:
+    """p(token | context) under failure semantics."""
+    if (*context, token) in example.NGRAMS:
+        return example.NGRAMS[(*context, token)][0]
+    return example.NGRAMS[context][1] * probability(token, suffixes(context)[-2])
 
 
 def draw() -> str:
-    body = [svg.text(LEFT, 34, "Three slots composed with a trigram model, failure arcs kept", "title text")]
+    body = [
+        svg.text(LEFT, 34, "Three slots composed with a trigram model, failure arcs kept", "title text"),
+        svg.text(LEFT, 54, "In each node: the probability of the best completion from there.", "small muted"),
+    ]
     found = layers()[:-1]
     for t, states in enumerate(found):
         x, _ = place(t, 0)
@@ -66,7 +87,8 @@ def draw() -> str:
             body += [
                 svg.rect(x, y - 13, CHIP, 26, "chip"),
                 svg.rect(x, y - 13, CHIP, 26, "frame"),
-                svg.text(x + CHIP / 2, y + 4, name(state), "token text middle"),
+                svg.text(x + 8, y + 4, name(state), "token text"),
+                svg.text(x + CHIP - 7, y + 4, f"{best_rest(t, state):.3g}", "small muted end"),
             ]
     end_x, end_y = place(len(found), 1)
     body += [
@@ -79,7 +101,7 @@ def draw() -> str:
         svg.text(
             LEFT,
             height - 14,
-            "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for tokens without one",
+            "solid: an n-gram of the model with a token of the slot; dotted: the failure arc, for all other tokens",
             "small muted",
         )
     )
