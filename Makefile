@@ -5,6 +5,7 @@
 # make check-base  the wheel without extras in an environment of its own: size, start-up, what works, what is said of what is missing
 # make check-engines  the plug-ins inside llama-cpp-python, vLLM and SGLang, which are installed for it (15 minutes)
 # make check-aarch64  the wheel for aarch64 and the core's tests in it, emulated: on Debian x86-64, as root
+# make docs        the site, in build/site: pages of docs/, command line, API; no warnings
 # make develop     editable install for working on the sources
 # make check       formatters, linter and type checker
 
@@ -24,7 +25,7 @@ EDITABLE := test_package.py test_readme.py rescoring/test_rescorer.py
 NATIVE := $(addprefix rescoring/test_,best_paths.py best_tree.py normalised.py open_tree.py core_hostile.py) \
           lm/test_ngram.py bench/test_openfst.py
 
-.PHONY: demo demo-llm test check-base check-slow check-engines check-aarch64 develop check clean
+.PHONY: demo demo-llm docs test check-base check-slow check-engines check-aarch64 develop check clean
 .DELETE_ON_ERROR:
 
 $(VENV)/created:
@@ -102,6 +103,12 @@ check-engines: build/dist/built $(ENGINES)/installed
 
 check-aarch64: develop
 	tools/check/aarch64.sh
+
+# Links and anchors are checked; the API is read from the installed package.
+docs: $(VENV)/installed
+	$(PIP) install -c constraints.txt "mkdocs-material>=9.5,<10" "mkdocstrings-python>=1.10"
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -q -f tools/docs/mkdocs.yml
+	@echo "build/site/index.html"
 
 develop: $(VENV)/created
 	$(PIP) install -c constraints.txt -e ".[test,dev]"

@@ -23,12 +23,29 @@ def readme() -> str:
 
 def test_python_use(readme, demo, monkeypatch):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.S)
+    _, code = re.findall(r"```python\n(.*?)```", readme, re.S)
     names: dict = {}
     exec(code, names)
     assert names["tree"].size == 64 and names["mask"].shape == (64, 64)
     assert (names["positions"] == names["tree"].depths + 2).all()
     assert names["drafts"].tokens.shape == (16, 8) and np.isfinite(names["drafts"].cost).all()
+
+
+def test_one_argument_of_generate(readme, demo, monkeypatch, tmp_path, capsys):
+    """With a model of random weights in place of the one that is named: what is printed is `generate`'s own text."""
+    transformers = pytest.importorskip("transformers", minversion="5.20")
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=49152, **shape)).save_pretrained(tmp_path)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(demo / "tokenizer.json"))
+    tokenizer.save_pretrained(tmp_path)
+    code, _ = re.findall(r"```python\n(.*?)```", readme, re.S)
+    named = re.sub(r'^name = ".*"', f"name = {str(tmp_path)!r}", code, flags=re.M)
+    assert named != code
+    names: dict = {}
+    exec(named, names)
+    plain = names["model"].generate(**names["inputs"], max_new_tokens=64, do_sample=False)
+    assert names["output"].tolist() == plain.tolist()
+    assert tokenizer.decode(plain[0]) in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -94,12 +111,7 @@ def test_commands_parse(readme):
     lines = re.findall(r"^    rescore (.*)$", readme, re.M)
     assert len(lines) >= 4
     for line in lines:
-        assert parser().parse_args(shlex.split(line)).verb == line.split()[0]
-
-
-def test_links_and_pictures_exist(readme):
-    for target in re.findall(r"\]\(([^)]+)\)", readme):
-        assert (ROOT / target).exists(), target
+        assert parser().parse_args(shlex.split(line, comments=True)).verb == line.split()[0]
 
 
 def test_the_example_of_hugging_face_runs(demo, monkeypatch, capsys):
@@ -137,19 +149,9 @@ HOW = sorted((ROOT / "docs" / "how").glob("*.md"))
 
 @pytest.mark.parametrize("page", HOW, ids=[page.stem for page in HOW])
 def test_pages_on_how_it_works(page):
-    """Their examples print what they show, their links and pictures exist, and one of each is there."""
+    """Their examples print what they show; every page has one picture."""
     failed, tried = doctest.testfile(str(page), module_relative=False)
     text = page.read_text(encoding="utf-8")
-    for target, _, anchor in (target.partition("#") for target in re.findall(r"\]\(([^)]+)\)", text)):
-        linked = (page.parent / target).resolve() if target else page
-        assert linked.exists(), target
-        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
     if page.stem != "index":
         assert not failed and (tried or page.stem == "pushing")
         assert len(re.findall(r"^!\[.+\]\(\.\./pictures/.+\.svg\)$", text, re.M)) == 1
-
-
-def anchors(page) -> set[str]:
-    """Of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

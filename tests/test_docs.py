@@ -1,0 +1,65 @@
+"""Pages of the repository: their links lead somewhere, and every page of docs/ is on the site."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+DOCS = ROOT / "docs"
+FOLDERS = ("lattice", "lm", "decode", "docs", "data", "tests", "tools", "examples")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+SITE = (ROOT / "tools/docs/mkdocs.yml").read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.+)$", text, re.M)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), link
+        assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), link
+
+
+def test_every_page_is_on_the_site():
+    listed = set(re.findall(r"(\S+\.md)$", SITE, re.M))
+    generated = {name for name in listed if name.startswith("reference/api/") or name == "reference/command-line.md"}
+    assert listed - generated == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_pages_quoted_by_the_code_exist():
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".pyi", ".h", ".cc", ".sh", ".yml") and "build" not in path.parts:
+                for name in re.findall(r"docs/[\w/-]+\.(?:md|json|svg)", path.read_text(encoding="utf-8")):
+                    assert (ROOT / name).exists(), f"{path.relative_to(ROOT)}: {name}"
+
+
+@pytest.mark.slow
+def test_the_site_is_built(tmp_path):
+    """Without warnings; the page of the command line has every verb, that of the API every name of `rescore`."""
+    commands = pytest.importorskip("mkdocs.commands.build", reason="the site needs: pip install rescore[docs]")
+    pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs: pip install rescore[docs]")
+    from mkdocs.config import load_config
+
+    import rescore
+    from rescore.decode.cli import VERBS
+
+    config = load_config(str(ROOT / "tools/docs/mkdocs.yml"), site_dir=str(tmp_path), strict=True)
+    config.plugins.on_startup(command="build", dirty=False)
+    commands.build(config)
+    page = (tmp_path / "reference/command-line.html").read_text(encoding="utf-8")
+    assert all(f'id="rescore-{verb.__name__.rpartition(".")[2]}' in page for verb in VERBS)
+    api = "".join(one.read_text(encoding="utf-8") for one in (tmp_path / "reference/api").glob("*.html"))
+    missing = [name for name in rescore.__all__ if not re.search(rf'id="rescore\.[\w.]+\.{name}"', api)]
+    assert not missing
