@@ -107,7 +107,7 @@ check-aarch64: develop
 # Links and anchors are checked; the API is read from the installed package.
 docs: $(VENV)/installed
 	$(PIP) install -c constraints.txt "mkdocs-material>=9.5,<10" "mkdocstrings-python>=1.10"
-	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -q -f tools/docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -f tools/docs/mkdocs.yml
 	@echo "build/site/index.html"
 
 develop: $(VENV)/created
