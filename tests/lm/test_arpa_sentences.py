@@ -111,7 +111,9 @@ def test_models_that_have_no_sentences_are_refused(tmp_path):
         (tmp_path / "m.arpa").unlink()
     across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
     inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"eot": 0})
-    with pytest.raises(ValueError, match=r"expected the end of text, 0, first or last in n-grams, got \[1, 0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"expected the end of text, 0, only first or last in an n-gram, got \[1, 0, 1\]"
+    ):
         write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True)
     assert not list(tmp_path.iterdir())
 

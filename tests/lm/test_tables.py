@@ -102,7 +102,7 @@ def test_an_automaton_in_another_order_has_no_tables():
     arrays = compile_tables(random_tables(2, 3))
     swapped = arrays.arc_next.copy()
     swapped[[0, 1]] = swapped[[1, 0]]
-    with pytest.raises(ValueError, match="arc_next is not that of a closed backoff model in context order"):
+    with pytest.raises(ValueError, match="arc_next: expected a closed backoff model in context order"):
         decompile(arrays._replace(arc_next=swapped), 3)
     shorter = arrays.backoff_state.copy()
     shorter[-1] = 0
@@ -123,5 +123,5 @@ def test_an_automaton_without_a_suffix_has_no_tables():
     with pytest.raises(ValueError, match="n-gram 0: its suffix, without the first token, is not in the model"):
         decompile(arrays, 3)
     lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
-    with pytest.raises(ValueError, match="expected each of the states 3 to 3 after one n-gram of the order below"):
+    with pytest.raises(ValueError, match="expected one n-gram of the order below to lead to each of the states 3..3"):
         decompile(lost, 3)

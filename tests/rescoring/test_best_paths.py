@@ -230,7 +230,7 @@ def test_answers_are_written_where_the_caller_wants_them(name, size):
         (
             {"cost": np.zeros((3, 5), np.float64)},
             TypeError,
-            "out: cost: expected an array of the answer's dtype, contiguous, that can be written",
+            "out: cost: expected a writable contiguous array of the answer's dtype and dimensions",
         ),
         ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected an array"),
         ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected an array"),
