@@ -107,7 +107,9 @@ def write_counts(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ValueError(f"{folder}: expected an empty folder to write counts to; name another, or empty this one")
+        raise ValueError(
+            f"{folder}: expected an empty folder to write counts to; name another, or remove what is there"
+        )
     groups, tokens = _groups(batches, header), 0
     written: list[Path] = []
     try:
@@ -230,7 +232,7 @@ def _windows(batch: pa.RecordBatch, where: str) -> WindowCounts:
 
 
 def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int = 0) -> None:
-    """Raises ValueError unless these are windows of the header's order, vocabulary and end-of-text, with counts >= 1."""
+    """Raises ValueError unless these are windows of the header's order, vocabulary and end-of-text, and counts >= 1."""
     offsets, tokens, count = windows.offsets, windows.tokens, windows.count
     if (
         tokens.dtype != np.int32

@@ -22,8 +22,8 @@ def load(
 ) -> NGram:
     """Loads a model; `-` is an ARPA file on standard input.
 
-    `arpa` applies to ARPA files, `verify` and `resident` to .ngram files (see `NGram.open`). An OpenFst file must hold a
-    model as `save` writes it (label = id + 1).
+    `arpa` applies to ARPA files, `verify` and `resident` to .ngram files (see `NGram.open`). An OpenFst file must hold
+    a model as `save` writes it (label = id + 1).
     """
     if os.fspath(path) == STDIN:
         return read_arpa(path, arpa)
@@ -45,8 +45,8 @@ def save(
 ) -> None:
     """Saves a model atomically in the format of the file name; `-` is ARPA on standard output.
 
-    `words` and `sentence_ends` are as in `write_arpa`, `failure_label` as in `save_fst`. A name that ends in .lookup.bin
-    means llama.cpp's static n-gram cache, which cannot be read back.
+    `words` and `sentence_ends` are as in `write_arpa`, `failure_label` as in `save_fst`. A name that ends in
+    .lookup.bin means llama.cpp's static n-gram cache, which cannot be read back.
     """
     if is_arpa(path):
         write_arpa(model, path, words=words, sentence_ends=sentence_ends)

@@ -78,7 +78,7 @@ class _Cursor:
         left = len(self.data) - self.at
         if not 0 <= size <= left:
             raise ValueError(
-                f"byte {self.at}: expected {what} of {size} bytes, got {left} to the end; the file is truncated or damaged"
+                f"byte {self.at}: expected {what} of {size} bytes, got {left} to the end; it is truncated or damaged"
             )
         self.at += size
         return self.data[self.at - size : self.at]
@@ -109,7 +109,7 @@ def _read_vector(body: NDArray[np.uint8], states: int) -> Parts:
     """`first`, `arcs` and `final` of a vector FST. states: -1 if the header does not give their number."""
     if len(body) % WORD.itemsize or not -1 <= states <= len(body) // (STATE_WORDS * WORD.itemsize):
         raise ValueError(
-            f"header: expected {states} states within the {len(body)} bytes to the end; the file is truncated or damaged"
+            f"header: expected {states} states within the {len(body)} bytes to the end; it is truncated or damaged"
         )
     words = body.view(WORD)
     heads = np.fromiter(_heads(words, states), np.int64, states)

@@ -108,7 +108,7 @@ def test_too_little(text, tmp_path, capsys):
 
 def test_a_folder_in_use(text, tmp_path, capsys):
     other = WorkFolder(tmp_path / "w")
-    assert "w: another build works there" in cli.refusal(
+    assert "w: in use by another build" in cli.refusal(
         capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")
     )
     other.close()

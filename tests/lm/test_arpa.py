@@ -207,7 +207,7 @@ def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
         ("\ta\t-0.25", "\ta\tinf", ":10: expected a log10 probability from -1000000 to 0 and a finite backoff"),
         ("-0.2\ta b", "-0.2\ta c", ":16: expected words that have unigrams, got 'c'"),
         ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ":11: expected each word once, got 'a'"),
-        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram comes twice"),
+        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram occurs twice"),
         ("\tb\t", "\t" + "b" * (1 << 20) + "\t", ":11: expected lines of at most 1048576 bytes"),
     ],
 )
@@ -234,7 +234,7 @@ def test_words_that_are_no_text(arpa, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "expected each once")]
+    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "must be distinct")]
 )
 def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])

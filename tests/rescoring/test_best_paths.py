@@ -246,7 +246,7 @@ def test_misuse_of_out(change, error, message):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, **change}))
     fixed = np.zeros((3, 5), np.float32)
     fixed.flags.writeable = False
-    with pytest.raises(TypeError, match="that can be written"):
+    with pytest.raises(TypeError, match="expected a writable contiguous array"):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, "cost": fixed}))
 
 
