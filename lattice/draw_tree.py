@@ -37,7 +37,7 @@ def draw_tree(
     true = [] if truth is None else [int(token) for token in truth]
     rows = _rows(tree)
     accepted = _accepted_nodes(tree, true)
-    root = "certain" if certain is None else svg.label(certain, words)
+    root = "root" if certain is None else svg.label(certain, words)
     labels = [svg.label(token, words) for token in tree.tokens.tolist()]
     chip = max([svg.cell_width(each) for each in labels] + [4]) * svg.CHARACTER + 84
     start = svg.cell_width(root) * svg.CHARACTER + 20

@@ -12,7 +12,7 @@ from rescore.lattice.loops import loop_count
 from rescore.lattice.sausage import Sausage, trusted
 from rescore.lattice.short_repr import short_repr
 
-MASS_SLACK = 0.02  # float16 logp has a relative error of 0.4% at p = 0.01, and less for greater p
+MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

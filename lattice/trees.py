@@ -13,7 +13,7 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """The best trees of a batch. The first nodes of a tree are the best smaller tree.
+    """The best trees of a batch. The first k nodes of a tree are the best tree of k nodes.
 
     tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B].
     """

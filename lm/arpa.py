@@ -204,7 +204,7 @@ def _token_ids(words: list[str], special: dict[str, int], holders: set[str], opt
     used = [word for word in (BOS, EOS) if word in special and word not in holders]
     if used and options.eot is None:
         raise ValueError(
-            f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that stands for them"
+            f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for"
         )
     if used and (ids == options.eot).any():
         raise ValueError(f"token id {options.eot}, the end of text, has its own unigram beside <s> and </s>")

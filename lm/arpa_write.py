@@ -99,8 +99,7 @@ class _Spelling:
         if BOS in names or names.count(EOS) > 1:
             word = BOS if BOS in names else EOS
             raise ValueError(
-                f"sentence ends: {word} is another word of the model than its end of text; write decimal ids "
-                "(words='ids')"
+                f"sentence ends: the model has the word {word} besides its end of text; write decimal ids (words='ids')"
             )
         return cls([*names, BOS], [word for word in (UNK,) if word not in names], eot)
 

@@ -44,7 +44,7 @@ def merge_runs(
     """Merges the runs into the counts of every order.
 
     adjusted  also compute the adjusted counts of Kneser-Ney
-    progress  called with the bytes of runs that were merged since the last call
+    progress  called with the bytes of runs merged so far
     """
     state = work.begin("merge", {"adjusted": True} if adjusted else {})
     columns = work.columns("merge", state, threads)

@@ -111,8 +111,8 @@ class NGram:
     def of_order(self, order: int) -> NGram:
         """This model cut to its n-grams of at most `order` tokens.
 
-        A model of this order estimated from the same counts has the same costs, unless this model was pruned: then
-        fewer n-grams are left than the smaller model would have kept.
+        Costs stay those of the whole model. A model of this order estimated from the same counts has the same costs,
+        unless this model was pruned: then fewer n-grams are left than the smaller model would have kept.
         """
         if not 1 <= order <= self.order:
             raise ValueError(f"order: expected 1..{self.order}, the orders of the model, got {order}")

@@ -15,7 +15,7 @@ from rescore.lm.columns import Columns, Memory
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams, check_vocabulary, spell
 from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
 
-# The cost of an impossible event, such as <s>: the log10 of -99 in ARPA files.
+# The cost of an impossible event, such as <s>; ARPA files write log10 -99 for it.
 NEVER = 99.0 * float(np.log(10.0))
 
 

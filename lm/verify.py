@@ -40,7 +40,7 @@ def verify(
     except ValueError as error:
         return [Check("file", False, str(error))]
     return [
-        Check("file", True, f"{os.path.getsize(path):,} bytes, checksums match"),
+        Check("file", True, f"{os.path.getsize(path):,} bytes, read without errors"),
         *verify_model(model, tolerance=tolerance),
     ]
 

@@ -13,8 +13,8 @@ constexpr int kMaxTop = 1024;
 // finite.
 void top_of_row(const float* logits, int64_t vocab, int k, int32_t* ids, float* logp, float* entropy);
 
-// The same ids with their probabilities, which are NaN where the entropy of top_of_row is. logits: float, or bfloat16 as
-// its bits.
+// The same ids with their probabilities, which are NaN where the entropy of top_of_row is. logits: float, or bfloat16
+// as its bits.
 template <typename T>
 void predictions_of_row(const T* logits, int64_t vocab, int k, int32_t* ids, float* p);
 

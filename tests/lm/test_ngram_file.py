@@ -160,7 +160,7 @@ def section_data(name, value):
         (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs from the header, got \[6, 3, 1\]"),
         (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
         (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
-        (section_field("jumps", 4, 8), "jumps: expected 1 entries by `sizes`, got 2"),
+        (section_field("jumps", 4, 8), "jumps: expected 1 entries from `sizes`, got 2"),
         (put(48, struct.pack("<I", 16)), "next_bits: expected 1 to 15, got 16"),
         (
             section_field("arcs", 3, lambda at: at + 4),
@@ -188,11 +188,11 @@ def section_data(name, value):
         (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
         (
             section_data("contexts", struct.pack("<I", 1)),
-            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other",
+            r"contexts\[1\]: expected the arcs of the states of length 1 to be contiguous",
         ),
         (
             section_data("arc_token", struct.pack("<H", 6)),
-            r"arc_token\[6\]: expected tokens that ascend in state 1 below 6",
+            r"arc_token\[6\]: expected ascending tokens in state 1, below 6",
         ),
     ],
 )

@@ -260,8 +260,8 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
         (
             dict(key="other"),
             dict(order=2, vocab_size=12, eot=1),
-            "options.eot: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; options.vocab_size: 11 in the folder, 12 now; "
-            "and 1 more",
+            "options.eot: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; "
+            "options.vocab_size: 11 in the folder, 12 now; and 1 more",
         ),
     ],
 )

@@ -120,7 +120,9 @@ def test_an_automaton_without_a_suffix_has_no_tables():
         backoff_state=np.array([0, 0, 0, 2], np.uint32),
         backoff_cost=np.zeros(4, np.float32),
     )
-    with pytest.raises(ValueError, match="n-gram 0: its suffix, without the first token, is not in the model"):
+    with pytest.raises(
+        ValueError, match="n-gram 0: expected its suffix without the first token in the model, got none"
+    ):
         decompile(arrays, 3)
     lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
     with pytest.raises(ValueError, match="expected one n-gram of the order below to lead to each of the states 3..3"):
