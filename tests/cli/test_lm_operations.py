@@ -121,7 +121,7 @@ def test_merge_refusals(world, capsys, tmp_path):
     )
     model = NGram.open(a)
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"eot": 7}).save(tmp_path / "c.ngram")
-    assert "c.ngram: expected eot 0 as of " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
+    assert "c.ngram: expected eot 0 as in " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
     assert not (tmp_path / "m.ngram").exists()
 
 

@@ -232,8 +232,8 @@ def test_answers_are_written_where_the_caller_wants_them(name, size):
             TypeError,
             "out: cost: expected a writable contiguous array of the answer's dtype and dimensions",
         ),
-        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected an array"),
-        ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected an array"),
+        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected a writable contiguous array"),
+        ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected a writable contiguous array"),
     ],
 )
 def test_misuse_of_out(change, error, message):
