@@ -361,7 +361,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         (
             {"logits": np.zeros((6, 3, 20), np.uint16)},
             "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; "
-            "bits of bfloat16",
+            "if these are bfloat16",
         ),
         (
             {"logits": np.zeros((6, 3, 20), ">f4")},
