@@ -1,4 +1,4 @@
-"""Several drawings as one: one below the other for a page, or side by side on a sheet of 16:9 for a slide."""
+"""Combines drawings into one: stacked for a page, or side by side on a 16:9 sheet for a slide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDE = 16 / 9
 
 
 def below(drawings: Sequence[str], title: str) -> str:
-    """The SVG text of drawings (SVG texts of this package) one below the other, left-aligned."""
+    """Stacks drawings (SVG texts of this package), left-aligned, into one SVG text."""
     y, width, body = 0.0, 0.0, []
     for drawing in drawings:
         own_width, own_height = size(drawing)
@@ -22,11 +22,11 @@ def below(drawings: Sequence[str], title: str) -> str:
 
 
 def wide(first: str, others: Sequence[str], title: str) -> str:
-    """The SVG text of a sheet of 16:9: the first drawing at the left, the others one below the other at its right."""
+    """Puts the first drawing left and the others, stacked, right of it on a 16:9 sheet; returns the SVG text."""
     left_width, left_height = size(first)
     right = below(others, title)
     right_width, right_height = size(right)
-    scale = left_height / right_height if right_height > left_height else 1.0  # as high as the first at most
+    scale = left_height / right_height if right_height > left_height else 1.0  # no higher than the first
     content_width, content_height = left_width + GAP + scale * right_width, max(left_height, scale * right_height)
     width = max(content_width, WIDE * content_height)
     height = width / WIDE
@@ -39,7 +39,7 @@ def wide(first: str, others: Sequence[str], title: str) -> str:
 
 
 def size(drawing: str) -> tuple[float, float]:
-    """Width and height in px. ValueError of what is no drawing of this package."""
+    """Width and height in px. ValueError if the text is not a drawing of this package."""
     found = re.match(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"', drawing)
     if found is None:
         raise ValueError(f"drawing: expected an SVG text that begins with its size in px, got {drawing[:40]!r}")
@@ -47,7 +47,7 @@ def size(drawing: str) -> tuple[float, float]:
 
 
 def _placed(drawing: str, x: float, y: float, width: float, height: float) -> str:
-    """The drawing inside another one, scaled to this size; the other one has the style of both."""
+    """The drawing nested in another one and scaled to this size, without its style, which the other one provides."""
     inside = re.sub(r"<style>.*?</style>\n", "", drawing, flags=re.DOTALL)
     return re.sub(
         r' width="[\d.]+" height="[\d.]+"',

@@ -1,4 +1,4 @@
-"""Errors of reading damaged files, which are of many kinds, as one."""
+"""One kind of error for damaged files, whatever the reading library raises."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """ValueError "PATH: WHAT: .." for whatever goes wrong within; a file that cannot be opened stays an OSError.
+    """Turns errors in the block into ValueError "PATH: WHAT: .."; a file that cannot be opened stays an OSError.
 
-    zipfile raises half a dozen kinds, and numpy, which parses its headers as Python, any that Python's parser does.
+    zipfile raises half a dozen kinds of errors, and numpy, which parses its headers as Python, any that Python's parser
+    raises.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Drafts of lattices: the best strings, and strings drawn from a distribution."""
+"""Drafts of lattices: the best paths, and paths sampled from q."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Drafts:
-    """The best strings of each lattice, best first.
+    """The p best paths of each lattice, best first.
 
     tokens int32 [B, p, T] (or [p, T] of a single sausage), padding -1; cost float32 [B, p] or [p], nats, ascending,
-    padding +inf; count int32 [B] or []: how many there are.
+    padding +inf; count int32 [B] or []: number of paths.
     """
 
     tokens: NDArray[np.int32]
@@ -28,22 +28,24 @@ class Drafts:
     def tree(self) -> TokenTree:
         """The drafts of a single sausage merged by common prefix."""
         if self.tokens.ndim != 2:
-            raise TypeError("drafts of a batch have no one tree; index tokens by lattice and use TokenTree.from_drafts")
+            raise TypeError(
+                "tree: expected the drafts of a single sausage, got a batch; use TokenTree.from_drafts(tokens[lattice])"
+            )
         return TokenTree.from_drafts(self.tokens[: int(self.count)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampledDrafts:
-    """Drafts drawn from a normalised lattice, and what they were drawn from.
+    """Drafts sampled from a normalised lattice, and their draft distribution q.
 
     tokens  int32 [B, p, T], padding -1 after the draft's length
-    q       float64 [B, p, T, K], q(candidate | the draft's tokens before), by rank; a row sums to 1, and is 0 from the
-            draft's length on
-    ids     int32 [B, T, K], the candidates by rank, padding -1: those of the sausage
+    q       float64 [B, p, T, K], q(candidate | earlier tokens of the draft), by rank; a row sums to 1, and is all 0
+            from the draft's length on
+    ids     int32 [B, T, K], the candidates of the sausage by rank, padding -1
     logq    float64 [B, p], ln q of the draft, the sum over its tokens
-    lengths int32 [B, p], those of the lattices, and shorter only where no candidate was possible
+    lengths int32 [B, p], the lattice's length, or less where no candidate was possible
 
-    Of a single sausage all are without B.
+    Without B for a single sausage.
     """
 
     tokens: NDArray[np.int32]

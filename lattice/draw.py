@@ -23,7 +23,7 @@ MAX_AFTER = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """A draft to draw: the row of its candidate in each slot, and how many tokens were accepted (None: unknown)."""
+    """A draft to draw: the row of its candidate in each slot, and the accepted length (None: unknown)."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """Where things are: x of each column, y of each row of chips."""
+    """Layout in px: x of each column, y of each row of chips."""
 
     left: float
     top: float
@@ -66,10 +66,10 @@ def draw_sausage(
     """The SVG text of a single sausage [T, K].
 
     Columns are slots, named by their heads; chips are candidates by rank, with their head probability. `truth` [T]
-    is the true continuation (padding -1): its candidates are ticked. `before` [T] is a draft before rescoring, the
-    base draft if only `after` is given; `after` [p, T] (or [T]) are rescored drafts, best first, of which three are
-    drawn. Lines are solid as far as a draft is accepted, which a ring marks, and dotted beyond. `certain` is the
-    token of head 1. `words` gives the tokens' texts, a sequence or a function of the id.
+    is the true continuation (padding -1), whose tokens are ticked. `before` [T] is a draft before rescoring, the
+    base draft if only `after` is given; `after` [p, T] (or [T]) are rescored drafts, best first; the first three are
+    drawn. Lines are solid up to a ring where a draft's accepted prefix ends, and dotted after it. `certain` is the root
+    token, which head 1 predicts. `words` gives the tokens' texts, a sequence or a function of the id.
     """
     if sausage.is_batch:
         raise TypeError("draw_sausage: expected a single sausage [T, K]; index the batch")
@@ -102,7 +102,7 @@ def draw_sausage(
 
 @picture.register
 def _of_sausage(sausage: Sausage) -> str | None:
-    """One lattice, with ids for words; a batch has no picture."""
+    """The picture of a single lattice, with ids for words; a batch has none."""
     return None if sausage.is_batch else draw_sausage(sausage)
 
 
@@ -230,7 +230,7 @@ def _start_width(certain: int | None, words: Words) -> float:
 
 
 def _start(grid: _Grid, certain: int | None, words: Words, drafts: int) -> list[str]:
-    """The root token of head 1, where all drafts begin."""
+    """The root token, where all drafts begin."""
     if not drafts and certain is None:
         return []
     width = grid.left - GAP - MARGIN
@@ -245,7 +245,7 @@ def _start(grid: _Grid, certain: int | None, words: Words, drafts: int) -> list[
 
 
 def _draft_line(grid: _Grid, draft: _Draft, index: int) -> list[str]:
-    """The line of a draft, in two strokes where it is accepted only in part, and a ring where that ends."""
+    """The line of a draft: solid for the accepted prefix, a ring at its end, dotted for the rest."""
     solid = len(draft.rows) if draft.accepted is None else draft.accepted
     end, y = grid.left - GAP, grid.lane(0, index)
     strokes = {True: svg.move(MARGIN + 6, y) + svg.across(end), False: ""}

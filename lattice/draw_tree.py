@@ -1,6 +1,4 @@
-"""A token tree as a picture (SVG): columns are depths, chips the nodes, numbered best first, the accepted
-path marked.
-"""
+"""A token tree as a picture (SVG): a column per depth, a numbered chip per node, the accepted path marked."""
 
 from __future__ import annotations
 
@@ -30,16 +28,16 @@ def draw_tree(
     listed: Sausage | None = None,
     title: str = "",
 ) -> str:
-    """The SVG text of a tree. Each node shows its place in the order, its token and, if known, its probability under q.
+    """The SVG text of a tree. Each node shows its number, its token and, if known, its probability under q.
 
-    `truth` [T] is the true continuation (padding -1); the path that it accepts is drawn bold and ticked.
-    `certain` is the token of head 1, from which the tree grows. `listed` is the lattice [T, K] of the heads: nodes of
-    an open tree that are not among its candidates are dashed. `words`: a sequence or a function of the id.
+    `truth` [T] is the true continuation (padding -1); the accepted path is drawn bold and ticked. `certain` is the root
+    token, which head 1 predicts. `listed` is the lattice [T, K] of the heads: nodes of an open tree that are not among
+    its candidates are dashed. `words` gives the tokens' texts, a sequence or a function of the id.
     """
     true = [] if truth is None else [int(token) for token in truth]
     rows = _rows(tree)
     accepted = _accepted_nodes(tree, true)
-    root = "certain" if certain is None else svg.label(certain, words)
+    root = "root" if certain is None else svg.label(certain, words)
     labels = [svg.label(token, words) for token in tree.tokens.tolist()]
     chip = max([svg.cell_width(each) for each in labels] + [4]) * svg.CHARACTER + 84
     start = svg.cell_width(root) * svg.CHARACTER + 20
@@ -48,7 +46,7 @@ def draw_tree(
         [f"{len(accepted)} of {tree.size} nodes accepted"] if truth is not None else []
     )
     if proposed:
-        captions.append(f"dashed: {len(proposed)} nodes that no head lists")
+        captions.append(f"dashed: {len(proposed)} nodes not among the heads' candidates")
     top = MARGIN + 24 * len(captions) + 26
     left = MARGIN + start + GAP
     deepest = int(tree.depths.max(initial=0))
@@ -96,7 +94,7 @@ picture.register(TokenTree, draw_tree)
 
 
 def _rows(tree: TokenTree) -> NDArray[np.float64]:
-    """The line of each node: leaves one below the other in depth-first order, parents level with their first child."""
+    """The row of each node: leaves below each other in depth-first order, parents level with their first child."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(tree.parents.tolist()):
         children.setdefault(parent, []).append(node)
@@ -125,7 +123,7 @@ def _accepted_nodes(tree: TokenTree, truth: list[int]) -> set[int]:
 
 
 def _proposed_nodes(tree: TokenTree, listed: Sausage | None) -> set[int]:
-    """The nodes whose token is no candidate of its slot."""
+    """The nodes whose token is not a candidate of its slot."""
     if listed is None:
         return set()
     slots = int(listed.lengths)

@@ -1,4 +1,7 @@
-"""Reading dumps: what every head predicted at every position of many continuations (docs/reference/dump-format.md)."""
+"""Reading dumps: the predictions of every head at every position of many continuations.
+
+The format is described in docs/reference/dump-format.md.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ FLOAT_DTYPES = (np.dtype("float16"), np.dtype("float32"))
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dump:
-    """An opened dump. Shards are mapped one at a time while `blocks` runs, so that a dump may exceed memory."""
+    """An opened dump. `blocks` maps one shard at a time, so a dump may exceed memory."""
 
     path: Path
     header: DumpHeader
@@ -31,17 +34,17 @@ class Dump:
 
     @classmethod
     def open(cls, path: str | Path, *, verify: bool | None = None, allow_inexact: bool = False) -> Dump:
-        """The dump in the folder `path`, its header, the sizes and arrays of all shards checked.
+        """Opens the dump in the folder `path` and checks its header and the sizes and arrays of all shards.
 
         verify: True checks the checksums of all shards now; None those of shards up to 64 MiB whenever they are
-        read; False none. Values are checked as they are read. A greedy dump whose tokens are not head 1's first
-        candidates is refused, then, unless `allow_inexact`. ValueError and OSError say which file and where.
+        read; False none. Values are checked as they are read; a greedy dump whose tokens are not head 1's first
+        candidates is then refused, unless `allow_inexact`. ValueError and OSError name the file and the place.
         """
         path = Path(path)
         if not path.is_dir():
             raise FileNotFoundError(f"{path}: expected a folder with {FILE_NAME} and .safetensors shards")
         if not (path / FILE_NAME).is_file():
-            raise FileNotFoundError(f"{path / FILE_NAME}: no such file; a dump has one, and its writer makes it last")
+            raise FileNotFoundError(f"{path / FILE_NAME}: no such file: not a dump, or an incomplete one")
         dump = cls(path=path, header=read_header(path / FILE_NAME), verify=verify, allow_inexact=allow_inexact)
         for shard in dump.header.shards:
             dump._map(shard, bool(verify))
@@ -52,7 +55,9 @@ class Dump:
         return tuple(task.name for task in self.header.tasks)
 
     def blocks(self, task: str | None = None, rows: int = 4096) -> Iterator[DumpBlock]:
-        """All sequences (of one task), in order, in checked blocks of about `rows` rows, at least one sequence each."""
+        """Yields all sequences (of one task), in order, in checked blocks of about `rows` rows, at least one sequence
+        each.
+        """
         if task is not None and task not in self.tasks:
             raise ValueError(f"task {task!r} is not in the dump {self.path}; it has {', '.join(self.tasks)}")
         if rows < 1:
@@ -62,7 +67,10 @@ class Dump:
                 yield from self._blocks_of(shard, rows)
 
     def texts(self, shard: str) -> Iterator[NDArray]:
-        """Prompt and tokens of each sequence of a shard, which is named by its file: ids [n], not checked."""
+        """Yields prompt and tokens of each sequence of a shard as one array of ids [n], not checked.
+
+        shard: its file name.
+        """
         (info,) = [one for one in self.header.shards if one.file == shard]
         arrays = self._map(info, self.verify is None and info.bytes <= VERIFY_BYTES)
         prompts, tokens = arrays["prompt_tokens"], arrays["tokens"]
@@ -71,7 +79,7 @@ class Dump:
             yield np.concatenate([prompts[prompt_at[i] : prompt_at[i + 1]], tokens[at[i] : at[i + 1]]])
 
     def check(self) -> None:
-        """Reads everything: values, checksums of all shards, loop shares. ValueError names the first that is wrong."""
+        """Reads the whole dump and checks values, checksums and loop shares. ValueError names the first error."""
         for shard in self.header.shards:
             self._map(shard, True)
         for task in self.header.tasks:
@@ -88,7 +96,7 @@ class Dump:
         return f"Dump({str(self.path)!r}, {header.kind}, {form}, tasks={list(self.tasks)})"
 
     def info(self) -> dict[str, Any]:
-        """What `dump.json` says, and totals: rows, sequences, bytes, loop share per task and overall."""
+        """The facts in `dump.json`, and rows, sequences, bytes and loop share per task and overall."""
         header = self.header
         facts = {
             name: getattr(header, name)
@@ -127,13 +135,13 @@ class Dump:
         }
 
     def _map(self, shard: ShardInfo, verify: bool) -> dict[str, NDArray]:
-        """The arrays of a shard, their dtypes, shapes and offsets checked."""
+        """The arrays of a shard, after checks of dtypes, shapes and offsets."""
         path = self.path / shard.file
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, but {FILE_NAME} names it as a shard of task {shard.task!r}")
         size = path.stat().st_size
         if size != shard.bytes:
-            raise ValueError(f"{path}: expected {shard.bytes} bytes, got {size}: copied in part, or changed")
+            raise ValueError(f"{path}: expected {shard.bytes} bytes, got {size}: the file is incomplete or was changed")
         if verify:
             _check_crc32(path, shard)
         arrays = map_tensors(path)
@@ -184,7 +192,7 @@ def crc32_of(path: Path) -> int:
 def _check_crc32(path: Path, shard: ShardInfo) -> None:
     if shard.crc32 is not None and crc32_of(path) != shard.crc32:
         raise ValueError(
-            f"{path}: the checksum does not match that in {FILE_NAME}: the file is damaged or was replaced"
+            f"{path}: the checksum does not match the one in {FILE_NAME}: the file is damaged or was replaced"
         )
 
 
@@ -216,13 +224,13 @@ def _check_arrays(path: Path, arrays: dict[str, NDArray], shard: ShardInfo, head
             )
         if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape)):
             want = ["m" if size is None else size for size in shape]
-            raise ValueError(f"{path}: {name}: expected shape {want} by {FILE_NAME}, got {list(array.shape)}")
+            raise ValueError(f"{path}: {name}: expected shape {want} from {FILE_NAME}, got {list(array.shape)}")
     _check_offsets(path, "offsets", arrays["offsets"], n, least=1)
     _check_offsets(path, "prompt_offsets", arrays["prompt_offsets"], len(arrays["prompt_tokens"]), least=0)
 
 
 def _check_offsets(path: Path, name: str, offsets: NDArray, total: int, least: int) -> None:
-    """From 0 to `total`, rising by at least `least`. Compared, not subtracted: hostile offsets may overflow."""
+    """Checks that offsets rise from 0 to `total` by at least `least`. Hostile offsets may overflow a subtraction."""
     if offsets[0] != 0 or offsets[-1] != total:
         raise ValueError(f"{path}: {name}: expected to go from 0 to {total}, got {offsets[0]} to {offsets[-1]}")
     inside = (offsets >= 0) & (offsets <= total)
@@ -231,5 +239,5 @@ def _check_offsets(path: Path, name: str, offsets: NDArray, total: int, least: i
         place = int(bad.argmax()) + 1
         raise ValueError(
             f"{path}: {name}[{place}] = {offsets[place]} after {offsets[place - 1]}: "
-            f"a sequence has at least {least} tokens, and the total is {total}"
+            f"expected at least {least} tokens per sequence and {total} in all"
         )

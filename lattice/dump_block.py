@@ -1,4 +1,4 @@
-"""A block of a dump: whole sequences of one task, with the lattices that their heads predicted."""
+"""A block of a dump: whole sequences of one task and the predictions of every head."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rescore.lattice.loops import loop_count
 from rescore.lattice.sausage import Sausage, trusted
 from rescore.lattice.short_repr import short_repr
 
-MASS_SLACK = 0.02  # float16 logp errs by up to 0.4% of a probability near 0.01, less where mass matters
+MASS_SLACK = 0.02  # float16 logp gives p with a relative error of up to 0.4% at p = 0.01, and less for greater p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DumpBlock:
-    """S sequences of together n positions (rows). All arrays are read-only views of the mapped shard.
+    """S sequences with n positions (rows) in all. All arrays are read-only views of the mapped shard.
 
-    tokens         int32 or uint16 [n], the continuations one after the other
-    offsets        int64 [S + 1], sequence s has the rows offsets[s]..offsets[s + 1]
-    prompt_tokens  int32 or uint16 [m], prompt_offsets int64 [S + 1]: what was read before each continuation
+    tokens         int32 or uint16 [n], the continuations, concatenated
+    offsets        int64 [S + 1], sequence s has the rows offsets[s]..offsets[s + 1] - 1
+    prompt_tokens  int32 or uint16 [m], prompt_offsets int64 [S + 1]: the prompt of each continuation
     topk_ids       uint16 or int32 [n, h, K] in [0, V), the candidates of head j + 1 in order of rank
     topk_logp      float16 or float32 [n, h, K], their log-probabilities over all V tokens
     entropy        float16 or float32 [n, h], nats over all V tokens
     seeds          uint64 [n], the seed of each position's random numbers, or None
-    prompt_topk_ids, prompt_topk_logp  [m, K], as topk_*, what head 1 predicted once the prompt's tokens up to there had
-                   been read; or None
+    prompt_topk_ids, prompt_topk_logp  [m, K], like topk_*, head 1's predictions after each token of the prompts; or
+                   None
 
     Row i of a sequence was predicted from the prompt and tokens[:i]; its head j (from 1) predicts tokens[i + j - 1].
-    `file`, `first_row` and `first_sequence` say where in the shard the block starts.
+    `file`, `first_row` and `first_sequence` locate the block in its shard.
     """
 
     task: str
@@ -67,19 +67,18 @@ class DumpBlock:
 
     @property
     def loops(self) -> int:
-        """How many of the sequences loop."""
+        """Number of sequences that loop."""
         return loop_count(self.tokens, self.offsets)
 
     def sausages(self, rows: Any = slice(None), k: int | None = None) -> Sausage:
-        """The lattices of the given rows (integers, a slice or a mask), heads 2..h, the first k candidates:
-        [R, T, K].
-        """
+        """Lattices [R, T, K] of the given rows (integers, a slice or a mask): heads 2..h, the first k candidates."""
         ids = self.topk_ids[rows, 1:, :k].astype(np.int32)
         return trusted(ids, -self.topk_logp[rows, 1:, :k].astype(np.float32))
 
     def truth(self, rows: Any = slice(None), slots: int | None = None) -> NDArray[np.int32]:
-        """What heads 2..h of the given rows should predict, or what follows in so many `slots`: int32 [R, T], padding
-        -1 past the end of the sequence.
+        """The true tokens of the given rows' slots, int32 [R, T], padding -1 past the end of the sequence.
+
+        slots: how many; None for those of heads 2..h.
         """
         rows = np.arange(self.rows)[rows]
         ahead = rows[:, None] + np.arange(1, (self.slots if slots is None else slots) + 1)
@@ -93,13 +92,11 @@ class DumpBlock:
 
     @property
     def sequence_ends(self) -> NDArray[np.int64]:
-        """For each row the row after the last one of its sequence, int64 [n]."""
+        """The end of each row's sequence: one past its last row, int64 [n]."""
         return np.repeat(self.offsets[1:], np.diff(self.offsets))
 
     def history(self, row: int, n: int) -> NDArray[np.int32]:
-        """The last n tokens (fewer at the start) once the root token tokens[row] has been decoded,
-        prompt included.
-        """
+        """The last n tokens (fewer at the start) up to and including the root token, tokens[row]; the prompt counts."""
         sequence = int(np.searchsorted(self.offsets, row, side="right")) - 1
         if not 0 <= sequence < self.sequences or n < 0:
             raise ValueError(f"history: expected a row in 0..{self.rows - 1} and n >= 0, got {row} and {n}")
@@ -112,7 +109,7 @@ class DumpBlock:
         """`history` of many rows: int32 [R, n], padding -1 in front."""
         rows = np.arange(self.rows)[rows]
         sequence = self.sequence_of[rows]
-        place = rows[:, None] + np.arange(1 - n, 1)  # in tokens; what lies before the sequence is the prompt's end
+        place = rows[:, None] + np.arange(1 - n, 1)  # in tokens; places before the sequence are in the prompt
         before = self.offsets[sequence][:, None] - place
         ends = self.prompt_offsets[sequence + 1][:, None]
         in_prompt = (before > 0) & (ends - before >= self.prompt_offsets[sequence][:, None])
@@ -121,7 +118,7 @@ class DumpBlock:
         return histories
 
     def part(self, first: int, last: int) -> DumpBlock:
-        """The sequences first..last - 1 of the block, at least one, as views."""
+        """The block of sequences first..last - 1, at least one, as views."""
         if not 0 <= first < last <= self.sequences:
             raise ValueError(f"part: expected 0 <= first < last <= {self.sequences}, got {first} and {last}")
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
@@ -144,9 +141,9 @@ class DumpBlock:
         )
 
     def check(self, vocab_size: int, *, exact: bool = False) -> None:
-        """ValueError naming task, file, row and head of the first value that cannot be.
+        """Raises ValueError naming task, file, row and head of the first invalid value.
 
-        `exact`: the dump is greedy, so head 1's first candidate must be the token that was written.
+        exact: head 1's first candidate must equal the token, as in a greedy dump.
         """
         for name in ("tokens", "prompt_tokens"):
             array = getattr(self, name)
@@ -164,23 +161,23 @@ class DumpBlock:
             self._refuse(
                 self.topk_ids[:, 0, 0] != self.tokens,
                 "tokens",
-                "is not head 1's first candidate, as in a greedy dump; allow_inexact reads it nevertheless",
+                "is not head 1's first candidate, as expected in a greedy dump; allow_inexact accepts it",
             )
 
     def _check_top(self, name: str, logp_name: str, vocab_size: int) -> None:
-        """Candidates in order of rank, with log-probabilities over all V tokens."""
+        """Checks candidates: ids, order of rank, and log-probabilities over all V tokens."""
         ids, logp = getattr(self, name), getattr(self, logp_name).astype(np.float32)
         self._refuse((ids < 0) | (ids >= vocab_size), name, f"is not in 0..V - 1 = {vocab_size - 1}")
         self._refuse(~(logp <= 0) | ~np.isfinite(logp), logp_name, "is not a finite log-probability (<= 0)")
         self._refuse(
             np.diff(logp, axis=-1, prepend=np.inf) > 0,
             logp_name,
-            "is greater than the one before it: candidates stand in order of rank",
+            "is greater than the one before it: expected candidates in order of rank",
         )
         self._refuse(
             (np.exp(logp).sum(-1) > 1 + MASS_SLACK)[..., None],
             logp_name,
-            "starts a slot whose probabilities sum to more than 1: the softmax goes over all V tokens",
+            "starts a slot whose probabilities sum to more than 1: expected a softmax over all V tokens",
         )
         ids = np.sort(ids, axis=-1)
         self._refuse(

@@ -1,4 +1,4 @@
-"""`dump.json`: what a dump says about itself. The format is described in docs/reference/dump-format.md."""
+"""The header of a dump, `dump.json`. The format is described in docs/reference/dump-format.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rescore.lattice.sausage import MAX_SLOTS, MAX_WIDTH
 from rescore.lattice.short_repr import short_repr
 
 FORMAT = "rescore-dump"
-VERSION = 2  # 1 had at least two heads, and nothing predicted along prompts
+VERSION = 2  # version 1 needs at least two heads and has no prompt_topk_*
 VERSIONS = (1, VERSION)
 FILE_NAME = "dump.json"
 KINDS = ("greedy", "sampled", "forced")
@@ -25,7 +25,7 @@ NAME = "a string of 1 to 200 printable characters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardInfo:
-    """One file: its task, rows n and sequences S; its size; crc32 of the whole file, None where it was not taken."""
+    """One shard: its file, task, rows n, sequences S and size; crc32 of the whole file, None if unknown."""
 
     file: str
     task: str
@@ -66,10 +66,10 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpHeader:
-    """The facts of a dump; V = vocab_size, h = heads, K = top_k. Checked when made: ValueError names the field.
+    """The header of a dump; V = vocab_size, h = heads, K = top_k. ValueError names an invalid field.
 
-    kind "sampled" needs temperature and top_p, "greedy" and "forced" have neither. tokenizer_sha256 is that of the
-    tokenizer's file, None if unknown; end_of_text a token id, None if there is none; provenance anything in JSON.
+    kind "sampled" needs temperature and top_p, "greedy" and "forced" have neither. tokenizer_sha256 is the hash of the
+    tokenizer's file, None if unknown; end_of_text a token id or None; provenance any JSON object.
     """
 
     model: str
@@ -119,12 +119,12 @@ class DumpHeader:
             )
 
     def check_totals(self) -> None:
-        """ValueError unless shards and tasks tell the same rows and sequences."""
+        """Raises ValueError unless the rows and sequences of shards and tasks agree."""
         names = [shard.file for shard in self.shards]
         if len(set(names)) < len(names):
             raise ValueError("shards: a file is listed twice")
         if not self.shards or len({task.name for task in self.tasks}) < len(self.tasks):
-            raise ValueError("expected at least one shard, and each task once")
+            raise ValueError("tasks, shards: expected at least one shard, and each task once")
         for task in self.tasks:
             parts = [shard for shard in self.shards if shard.task == task.name]
             totals = (sum(part.rows for part in parts), sum(part.sequences for part in parts))
@@ -161,7 +161,7 @@ def read_header(path: Path) -> DumpHeader:
 
 
 def parse_header(value: Any) -> DumpHeader:
-    """The header of a parsed dump.json, every key known and of the right type."""
+    """The header from a parsed dump.json. ValueError for unknown keys and wrong types."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ValueError(f'expected an object with "format": "{FORMAT}"')
     version = value.get("version")
@@ -172,8 +172,8 @@ def parse_header(value: Any) -> DumpHeader:
     crc32 = value.pop("crc32", None)
     if crc32 is not None and crc32 != _crc32({"format": FORMAT, "version": version, **value}):
         raise ValueError(
-            "crc32: the checksum of the header does not match; it was damaged, "
-            "or edited by hand (then remove the key crc32)"
+            "crc32: the checksum of the header does not match; it is damaged, "
+            "or was edited by hand (then remove the key crc32)"
         )
     _check_keys("dump", value, DumpHeader)
     tasks = tuple(
@@ -188,7 +188,7 @@ def parse_header(value: Any) -> DumpHeader:
 
 
 def _crc32(value: dict[str, Any]) -> int:
-    """Of everything but the key crc32, independent of layout and order of keys."""
+    """crc32 of all keys but crc32, independent of layout and order of keys."""
     return zlib.crc32(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
 
 
@@ -200,7 +200,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _check_keys(where: str, value: Any, kind: type) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _check_keys(where: str, value: Any, kind: type) -> dict[str, Any]:
     if missing := sorted(fields - set(value)):
         raise ValueError(f"{where}: the key {missing[0]!r} is missing")
     if unknown := sorted(set(value) - fields):
-        raise ValueError(f"{where}: unknown key {unknown[0]!r}; notes of your own belong into provenance")
+        raise ValueError(f"{where}: unknown key {unknown[0]!r}; put your own notes into provenance")
     return value
 
 

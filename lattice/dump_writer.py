@@ -1,4 +1,4 @@
-"""Writing dumps: sequence by sequence, in shards of bounded size, complete or not at all."""
+"""Writing dumps: sequence by sequence, in shards of bounded size, atomically."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Sequence = dict[str, NDArray]
 
 
 class DumpWriter:
-    """A context in which sequences are added; the dump appears under its name when the context ends without error.
+    """A context manager that writes a dump. The dump appears under its name when the context ends without error.
 
         with DumpWriter("dump", header) as writer:
             writer.add("gsm8k", prompt=prompt, tokens=tokens, topk_ids=ids, topk_logp=logp, entropy=entropy)
 
-    header: its tasks and shards are filled in here. Sequences are written to a temporary folder beside `path`,
-    renamed at the end; after an error nothing is left. logp_dtype: float16 (default) or float32.
+    header: its tasks and shards are filled in by the writer. logp_dtype: float16 (default) or float32. Sequences go to
+    a temporary folder beside `path`, which is renamed at the end and removed after an error.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DumpWriter:
         self._shards: list[ShardInfo] = []
         self._loops: dict[str, int] = {}
         self._folder: Path | None = None
-        self._along_prompts: bool | None = None  # whether sequences have what was predicted along their prompts
+        self._along_prompts: bool | None = None  # whether sequences have prompt_topk_*
 
     def __enter__(self) -> DumpWriter:
         if self.path.exists():
@@ -68,7 +68,7 @@ class DumpWriter:
             if kind is None:
                 self._finish(folder)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # gone already if it was renamed
+            shutil.rmtree(folder, ignore_errors=True)  # missing if it was renamed
 
     def add(
         self,
@@ -83,19 +83,19 @@ class DumpWriter:
         prompt_topk_ids: NDArray | None = None,
         prompt_topk_logp: NDArray | None = None,
     ) -> None:
-        """One continuation of n tokens: prompt [m], tokens [n], topk_ids and topk_logp [n, h, K], entropy [n, h].
+        """Adds one continuation of n tokens.
 
-        seeds [n], one per position, belong to sampled dumps only. prompt_topk_* [m, K] are given for all sequences or
-        for none. Integers and floats of any width; values are
-        checked as the reader checks them (ValueError).
+        prompt [m], tokens [n], topk_ids and topk_logp [n, h, K], entropy [n, h]: integers and floats of any width.
+        seeds [n], one per position, for sampled dumps only. prompt_topk_* [m, K] for all sequences or for none. Values
+        are checked as the reader checks them (ValueError).
         """
         if self._folder is None:
-            raise RuntimeError("DumpWriter is a context: with DumpWriter(...) as writer: writer.add(...)")
+            raise RuntimeError("DumpWriter is a context manager: with DumpWriter(...) as writer: writer.add(...)")
         header = self.header
         tokens, prompt = _integers("tokens", tokens, 1), _integers("prompt", prompt, 1)
         shape = (len(tokens), header.heads, header.top_k)
         if not len(tokens):
-            raise ValueError(f"task {task!r}: a sequence has at least one token")
+            raise ValueError(f"task {task!r}: expected a sequence of at least one token, got none")
         TaskInfo(name=task, rows=1, sequences=1, loop_share=0.0)  # checks the name
         if (seeds is not None) != (header.kind == "sampled"):
             raise ValueError(
@@ -113,7 +113,7 @@ class DumpWriter:
         if (prompt_topk_ids is not None) != (prompt_topk_logp is not None) or (
             self._along_prompts not in (None, prompt_topk_ids is not None)
         ):
-            raise ValueError("prompt_topk_ids, prompt_topk_logp: expected both, of all sequences or of none")
+            raise ValueError("prompt_topk_ids, prompt_topk_logp: expected both, for all sequences or for none")
         self._along_prompts = prompt_topk_ids is not None
         if prompt_topk_ids is not None:
             along = len(prompt), header.top_k
@@ -154,7 +154,7 @@ class DumpWriter:
         for task in self._waiting:
             self._flush(folder, task)
         if not self._shards:
-            raise ValueError(f"{self.path}: no sequence was added; a dump has at least one")
+            raise ValueError(f"{self.path}: no sequence was added; expected at least one")
         header = replace(
             self.header, tasks=tuple(self._task(name) for name in self._waiting), shards=tuple(self._shards)
         )
@@ -162,11 +162,11 @@ class DumpWriter:
         read_header(folder / FILE_NAME)
         for path in folder.iterdir():
             _sync(path)
-        folder.chmod(0o777 & ~_umask())  # mkdtemp makes it private
+        folder.chmod(0o777 & ~_umask())  # mkdtemp makes folders private
         os.rename(folder, self.path)
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Errors of writing name the dump: a full disk, above all."""
+        """Writes a file; an OSError (a full disk, say) names the dump rather than the temporary file."""
         try:
             path.write_bytes(content)
         except OSError as error:
@@ -233,19 +233,19 @@ def _not_positive(logp: Any) -> NDArray:
 
 
 def _narrowed(array: NDArray, dtype: np.dtype) -> NDArray:
-    """What float16 cannot hold becomes infinite, which the check of the values then refuses by place."""
+    """Converts to `dtype`. Values beyond float16 become infinite; the value check reports them with their place."""
     with np.errstate(over="ignore"):
         return array.astype(dtype)
 
 
 def _shaped(name: str, array: NDArray, shape: tuple[int, ...]) -> NDArray:
     if array.shape != shape:
-        raise ValueError(f"{name}: expected shape {list(shape)} by tokens and header, got {list(array.shape)}")
+        raise ValueError(f"{name}: expected shape {list(shape)} from tokens and header, got {list(array.shape)}")
     return array
 
 
 def _sync(path: Path) -> None:
-    """Flushes a file to the disk, so that the rename never shows a dump without its bytes."""
+    """Flushes a file to disk, so that a renamed dump always has its contents, even after a power loss."""
     with open(path, "rb") as stream:
         os.fsync(stream.fileno())
 

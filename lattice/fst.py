@@ -7,12 +7,12 @@ import numpy as np
 from rescore.lattice.extras import needed_for
 from rescore.lattice.sausage import PADDING, Sausage
 
-with needed_for("a lattice of OpenFst"):
+with needed_for("converting a lattice to OpenFst"):
     import pywrapfst
 
 
 def to_fst(sausage: Sausage) -> pywrapfst.VectorFst:
-    """A linear acceptor with one state per slot and a last, final one; arcs in order of rank, weight = cost."""
+    """A linear acceptor with one state per slot and one final state; arcs in order of rank, weight = cost."""
     if sausage.is_batch:
         raise TypeError("to_fst: expected a single sausage [T, K], got a batch; convert its members one by one")
     fst = pywrapfst.VectorFst()
@@ -30,14 +30,14 @@ def to_fst(sausage: Sausage) -> pywrapfst.VectorFst:
 
 
 def from_fst(fst: pywrapfst.Fst) -> Sausage:
-    """The sausage [T, K] that an acceptor is; equal costs keep the order of the arcs.
+    """Converts an acceptor to a sausage [T, K]; equal costs keep the order of the arcs.
 
-    ValueError if it is no sausage: all arcs of a state lead to one state, each with a label of its own from 1 up,
-    the last state is the only final one, with weight 0. Determinise or re-number other acceptors first.
+    ValueError unless all arcs of a state lead to the same state, with distinct labels >= 1, and the last state is the
+    only final one, with weight 0. Determinise or renumber other acceptors first.
     """
     slots = _slots(fst)
     if not slots:
-        raise ValueError("from_fst: the acceptor has no slot (its start state is final)")
+        raise ValueError("from_fst: the acceptor has no slots: its start state has no arcs")
     width = max(len(slot) for slot in slots)
     ids = np.full((len(slots), width), PADDING, np.int64)
     logp = np.full((len(slots), width), -np.inf, np.float64)
@@ -60,11 +60,11 @@ def _slots(fst: pywrapfst.Fst) -> list[list[tuple[int, float]]]:
         slots.append([(arc.ilabel - 1, float(arc.weight)) for arc in arcs])
         state = arcs[0].nextstate
         if state in seen:
-            raise ValueError(f"from_fst: state {state} lies on a cycle; a sausage has none")
+            raise ValueError(f"from_fst: state {state} is on a cycle; a sausage has none")
         seen.add(state)
     if not float(fst.final(state)) == 0.0:
         raise ValueError(
-            f"from_fst: the last state, {state}, must be final with weight 0, its weight is {fst.final(state)}"
+            f"from_fst: expected the last state, {state}, to be final with weight 0, got {fst.final(state)}"
         )
     return slots
 
@@ -83,11 +83,11 @@ def _check_slot(fst: pywrapfst.Fst, state: int, arcs: list[pywrapfst.Arc]) -> No
         if arc.nextstate != arcs[0].nextstate:
             raise ValueError(
                 f"from_fst: arcs of state {state} lead to states {arcs[0].nextstate} and {arc.nextstate}; "
-                "those of a slot lead to one"
+                "expected one state per slot"
             )
         if arc.ilabel != arc.olabel:
             raise ValueError(
                 f"from_fst: an arc of state {state} maps label {arc.ilabel} to {arc.olabel}; expected an acceptor"
             )
         if arc.ilabel < 1:
-            raise ValueError(f"from_fst: an arc of state {state} has label {arc.ilabel}; tokens are labels from 1 up")
+            raise ValueError(f"from_fst: an arc of state {state} has label {arc.ilabel}; expected token id + 1")

@@ -1,4 +1,4 @@
-"""Logits in a processor's memory, as the native core reads them."""
+"""Logits in CPU memory as the rows that the native core reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def logit_rows(logits: Tensor) -> NDArray[Any]:
-    """Logits [..., V] as rows [m, V], contiguous: float32, or bfloat16 as its bits, uint16.
+    """Logits [..., V] as contiguous rows [m, V]: float32, or bfloat16 as its bits, uint16.
 
-    A view of contiguous float32 and bfloat16; other dtypes are converted to float32.
+    Contiguous float32 and bfloat16 are not copied; other dtypes are converted to float32.
     """
     rows = logits.detach().reshape(-1, logits.shape[-1]).contiguous()
     if rows.dtype == torch.bfloat16:

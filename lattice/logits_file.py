@@ -1,4 +1,4 @@
-"""Reducing full-vocabulary logits [n, h, V] on file to a dump, in bounded memory."""
+"""Reduces files of full-vocabulary logits [n, h, V] to a dump, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ FLOATS = (np.dtype("float16"), np.dtype("float32"), np.dtype("float64"), BFLOAT1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Logits:
-    """Logits [n, h, V] on file, of the dtype named: `read(start, stop)` gives rows as floats, to be called for rising
-    rows.
+    """Logits [n, h, V] in a file.
+
+    `read(start, stop)` returns rows as floats; calls must come in rising order. `dtype` is the dtype in the file.
     """
 
     name: str
@@ -38,9 +39,7 @@ class Logits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsSource:
-    """A file of logits, the task that it belongs to, and the file of its texts: None where they stand beside the
-    logits.
-    """
+    """A file of logits, its task, and the file of its texts (None: the texts are in the file of logits)."""
 
     task: str
     logits: Path
@@ -55,18 +54,16 @@ def reduce_logits(
     logp_dtype: type = np.float16,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Dump:
-    """The dump made of files of logits [n, h, V] and of the texts that they belong to, written to `out`.
+    """Writes a dump to `out` from files of logits [n, h, V] and their texts, and opens it.
 
     sources: logits in `.npy`, `.npz` or `.safetensors`, the array `logits` or the only one, float32, float16 or
         bfloat16; n rows over all sequences: row i was predicted from the prompt and tokens[:i] of its sequence. Their
-        texts: see `read_texts`. Sources of one task follow each other.
-    header: V and h must be those of the logits; its top_k candidates are kept. Of a greedy dump every token must have
-    the
-        greatest logit of head 1; among several that do, it is ranked first.
-    advance: called with the number of rows done.
+        texts: see `read_texts`. Sources of the same task are concatenated.
+    header: V and h must match the logits; top_k candidates are kept. In a greedy dump every token must have the
+        greatest logit of head 1; of equal ones it is ranked first.
+    advance: called with the number of rows done since the last call.
 
-    Logits and texts are held against each other, all files of them, before anything is written. ValueError names file
-    and place.
+    All logits and texts are checked against each other before anything is written. ValueError names file and place.
     """
     texts = [_texts_of(source, header) for source in sources]
     with DumpWriter(out, header, logp_dtype=logp_dtype) as writer:
@@ -93,12 +90,12 @@ def reduce_logits(
 
 
 def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
-    """What stands beside the logits, both held against the header and each other."""
+    """The texts of a source, after checking them and the logits against the header and each other."""
     with open_logits(source.logits) as logits:
         expected = (header.heads, header.vocab_size)
         if logits.shape[1:] != expected:
             raise ValueError(
-                f"{logits.name}: expected shape [n, h, V] = [n, {expected[0]}, {expected[1]}] by the header, "
+                f"{logits.name}: expected shape [n, h, V] = [n, {expected[0]}, {expected[1]}] from the header, "
                 f"got {list(logits.shape)}"
             )
         texts = read_texts(source.texts or source.logits, rows=logits.shape[0], vocab_size=header.vocab_size)
@@ -113,7 +110,7 @@ def _texts_of(source: LogitsSource, header: DumpHeader) -> Texts:
 
 @contextmanager
 def open_logits(path: Path) -> Iterator[Logits]:
-    """The logits of a file: `.npy` and `.safetensors` are mapped, `.npz` is unpacked as it is read."""
+    """Opens a file of logits: `.npy` and `.safetensors` are mapped, `.npz` is unpacked as it is read."""
     if path.suffix == ".npy":
         with reading(path, "not a .npy file, or damaged"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -131,7 +128,7 @@ def open_logits(path: Path) -> Iterator[Logits]:
 def _reduce(
     logits: Logits, rows: slice, k: int, greedy: NDArray | None, sequence: int
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """The top k of a sequence's rows; `greedy`: the tokens [n] that head 1 must have chosen."""
+    """The top k of a sequence's rows. greedy: the tokens [n] that must have head 1's greatest logit, or None."""
     _, h, vocab_size = logits.shape
     step = max(1, BLOCK_BYTES // (4 * h * vocab_size))
     parts = []
@@ -153,16 +150,16 @@ def _reduce(
 
 
 def _rank_chosen_first(ids: NDArray, logits: NDArray, tokens: NDArray, where: str, first: int) -> None:
-    """Of several tokens that have the greatest logit [n, V], the one that the model took goes first in `ids` [n, k]."""
+    """Puts the token of the text first in `ids` [n, k] among those with the greatest logit [n, V]."""
     taken, greatest = logits[np.arange(len(tokens)), tokens], logits.max(axis=1)
     if (wrong := taken != greatest).any():
         row = int(wrong.argmax())
         raise ValueError(
             f"{where}{first + row}: tokens = {tokens[row]} has the logit {taken[row]:.6g} of head 1, "
             f"but token {ids[row, 0]} has {greatest[row]:.6g}: "
-            "expected the greatest, as in greedy text; text from elsewhere is --kind forced"
+            "expected the greatest, as in greedy text; for text of another source use --kind forced"
         )
-    for row in np.flatnonzero(ids[:, 0] != tokens).tolist():  # equal logits: the places that change hold equal values
+    for row in np.flatnonzero(ids[:, 0] != tokens).tolist():  # logp needs no change: the logits are equal
         others = ids[row][ids[row] != tokens[row]]
         ids[row] = [tokens[row], *others[: ids.shape[1] - 1]]
 
@@ -171,9 +168,7 @@ def _check_logits(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> tuple[
     if len(shape) != 3 or 0 in shape:
         raise ValueError(f"{path}: expected logits [n, h, V], got shape {list(shape)}")
     if dtype not in FLOATS:
-        remedy = (
-            "; bits of bfloat16 are told from integers by their dtype, array.view('V2')" if dtype == np.uint16 else ""
-        )
+        remedy = "; if these are bfloat16, save array.view('V2')" if dtype == np.uint16 else ""
         raise ValueError(
             f"{path}: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got {dtype}{remedy}"
         )
@@ -192,8 +187,8 @@ def _mapped(path: Path, array: NDArray) -> Logits:
 
 
 def _packed(path: Path, stream) -> Logits:
-    """A member of an .npz archive, which can only be read from front to back."""
-    with reading(path, "the archive's member is no .npy file, or damaged"):
+    """Logits of a member of an .npz archive, which can only be read from front to back."""
+    with reading(path, "the archive's member is not a .npy file, or damaged"):
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read_header(stream)
@@ -206,7 +201,7 @@ def _packed(path: Path, stream) -> Logits:
     def read(start: int, stop: int) -> NDArray:
         nonlocal done
         if start != done:
-            raise ValueError(f"{path}: rows of an .npz archive come in order; expected row {done}, got {start}")
+            raise ValueError(f"{path}: rows of an .npz archive are read in order; expected row {done}, got {start}")
         data = _read_exactly(path, stream, (stop - start) * row_bytes)
         done = stop
         return widen(np.frombuffer(data, dtype).reshape(stop - start, h, vocab_size))
@@ -232,12 +227,12 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
 
 def _member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
     name = _only(path, archive.namelist())
-    with reading(path, "damaged archive, or of a kind that numpy does not write"):
+    with reading(path, "damaged archive, or not one written by numpy"):
         return archive.open(name)
 
 
 def _only(path: Path, names: list[str]) -> str:
-    """The entry called logits, or the only one."""
+    """The name of the entry `logits`, or of the only one."""
     named = [name for name in names if name.removesuffix(".npy") == "logits"] or names
     if len(named) != 1:
         raise ValueError(

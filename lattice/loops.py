@@ -1,4 +1,4 @@
-"""Continuations that have fallen into a loop: they flatter every drafter."""
+"""Detects continuations that loop. Loops are easy to draft, so they make every drafter look better."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def is_loop(tokens: Any) -> bool:
 
 
 def loop_count(tokens: NDArray, offsets: NDArray) -> int:
-    """How many of the sequences tokens[offsets[s]:offsets[s + 1]] loop."""
+    """Number of sequences tokens[offsets[s]:offsets[s + 1]] that loop."""
     return sum(is_loop(tokens[start:end]) for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist()))

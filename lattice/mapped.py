@@ -1,7 +1,7 @@
 """Memory-mapped tensors of safetensors files as numpy arrays, without copies.
 
-safetensors itself copies what numpy asks for, and has no bfloat16 there. The file is opened by the safetensors
-library first, which checks its header; only then are the offsets read from that header.
+The safetensors library copies tensors for numpy and has no bfloat16 there. It opens the file first and checks its
+header; the offsets are then read from that header.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DTYPES = {
     "F32": "<f4",
     "F64": "<f8",
 }
-BFLOAT16 = np.dtype("V2")  # how bfloat16 is told from uint16; see widen()
+BFLOAT16 = np.dtype("V2")  # distinguishes bfloat16 from uint16; see widen()
 
 
 def map_tensors(path: Path) -> dict[str, NDArray]:
-    """All tensors of a safetensors file, read-only arrays over the mapped file; bfloat16 as dtype V2.
+    """All tensors of a safetensors file as read-only arrays over the mapped file; bfloat16 as dtype V2.
 
-    The file must not change while they are in use. ValueError (a broken file) and OSError name the file.
+    The file must not change while the arrays are in use. ValueError (a damaged file) and OSError name the file.
     """
     try:
         with safe_open(path, framework="np") as file:
@@ -67,11 +67,11 @@ def _array(
 ) -> NDArray:
     kind = BFLOAT16 if dtype == "BF16" else np.dtype(DTYPES[dtype]) if dtype in DTYPES else None
     if kind is None:
-        raise ValueError(f"{path}: {name} has dtype {dtype}, which is none of {', '.join(DTYPES)}, BF16")
+        raise ValueError(f"{path}: {name}: expected dtype {', '.join(DTYPES)} or BF16, got {dtype}")
     begin, end = offsets
     count = math.prod(shape)
     if count * kind.itemsize != end - begin or not 0 <= begin <= end <= len(mapped) - start:
-        raise ValueError(f"{path}: {name} does not fit its bytes {begin}..{end}")
+        raise ValueError(f"{path}: {name}: its shape and dtype do not match its bytes {begin}..{end}")
     if not count:
         return np.empty(shape, kind)
     return np.frombuffer(mapped, kind, count, start + begin).reshape(shape)

@@ -1,4 +1,4 @@
-"""What notebooks show of a value: modules that draw a type register with `picture`."""
+"""Pictures of values in notebooks. Modules that draw a type register with `picture`."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from functools import singledispatch
 
 @singledispatch
 def picture(value: object) -> str | None:
-    """The SVG text of a value, to be its `_repr_svg_`; None if there is none."""
+    """The SVG text of a value, for its `_repr_svg_`; None if it has no picture."""
     return None

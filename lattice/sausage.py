@@ -15,7 +15,7 @@ from rescore.lattice.top import top_of_logits
 
 MAX_SLOTS = 32
 MAX_WIDTH = 64
-MAX_COST = 1e6  # nats; sums over a path stay exact enough in float32, and a probability of exp(-1e6) is a mistake
+MAX_COST = 1e6  # nats; keeps path sums exact enough in float32; a greater cost is a mistake of the caller
 PADDING = -1
 
 
@@ -24,10 +24,10 @@ class Sausage:
     """One lattice [T, K] or a batch of them [B, T, K].
 
     ids  int32, the candidates of each slot in order of rank, in [0, V); padding -1 at the end of a slot.
-    cost float32, -ln p(candidate), ascending along a slot, finite and at most 1e6 in size; +inf on the padding.
+    cost float32, -ln p(candidate), ascending within a slot, finite, at most 1e6 in magnitude; +inf on the padding.
 
-    Slots may be ragged, and lattices of a batch may be of different length: a slot without candidates ends its
-    lattice, so empty slots only trail. No id occurs twice in a slot. T <= 32, K <= 64.
+    Slots may differ in width, and lattices of a batch in length. A slot without candidates ends its lattice; all later
+    slots must be empty. No id occurs twice in a slot. T <= 32, K <= 64.
     """
 
     ids: NDArray[np.int32]
@@ -44,16 +44,14 @@ class Sausage:
         _check_values(self.ids, self.cost)
         falling = np.zeros(self.ids.shape, bool)
         falling[..., 1:] = self.cost[..., 1:] < self.cost[..., :-1]
-        _refuse(
-            falling, "cost", "is less than the cost before it: candidates stand in order of rank (from_topk sorts them)"
-        )
+        _refuse(falling, "cost", "is less than the cost before it: expected order of rank; from_topk sorts candidates")
 
     @classmethod
     def from_logits(cls, logits: Any, k: int) -> Sausage:
         """The k best tokens of each slot of full-vocabulary logits [T, V] or [B, T, V], cost = -ln softmax over all V.
 
-        float16, float32, float64 or bfloat16, an array or a tensor on any device. Equal logits rank by id. The costs
-        are not renormalised. ValueError names a NaN, a +inf, and a -inf that would be among the k best.
+        logits: float16, float32, float64 or bfloat16, an array or a tensor on any device. Equal logits rank by id.
+        Costs are not renormalised over the k. ValueError names a NaN, a +inf, or a -inf among the k best.
         """
         _limit("k", k, MAX_WIDTH)
         ids, logp, _ = top_of_logits(logits, k)
@@ -61,11 +59,11 @@ class Sausage:
 
     @classmethod
     def from_topk(cls, ids: Any, logp: Any, *, vocab_size: int | None = None) -> Sausage:
-        """A sausage of top-k arrays: ids [T, K] or [B, T, K] of any integer type, logp of the same shape, any float
-        type.
+        """Builds a sausage from top-k arrays.
 
-        Padding is id -1, whose logp is ignored. Slots that are not in order of rank are sorted by logp, equal ones
-        keeping their order. `logp` may also be raw logits: a constant per slot changes no ranking.
+        ids [T, K] or [B, T, K] of any integer type, logp of the same shape and any float type. Padding is id -1, whose
+        logp is ignored. Slots that are out of order are sorted by logp (stable). `logp` may also be raw logits: a
+        constant per slot changes no ranking.
         """
         ids, logp = _host(ids, "ids"), _host(logp, "logp")
         if ids.dtype.kind not in "iu":
@@ -95,7 +93,7 @@ class Sausage:
 
     @classmethod
     def batch(cls, sausages: Iterable[Sausage]) -> Sausage:
-        """Single sausages as one batch [B, T, K], padded to the longest and the widest."""
+        """Stacks single sausages into one batch [B, T, K], padded to the longest and widest."""
         parts = list(sausages)
         if not parts or any(part.is_batch for part in parts):
             raise ValueError("batch: expected one or more single sausages [T, K]")
@@ -130,12 +128,12 @@ class Sausage:
 
     @property
     def widths(self) -> NDArray[np.int32]:
-        """Candidates of each slot, int32 [T] or [B, T]."""
+        """Number of candidates per slot, int32 [T] or [B, T]."""
         return (self.ids >= 0).sum(axis=-1, dtype=np.int32)
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Slots that have candidates, int32 [] or [B]."""
+        """Number of slots with candidates, int32 [] or [B]."""
         return (self.ids[..., 0] >= 0).sum(axis=-1, dtype=np.int32)
 
     @property
@@ -144,19 +142,19 @@ class Sausage:
         return np.ascontiguousarray(self.ids[..., 0])
 
     def top_k(self, k: int) -> Sausage:
-        """The first k candidates of every slot (all of them if there are no more)."""
+        """The first k candidates of every slot (all if there are fewer)."""
         if k < 1:
-            raise ValueError(f"top_k: k must be at least 1, got {k}")
+            raise ValueError(f"top_k: expected k >= 1, got {k}")
         return trusted(self.ids[..., :k], self.cost[..., :k])
 
     def head(self, slots: int) -> Sausage:
-        """The first `slots` slots (all of them if there are no more)."""
+        """The first `slots` slots (all if there are fewer)."""
         if slots < 1:
             raise ValueError(f"head: expected at least 1 slot, got {slots}")
         return trusted(self.ids[..., :slots, :], self.cost[..., :slots, :])
 
     def extended(self, slots: int) -> Sausage:
-        """With more slots, which have no candidates, up to `slots` in all."""
+        """This sausage padded with empty slots to `slots` slots."""
         shape = *self.ids.shape[:-2], slots, self.ids.shape[-1]
         ids, cost = np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32)
         ids[..., : self.slots, :], cost[..., : self.slots, :] = self.ids, self.cost
@@ -167,18 +165,18 @@ class Sausage:
         if not self.is_batch:
             raise TypeError("a single sausage [T, K] cannot be indexed; read its ids and cost")
         if isinstance(index, tuple):
-            raise TypeError("a batch of sausages has one index, that of the sausage")
+            raise TypeError(f"a batch of sausages takes one index, got {len(index)}; read its ids and cost")
         return trusted(self.ids[index], self.cost[index])
 
 
 def blank(lattices: int, slots: int) -> Sausage:
-    """A batch of lattices whose slots have no candidates: what is searched is open slots alone."""
+    """A batch of lattices without candidates, for searches of open slots only."""
     shape = lattices, slots, 1
     return trusted(np.full(shape, -1, np.int32), np.full(shape, np.inf, np.float32))
 
 
 def trusted(ids: NDArray, cost: NDArray) -> Sausage:
-    """A sausage of arrays that nobody checks: parts of checked ones, or what the caller answers for."""
+    """A sausage from arrays that need no checks: slices of checked ones, or arrays that the caller vouches for."""
     sausage = object.__new__(Sausage)
     object.__setattr__(sausage, "ids", np.ascontiguousarray(ids))
     object.__setattr__(sausage, "cost", np.ascontiguousarray(cost))
@@ -186,7 +184,7 @@ def trusted(ids: NDArray, cost: NDArray) -> Sausage:
 
 
 def _host(array: Any, name: str) -> NDArray:
-    """A numpy array of an array or tensor on any device; bfloat16 widened to float32."""
+    """An array, or a tensor on any device, as a numpy array; bfloat16 is widened to float32."""
     if hasattr(array, "detach"):
         array = array.detach().cpu()
         array = array.float() if str(array.dtype) == "torch.bfloat16" else array
@@ -220,7 +218,7 @@ def _check_padding(ids: NDArray, cost: NDArray) -> None:
     inside[..., 1:] = padding[..., :-1] & ~padding[..., 1:]
     _refuse(inside, "ids", "follows padding: candidates come first in their slot")
     gap = padding[..., :-1, 0] & ~padding[..., 1:, 0]
-    _refuse(gap, "ids", "is an empty slot before one with candidates: empty slots only trail")
+    _refuse(gap, "ids", "is an empty slot before one with candidates: expected empty slots only at the end")
 
 
 def _check_values(ids: NDArray, cost: NDArray) -> None:
@@ -234,7 +232,7 @@ def _check_values(ids: NDArray, cost: NDArray) -> None:
 
 
 def _refuse(bad: NDArray, name: str, what: str, values: NDArray | None = None) -> None:
-    """ValueError naming the first position at which `bad` holds."""
+    """Raises ValueError naming the first position where `bad` is true."""
     if not bad.any():
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])

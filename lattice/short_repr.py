@@ -1,15 +1,15 @@
-"""One line for values that hold arrays: their fields, arrays by dtype and shape."""
+"""One-line representations of values that hold arrays: fields, with arrays as dtype and shape."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
 
-CELLS = 60  # of a field
+CELLS = 60  # characters per field
 
 
 def short_repr(value: Any) -> str:
-    """`Sausage(ids=int32[8, 16], cost=float32[8, 16])` of a dataclass, to be its `__repr__`."""
+    """`__repr__` of a dataclass such as `Sausage(ids=int32[8, 16], cost=float32[8, 16])`."""
     shown = ", ".join(f"{one.name}={_short(getattr(value, one.name))}" for one in fields(value) if one.repr)
     return f"{type(value).__name__}({shown})"
 

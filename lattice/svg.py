@@ -1,4 +1,4 @@
-"""The look of the drawings: one style for light and dark, token labels that are safe in XML, shapes as text."""
+"""SVG building blocks of all drawings: one style for light and dark pages, XML-safe token labels, shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LABEL_CELLS = 12  # longer tokens are shortened
 
 Words = Sequence[str] | Callable[[int], str] | None
 
-# class: (property, light, dark); hues after Okabe and Ito, told apart by the colour-blind
+# class: (property, light, dark); hues after Okabe and Ito, which colour-blind readers can distinguish
 COLOURS = {
     "page": ("fill", "#ffffff", "#0d1117"),
     "text": ("fill", "#1f2328", "#e6edf3"),
@@ -81,7 +81,7 @@ def across(x: float) -> str:
 
 
 def tick(x: float, y: float) -> str:
-    """A check mark, 9 px wide: the truth is marked by more than colour."""
+    """A check mark, 9 px wide, so that the truth is not marked by colour alone."""
     return path(f"M{_n(x)} {_n(y)}l3 3.5l5.5 -7.5", "line true-frame")
 
 
@@ -90,8 +90,10 @@ def dot(x: float, y: float, kind: str, radius: float = 4.5) -> str:
 
 
 def clean(token: str) -> str:
-    """A token's text as one visible line: spaces at the ends as a middle dot, line breaks and tabs as arrows, other
-    control, format and unpaired characters as escapes.
+    """A token's text as one visible line.
+
+    Spaces at the ends become middle dots, line breaks and tabs arrows, and other control, format and unpaired
+    characters escapes.
     """
     body = token.strip(" ")
     lead = len(token) - len(token.lstrip(" "))
@@ -100,7 +102,7 @@ def clean(token: str) -> str:
 
 
 def label(token_id: int, words: Words, cells: int = LABEL_CELLS) -> str:
-    """What a chip shows for a token: its text (its id if there are no words), at most `cells` cells wide."""
+    """A token's label on a chip: its text (its id without `words`), at most `cells` cells wide."""
     if words is None:
         return str(token_id)
     if callable(words):
@@ -109,7 +111,7 @@ def label(token_id: int, words: Words, cells: int = LABEL_CELLS) -> str:
         word = words[token_id]
     else:
         raise ValueError(
-            f"words: has {len(words)} entries, none for token {token_id}; give the words of the whole vocabulary"
+            f"words: expected an entry for token {token_id}, got {len(words)} entries; give the whole vocabulary"
         )
     return shorten(clean(word) or "∅", cells)
 
@@ -128,7 +130,7 @@ def cell_width(content: str) -> int:
 
 
 def percent(probability: float) -> str:
-    """A probability in at most four characters and a sign."""
+    """A probability in percent, at most five characters."""
     value = 100 * probability
     if value < 0.1:
         return "<0.1%"
@@ -145,5 +147,5 @@ def _visible(character: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate in tenths of a px, without a trailing zero."""
+    """A coordinate rounded to a tenth of a px, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")

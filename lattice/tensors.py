@@ -1,4 +1,4 @@
-"""Lattices as torch tensors, and what is found in them, on the tensors' device."""
+"""Lattices, and the trees and drafts found in them, as torch tensors on their device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rescore.lattice.trees import Trees
 class TensorSausage:
     """One lattice [T, K] or a batch of them [B, T, K] in tensors on one device.
 
-    ids int32, cost float32, contiguous, as in `Sausage`. Their values are not looked at, since that would wait for the
-    device: a slot ends at its first padding and a lattice at its first empty slot, whatever stands behind.
+    ids int32, cost float32, contiguous, as in `Sausage`. Values are not checked, since that would wait for the device:
+    a slot ends at its first padding and a lattice at its first empty slot; anything after that is ignored.
     """
 
     ids: Tensor
@@ -52,10 +52,10 @@ class TensorSausage:
 
     @classmethod
     def from_logits(cls, logits: Tensor, k: int) -> TensorSausage:
-        """The k best tokens of each slot of logits [.., T, V], cost = -ln softmax over all V, without waiting for the
-        device.
+        """The k best tokens of each slot of logits [.., T, V], cost = -ln softmax over all V.
 
-        Unlike `Sausage.from_logits` it checks no logit, and equal ones come in the order that the device gives them.
+        Does not wait for the device. Unlike in `Sausage.from_logits`, logits are not checked, and the order of equal
+        ones is up to the device.
         """
         logits = logits.float()
         best, ids = logits.topk(k, dim=-1)
@@ -64,7 +64,7 @@ class TensorSausage:
 
     @classmethod
     def of(cls, sausage: Sausage, device: torch.device) -> TensorSausage:
-        """A copy on a device; on the CPU, the same memory."""
+        """Copies a sausage to a device; on the CPU, the tensors share its memory."""
         return cls(ids=torch.from_numpy(sausage.ids).to(device), cost=torch.from_numpy(sausage.cost).to(device))
 
     @property
@@ -76,16 +76,16 @@ class TensorSausage:
         return self.ids.device
 
     def host(self) -> Sausage:
-        """The same lattices in arrays, not checked either; of tensors on the CPU they are the same memory."""
+        """The same lattices in numpy arrays, not checked; tensors on the CPU share their memory."""
         return trusted(self.ids.cpu().numpy(), self.cost.cpu().numpy())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorTrees:
-    """The best trees of a batch, as `Trees`, in tensors.
+    """`Trees` in tensors: the best trees of a batch.
 
     tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B];
-    invalid bool [B]: ids or history had tokens that no model has. They were left out.
+    invalid bool [B]: ids or history had tokens outside the vocabulary, which were ignored.
     """
 
     tokens: Tensor
@@ -99,17 +99,17 @@ class TensorTrees:
 
     @classmethod
     def of(cls, trees: Trees) -> TensorTrees:
-        """The same memory in tensors on the CPU."""
+        """Tensors on the CPU that share the memory of `trees`."""
         parts = {
             name: torch.from_numpy(getattr(trees, name)) for name in ("tokens", "parents", "depths", "logq", "count")
         }
         return cls(**parts, invalid=torch.zeros(len(trees), dtype=torch.bool))
 
     def ancestor_mask(self) -> Tensor:
-        """bool [B, n, n]: node i attends to node j if j is i or an ancestor of it. Padding sees itself."""
+        """bool [B, n, n]: true where j is node i or an ancestor of it. Padding attends to itself."""
         n = self.tokens.shape[1]
         own = torch.eye(n, dtype=torch.bool, device=self.tokens.device).expand(len(self.tokens), -1, -1)
-        # A node, its parent and all theirs: from ancestors up to 2^i steps above to those up to 2^(i + 1).
+        # Pointer doubling: each round extends the mask from ancestors up to 2^i levels above to 2^(i + 1).
         above = torch.where(self.parents < 0, n, self.parents).long()
         above = torch.nn.functional.pad(above, (0, 1), value=n)
         mask = torch.nn.functional.pad(own, (0, 0, 0, 1), value=False)
@@ -123,7 +123,7 @@ class TensorTrees:
         return base[:, None].int() + self.depths
 
     def host(self) -> Trees:
-        """The same trees in arrays; waits for the device."""
+        """The same trees in numpy arrays; waits for the device."""
         return Trees(
             **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "parents", "depths", "logq", "count")}
         )
@@ -131,11 +131,11 @@ class TensorTrees:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorDrafts:
-    """The best strings of each lattice, as `Drafts`, in tensors.
+    """`Drafts` in tensors: the p best paths of each lattice.
 
-    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]; without B of a single
-    sausage. exact bool [B]: nothing that the search left out could have been among them. invalid bool [B]: as in
-    `TensorTrees`.
+    tokens int32 [B, p, T], padding -1; cost float32 [B, p], padding +inf; count int32 [B]. exact bool [B]: no path that
+    the search left out could be among the p best. invalid bool [B]: as in `TensorTrees`. Without B for a single
+    sausage.
     """
 
     tokens: Tensor
@@ -148,7 +148,7 @@ class TensorDrafts:
 
     @property
     def single(self) -> TensorDrafts:
-        """Those of the first lattice, without B."""
+        """The drafts of the first lattice, without the batch axis."""
         return TensorDrafts(
             tokens=self.tokens[0], cost=self.cost[0], count=self.count[0], exact=self.exact[0], invalid=self.invalid[0]
         )
@@ -156,7 +156,7 @@ class TensorDrafts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorSamples:
-    """Drafts drawn from a batch of normalised lattices, as `SampledDrafts`, in tensors.
+    """`SampledDrafts` in tensors: drafts drawn from a batch of normalised lattices.
 
     tokens int32 [B, p, T], padding -1; q float64 [B, p, T, K]; ids int32 [B, T, K]; logq float64 [B, p]; lengths int32
     [B, p]
@@ -171,7 +171,7 @@ class TensorSamples:
     __repr__ = short_repr
 
     def host(self) -> SampledDrafts:
-        """The same drafts in arrays; waits for the device."""
+        """The same drafts in numpy arrays; waits for the device."""
         return SampledDrafts(
             **{name: getattr(self, name).cpu().numpy() for name in ("tokens", "q", "ids", "logq", "lengths")}
         )

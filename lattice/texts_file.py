@@ -1,4 +1,4 @@
-"""The texts that logits on file belong to: prompts and continuations as flat arrays."""
+"""The texts of a file of logits: prompts and continuations as flat arrays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NAMES = ("tokens", "offsets", "prompt_tokens", "prompt_offsets", "seeds")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Texts:
-    """S continuations of together n tokens, and their prompts of together m.
+    """S continuations with n tokens in all, and their prompts with m.
 
     tokens [n], prompt_tokens [m], integers in [0, V); offsets, prompt_offsets [S + 1], rising from 0 to n and to m;
-    seeds [n], one per position of sampled text, else None. name: the file, as messages name it.
+    seeds [n], one per position, for sampled text, else None. name: the file, for messages.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Texts:
         return len(self.offsets) - 1
 
     def rows(self, sequence: int) -> slice:
-        """Where the sequence's tokens are among all."""
+        """The rows of a sequence."""
         return slice(*self.offsets[sequence : sequence + 2].tolist())
 
     def prompt(self, sequence: int) -> NDArray:
@@ -44,11 +44,11 @@ class Texts:
 
 
 def read_texts(path: Path, *, rows: int, vocab_size: int) -> Texts:
-    """The texts of `rows` rows of logits over V tokens, from an `.npz` or `.safetensors` file, which may hold other
-    arrays too.
+    """Reads the texts of `rows` rows of logits over V tokens from an `.npz` or `.safetensors` file.
 
-    It holds integers tokens [n] and offsets [S + 1] and, unless the prompts are unknown, prompt_tokens and
-    prompt_offsets [S + 1]; for sampled text seeds [n]. ValueError names the file, the array and the place.
+    The file holds integers tokens [n] and offsets [S + 1]; prompt_tokens [m] and prompt_offsets [S + 1] unless the
+    prompts are unknown; seeds [n] for sampled text. Other arrays are ignored. ValueError names the file, the array and
+    the place.
     """
     arrays = _arrays(path)
     for name in ("tokens", "offsets"):
@@ -63,7 +63,7 @@ def read_texts(path: Path, *, rows: int, vocab_size: int) -> Texts:
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "iu" or not (array.size or name == "prompt_tokens"):
             raise ValueError(
-                f"{path}: {name}: expected integers of one dimension, got {array.dtype} {list(array.shape)}"
+                f"{path}: {name}: expected a one-dimensional array of integers, got {array.dtype} {list(array.shape)}"
             )
     texts = Texts(name=str(path), **{name: arrays.get(name) for name in NAMES})  # type: ignore[arg-type]
     _check(texts, path, rows, vocab_size)
@@ -95,12 +95,12 @@ def _check(texts: Texts, path: Path, rows: int, vocab_size: int) -> None:
 
 
 def _arrays(path: Path) -> dict[str, NDArray]:
-    """Those of NAMES that a file holds."""
+    """The arrays of NAMES in a file."""
     if path.suffix == ".safetensors":
         return {name: array for name, array in map_tensors(path).items() if name in NAMES}
     if path.suffix != ".npz":
         raise ValueError(f"{path}: expected the texts in a .npz or .safetensors file; name one with --tokens")
     with reading(path, "not an .npz archive, or damaged"):
-        zipfile.ZipFile(path).close()  # numpy would take any of its formats
+        zipfile.ZipFile(path).close()  # np.load would accept other formats as well
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in NAMES if name in archive.files}

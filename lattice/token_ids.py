@@ -1,4 +1,4 @@
-"""Token ids as callers give them, made into what the native core takes."""
+"""Callers' token ids converted to the int32 arrays of the native core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ALL = 1 << 31  # ids that int32 holds
 
 
 def token_ids(values: ArrayLike, name: str, vocab_size: int = ALL) -> NDArray[np.int32]:
-    """Ids of any shape as contiguous int32, the same array where it is that already.
+    """Ids of any shape as contiguous int32, without a copy if they are already.
 
-    TypeError for anything but integers, where there are any; ValueError for what int32 does not hold. The core
-    refuses other ids beyond V where it reads them.
+    TypeError unless the array is empty or of integers; ValueError for values that int32 does not hold. The core checks
+    ids against V when it reads them.
     """
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":

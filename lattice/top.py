@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from rescore import _core
 
-BLOCK_BYTES = 16 << 20  # float32 logits in work at a time; temporaries are a few times this
-FLOOR = -1e4  # exp() of it is 0 in any float format; keeps 0 * -inf out of the entropy
+BLOCK_BYTES = 16 << 20  # float32 logits processed at a time; temporaries take a few times this
+FLOOR = -1e4  # exp(FLOOR) is 0 in any float format; keeps 0 * -inf out of the entropy
 
 
 def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> tuple[NDArray, NDArray, NDArray]:
-    """Ids int32 [..., k], logp float32 [..., k] and entropy float32 [...] in nats of logits [..., V].
+    """Top k of logits [..., V]: ids int32 [..., k], logp float32 [..., k] and entropy float32 [...] in nats.
 
     Rank 1 is the greatest logit; equal logits rank by id. `logits` is a float16, float32, float64 or bfloat16 array
-    or tensor (anything with `detach` or `__array__`); it is read in blocks, so that no second copy of it is made.
-    NaN and +inf are refused, and -inf among the top k. Messages count the first axis from `first`.
+    or tensor (anything with `detach` or `__array__`), read in blocks and never copied as a whole. ValueError for NaN,
+    +inf, and -inf among the top k; messages count the first axis from `first`.
     """
     logits = logits.detach() if hasattr(logits, "detach") else logits
     if not hasattr(logits, "shape"):
@@ -29,7 +29,7 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
         raise ValueError(f"{name}: expected shape [..., T, V], got {list(shape)}")
     vocab_size = shape[-1]
     if not 1 <= k <= vocab_size:
-        raise ValueError(f"{name}: k must be in 1..V = {vocab_size}, got {k}")
+        raise ValueError(f"{name}: expected k in 1..V = {vocab_size}, got {k}")
     rows = int(np.prod(shape[:-1]))
     ids = np.empty((rows, k), np.int32)
     logp = np.empty((rows, k), np.float32)
@@ -45,7 +45,7 @@ def top_of_logits(logits: Any, k: int, name: str = "logits", first: int = 0) -> 
 
 
 def _blocks(logits: Any, name: str) -> Iterator[tuple[int, NDArray[np.floating]]]:
-    """The first row and the float32 (or float64) rows of each block, contiguous."""
+    """Yields the first row of each block and its contiguous float32 (or float64) rows."""
     rows, vocab_size = logits.shape
     size = max(1, BLOCK_BYTES // (4 * vocab_size))
     for start in range(0, rows, size):
@@ -77,8 +77,8 @@ def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int
     if value == -np.inf:
         usable = int((block[row] > -np.inf).sum())
         raise ValueError(
-            f"{where} is -inf and would be among the top {k}: only {usable} tokens of that slot are finite; "
-            f"ask for k <= {usable} or mask with a large finite value"
+            f"{where} is -inf and would be among the top {k}: only {usable} logits of that slot are finite; "
+            f"use k <= {usable} or mask with a large finite value"
         )
     raise ValueError(
         f"{where} is {'NaN' if np.isnan(value) else '+inf'}: expected finite logits (or -inf outside the top {k})"
@@ -86,7 +86,7 @@ def _check(block: NDArray, k: int, name: str, shape: tuple[int, ...], start: int
 
 
 def _top_of_floats(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray] | None:
-    """As `_top`, by the core; None where it does not do it, or values are not finite."""
+    """`_top` in the native core; None if it does not support the block or values are not finite."""
     if block.dtype != np.float32 or k > _core.MAX_TOP:
         return None
     ids, logp, entropy = _core.top(block, k)
@@ -94,7 +94,7 @@ def _top_of_floats(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray] |
 
 
 def _top(block: NDArray, k: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Ids, logp and entropy of rows [R, V] that have passed the checks."""
+    """Ids, logp and entropy of checked rows [R, V]."""
     ids = _greatest(block, k)
     shifted = block - block.max(axis=1, keepdims=True)
     logits = np.take_along_axis(shifted, ids, axis=1).astype(np.float64)
@@ -117,7 +117,7 @@ def _greatest(block: NDArray, k: int) -> NDArray:
     ids.sort(axis=1)
     values = np.take_along_axis(block, ids, axis=1)
     least = values.min(axis=1, keepdims=True)
-    # argpartition keeps any of several equal values at the border; the smallest ids are wanted
+    # argpartition keeps arbitrary ones of equal values at the border; keep the smallest ids instead
     for row in np.flatnonzero((block == least).sum(axis=1) > (values == least).sum(axis=1)):
         above = np.flatnonzero(block[row] > least[row])
         equal = np.flatnonzero(block[row] == least[row])[: k - len(above)]

@@ -22,9 +22,9 @@ class TokenTree:
     tokens  int32 [n] in [0, V)
     parents int32 [n], index of the parent, -1 for children of the root token
     depths  int32 [n], 1 for children of the root token
-    logq    float32 [n], log-probability of the path to the node under q; NaN where the maker has none
+    logq    float32 [n], log-probability under q of the path to the node; NaN if unknown
 
-    Best-first trees stand in order of logq, so that a tree of n nodes is the first n of a larger one.
+    Nodes of a best-first tree are in order of logq, so its first n nodes are the best tree of n nodes.
     """
 
     tokens: NDArray[np.int32]
@@ -63,16 +63,16 @@ class TokenTree:
         if (self.tokens < 0).any():
             node = int((self.tokens < 0).argmax())
             raise ValueError(
-                f"tokens[{node}] = {self.tokens[node]}: expected a token id; a tree has no padding, cut it off"
+                f"tokens[{node}] = {self.tokens[node]}: expected a token id; remove padding, a tree has none"
             )
         if len(set(zip(self.parents.tolist(), self.tokens.tolist()))) < self.size:
-            raise ValueError("two children of one node have the same token; from_drafts merges them")
+            raise ValueError("tokens: two children of one node have the same token; from_drafts merges them")
 
     @classmethod
     def trusted(
         cls, tokens: NDArray[np.int32], parents: NDArray[np.int32], depths: NDArray[np.int32], logq: NDArray[np.float32]
     ) -> TokenTree:
-        """A tree of columns that a search made, without the checks: they take longer than a search for 16 nodes."""
+        """A tree from the columns of a search, unchecked: the checks take longer than a search for 16 nodes."""
         tree = object.__new__(cls)
         for name, column in (("tokens", tokens), ("parents", parents), ("depths", depths), ("logq", logq)):
             object.__setattr__(tree, name, column)
@@ -80,9 +80,10 @@ class TokenTree:
 
     @classmethod
     def from_drafts(cls, drafts: NDArray) -> TokenTree:
-        """The p drafts [p, T] (or one draft [T]; padding -1 at the end) merged by common prefix.
+        """Merges p drafts [p, T] (or one draft [T]; padding -1 at the end) by common prefix.
 
-        Nodes stand in order of first use: all of the best draft, then what the second adds, and so on. logq is NaN.
+        Nodes are in order of first use: those of the first draft, then those that the second adds, and so on. logq is
+        NaN.
         """
         rows = np.atleast_2d(np.asarray(drafts))
         if rows.ndim != 2 or rows.dtype.kind not in "iu":
@@ -103,7 +104,7 @@ class TokenTree:
 
     @classmethod
     def from_parents(cls, tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
-        """The tree of tokens and of each one's parent, -1 or one before it. logq is NaN."""
+        """Builds a tree from tokens and their parents, each -1 or the index of an earlier node. logq is NaN."""
         depths: list[int] = []
         for parent in parents:
             depths.append(1 + (depths[parent] if parent != ROOT else 0))
@@ -113,11 +114,11 @@ class TokenTree:
 
     @property
     def size(self) -> int:
-        """n, the tokens that a pass verifies."""
+        """n, the number of tokens that a pass verifies."""
         return len(self.tokens)
 
     def head(self, n: int) -> TokenTree:
-        """The first n nodes (all of them if there are no more)."""
+        """The first n nodes (all if there are fewer)."""
         if n < 0:
             raise ValueError(f"head: expected n >= 0, got {n}")
         return TokenTree.trusted(self.tokens[:n], self.parents[:n], self.depths[:n], self.logq[:n])
@@ -133,7 +134,7 @@ class TokenTree:
         return [node for node in range(self.size) if node not in inner]
 
     def path_to(self, node: int) -> list[int]:
-        """The nodes from the first below the root token to `node`; none for -1."""
+        """The nodes from a child of the root token down to `node`; empty for -1."""
         path = []
         while node != ROOT:
             path.append(node)
@@ -141,7 +142,7 @@ class TokenTree:
         return path[::-1]
 
     def within(self, depth: int) -> TokenTree:
-        """The nodes of at most this depth."""
+        """The tree without the nodes below `depth`."""
         kept = self.depths <= depth
         if kept.all():
             return self
@@ -150,9 +151,9 @@ class TokenTree:
         return TokenTree(tokens=self.tokens[kept], parents=parents, depths=self.depths[kept], logq=self.logq[kept])
 
     def ancestor_mask(self) -> NDArray[np.bool_]:
-        """bool [n, n]: node i attends to node j if j is i or an ancestor of it (and to the whole text before)."""
+        """bool [n, n]: true where j is node i or an ancestor of it. Every node also attends to all text before."""
         size = (self.size + 7) // 8
-        seen: list[int] = []  # of each node, one bit a column: or-ing two numbers is one step, of two rows many
+        seen: list[int] = []  # the row of each node as one integer, a bit per column: a row costs a single "or"
         for node, parent in enumerate(self.parents.tolist()):
             seen.append(1 << node | (0 if parent == ROOT else seen[parent]))
         bits = np.frombuffer(b"".join(one.to_bytes(size, "little") for one in seen), np.uint8)
@@ -163,7 +164,7 @@ class TokenTree:
         return self.depths + np.int32(base)
 
     def accepted(self, truth: NDArray) -> int:
-        """Length of the longest prefix of the truth [T] (padding -1) that is a path from the root token."""
+        """Length of the longest prefix of the truth [T] (padding -1) that is a path of the tree."""
         children = {
             (parent, token): node
             for node, (parent, token) in enumerate(zip(self.parents.tolist(), self.tokens.tolist()))
@@ -176,7 +177,7 @@ class TokenTree:
         return length
 
     def paths(self) -> NDArray[np.int32]:
-        """The drafts that end in leaves, int32 [leaves, deepest], padding -1, in order of the leaves."""
+        """All root-to-leaf paths, int32 [leaves, deepest], padding -1, in order of the leaves."""
         leaves = self.leaves()
         rows = np.full((len(leaves), int(self.depths.max(initial=0))), -1, np.int32)
         for row, leaf in zip(rows, leaves):
@@ -185,10 +186,10 @@ class TokenTree:
 
 
 def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArray[np.int32]:
-    """Accepted length of every tree and of every prefix of it: int32 [B, n], entry i for the first i + 1 nodes.
+    """Accepted length of every tree at every size: int32 [B, n], entry i for the first i + 1 nodes.
 
-    tokens, parents: int32 [B, n], nodes in order, a parent before its children, padding -1 in both at the end;
-    truth: [B, T], padding -1. A tree of n nodes being the first n of a larger one, one search serves every size.
+    tokens, parents: int32 [B, n], a parent before its children, padding -1 in both at the end; truth: [B, T],
+    padding -1. The best tree of n nodes is the first n of a larger one, so one search serves every size.
     """
     tokens, parents, truth = np.asarray(tokens), np.asarray(parents), np.asarray(truth)
     if tokens.ndim != 2 or parents.shape != tokens.shape or truth.ndim != 2 or len(truth) != len(tokens):
@@ -201,7 +202,7 @@ def accepted_by_size(tokens: NDArray, parents: NDArray, truth: NDArray) -> NDArr
         raise ValueError("parents: expected -1 or the index of an earlier node")
     lattice, inner = np.arange(batch)[:, None], parents != ROOT
     above, depth = ~inner, np.zeros((batch, size), np.int32)
-    # Slot by slot, as few of the nodes as are on the true path have children there.
+    # above: nodes whose parent is on the true path, slot by slot
     for slot in range(truth.shape[1]):
         true = above & (tokens == truth[:, slot, None]) & (truth[:, slot, None] >= 0)
         if not true.any():

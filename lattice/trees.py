@@ -13,7 +13,7 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trees:
-    """The best trees of a batch; the tree of n nodes is the first n of a larger one.
+    """The best trees of a batch. The first k nodes of a tree are the best tree of k nodes.
 
     tokens, parents, depths int32 [B, n] (padding -1, -1, 0), logq float32 [B, n] (padding -inf), count int32 [B].
     """
@@ -31,13 +31,13 @@ class Trees:
         cls,
         columns: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]],
     ) -> Trees:
-        """What the native core returns, by name."""
+        """Trees from the tuple that the native core returns."""
         tokens, parents, depths, logq, count = columns
         return cls(tokens=tokens, parents=parents, depths=depths, logq=logq, count=count)
 
     @classmethod
     def empty(cls, lattices: int, n: int) -> Trees:
-        """Arrays for trees of n nodes, as they come."""
+        """Uninitialised arrays for trees of n nodes."""
         shape = lattices, n
         return cls(
             tokens=np.empty(shape, np.int32),
@@ -51,7 +51,7 @@ class Trees:
     def columns(
         self,
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """As the native core takes and returns them."""
+        """The tuple that the native core takes and returns."""
         return self.tokens, self.parents, self.depths, self.logq, self.count
 
     def __len__(self) -> int:

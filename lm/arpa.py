@@ -1,6 +1,6 @@
-"""ARPA files read. With `arpa_text.py` and `arpa_write.py` the only place that knows log10.
+"""Reads ARPA files. log10 is used only here, in `arpa_text.py` and in `arpa_write.py`.
 
-The words of a file are text, numbered as they come in the unigrams, or decimal token ids.
+The words of a file are text, numbered in the order of the unigrams, or decimal token ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rescore.lm.ngram import NGram
 from rescore.lm.rows import BadRow
 from rescore.lm.tables import NEVER, Tables
 
-UNKNOWN_LOG10 = -100.0  # of <unk> where a file has none, as in KenLM
-NEVER_COST = 98.9 * LN10  # from this on it is ARPA's -99, "never"
+UNKNOWN_LOG10 = -100.0  # of <unk> if the file has none, as in KenLM
+NEVER_COST = 98.9 * LN10  # costs from here on mean ARPA's -99, "never"
 SPARSE_IDS = 1 << 16
 
 Words = Literal["auto", "text", "ids"]
@@ -30,12 +30,12 @@ Words = Literal["auto", "text", "ids"]
 class ArpaOptions:
     """How the words of an ARPA file become ids.
 
-    words       "text": numbered as they come; "ids": decimal token ids; "auto": ids if all but <s>, </s>, <unk> are
-    vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in one of
+    words       "text": numbered in order; "ids": decimal token ids; "auto": ids if all but <s>, </s>, <unk> are
+    vocab_size  V. Ids without a unigram share the probability of <unk> in a file of ids, and are an error in a file of
                 text. None: the greatest id + 1, or the number of words
-    eot         the end-of-text id that <s> (as a context) and </s> (as an event) stand for, in a file that lmplz made
-                or `write_arpa` with sentence ends. In a file of text </s> becomes that id, and <s> and place holders
-                go. None: <s> and </s> are words of a file of text, and do not occur in one of ids
+    eot         the end-of-text id that <s> (as a context) and </s> (as an event) stand for, in files by lmplz or by
+                `write_arpa` with sentence ends. In a file of text </s> gets that id, and <s> and placeholders are
+                dropped. None: <s> and </s> are words of a file of text, and an error in a file of ids
     """
 
     words: Words = "auto"
@@ -52,11 +52,11 @@ class ArpaOptions:
 
 
 def read_arpa(path: str | os.PathLike[str], options: ArpaOptions | None = None) -> NGram:
-    """A model from an ARPA file; errors are ValueErrors that name file and, mostly, line.
+    """Reads a model from an ARPA file. ValueError names the file and, where possible, the line.
 
     Without `eot`, <s> is a context and never an event, whatever its own probability; <unk> is an ordinary word of a
-    file of text, added (log10 -100) where it is missing from a model over sentences. An n-gram whose suffix is missing
-    is read as KenLM reads it.
+    file of text, added (log10 -100) if a model over sentences lacks it. An n-gram whose suffix is missing is read as
+    KenLM reads it.
     """
     options = options or ArpaOptions()
     sections = read_sections(path)
@@ -76,15 +76,15 @@ def _are_ids(words: list[str], options: ArpaOptions) -> bool:
     ordinary = [word for word in words if word not in (BOS, EOS, UNK)]
     text = next((word for word in ordinary if not re.fullmatch("0|[1-9][0-9]{0,7}", word)), None)
     if options.words == "ids" and (text is not None or not ordinary):
-        raise ValueError(f"expected decimal token ids as words, got {text!r}; words='text' reads any")
+        raise ValueError(f"expected decimal token ids as words, got {text!r}; words='text' reads any words")
     return options.words == "ids" or (options.words == "auto" and text is None and bool(ordinary))
 
 
 def _text_model(sections: list[ArpaSection], words: list[str], options: ArpaOptions) -> NGram:
-    """Ids in order of the unigrams; <unk> last where the file has none.
+    """The model of a file of text: ids in order of the unigrams, <unk> last if it was added.
 
-    Where </s> is a place holder the model is over fragments: it, <s> and <unk> go, as far as they are place holders.
-    Where `eot` says which id ends sentences, they go as well.
+    If </s> is a placeholder, the model is over fragments: placeholders among <s>, </s> and <unk> are dropped. They are
+    dropped as well if `eot` gives the id that ends sentences.
     """
     rows, cost, backoff = _values(sections)
     holders = _place_holders(words, rows, cost[0], backoff[0])
@@ -121,8 +121,9 @@ def _join_boundaries(
     holders: set[str],
     options: ArpaOptions,
 ) -> tuple[list[str], list[NDArray[np.uint32]]]:
-    """The words, </s> at the end-of-text id, and the n-grams over their ids, <s> being the same. The costs of unigrams
-    are brought into order, in place.
+    """The words, with </s> moved to the end-of-text id, and the n-grams over the new ids, with <s> as the same id.
+
+    Reorders the costs and backoffs of unigrams in place.
     """
     assert options.eot is not None
     kept = [i for i, word in enumerate(words) if word not in {BOS, EOS, *holders}]
@@ -143,14 +144,14 @@ def _join_boundaries(
 
 
 def _ended(options: ArpaOptions) -> dict[str, int]:
-    """The end of text, for the metadata."""
+    """The end-of-text id as metadata."""
     return {} if options.eot is None else {"eot": options.eot}
 
 
 def _place_holders(
     words: list[str], rows: list[NDArray[np.uint32]], cost: NDArray[np.float64], backoff: NDArray[np.float64]
 ) -> set[str]:
-    """Those of <s>, </s> and <unk> that never happen and are in no longer n-gram."""
+    """The words of <s>, </s> and <unk> that have probability "never", no backoff, and no longer n-gram."""
     number = {word: i for i, word in enumerate(words) if word in (BOS, EOS, UNK)}
     return {
         word
@@ -160,7 +161,7 @@ def _place_holders(
 
 
 def _ids_model(sections: list[ArpaSection], words: list[str], options: ArpaOptions) -> NGram:
-    """Ids as written; <s> and </s> become the end-of-text id, <unk> is shared by the ids that the file lacks."""
+    """The model of a file of ids. <s> and </s> become the end-of-text id; missing ids share the mass of <unk>."""
     rows, cost, backoff = _values(sections)
     special = {word: i for i, word in enumerate(words) if word in (BOS, EOS, UNK)}
     ids = _token_ids(words, special, _place_holders(words, rows, cost[0], backoff[0]), options)
@@ -187,7 +188,7 @@ def _ids_model(sections: list[ArpaSection], words: list[str], options: ArpaOptio
 
 
 def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
-    """V of a file of ids; one large id in a small file does not make it large."""
+    """V of a file of ids. A small file with one very large id is an error unless vocab_size is given."""
     largest = max(int(ids.max()), options.eot or 0)
     limit = options.vocab_size or MAX_VOCABULARY
     if largest >= limit:
@@ -198,7 +199,7 @@ def _vocabulary(ids: NDArray[np.int64], options: ArpaOptions) -> int:
 
 
 def _token_ids(words: list[str], special: dict[str, int], holders: set[str], options: ArpaOptions) -> NDArray[np.int64]:
-    """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> where they are place holders."""
+    """The id of each word, int64 [words]; -1 for <unk>, and for <s> and </s> if they are placeholders."""
     ids = np.array([-1 if word in special else int(word) for word in words], np.int64)
     used = [word for word in (BOS, EOS) if word in special and word not in holders]
     if used and options.eot is None:
@@ -206,7 +207,7 @@ def _token_ids(words: list[str], special: dict[str, int], holders: set[str], opt
             f"{' and '.join(used)} in a file of token ids: give eot, the end-of-text id that they stand for"
         )
     if used and (ids == options.eot).any():
-        raise ValueError(f"token id {options.eot}, the end of text, has a unigram of its own beside <s> and </s>")
+        raise ValueError(f"token id {options.eot}, the end of text, has its own unigram beside <s> and </s>")
     for word in used:
         assert options.eot is not None
         ids[special[word]] = options.eot

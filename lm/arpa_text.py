@@ -1,7 +1,7 @@
-"""The text of ARPA files, plain or gzipped, as sections of numbers; `arpa.py` makes models of them.
+"""Parses the text of ARPA files, plain or gzipped, into sections of numbers; `arpa.py` makes models of them.
 
-Nothing here trusts the file: lines, counts and what gzip unpacks to are bounded, and memory follows what was read,
-not what the header says.
+The file is not trusted: lines, counts and unpacked gzip data are bounded, and memory use follows the text read, not the
+header's claims.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ LN10 = float(np.log(10.0))
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 MAX_LOG10 = 1e6
 MAX_LINE_BYTES = 1 << 20
-BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # more than this from gzip, at more than this times its size, is no model
+BOMB_BYTES, BOMB_RATIO = 64 << 20, 200  # gzip data that exceed both limits are refused
 
 
 @dataclass(slots=True)
 class ArpaSection:
-    """The n-grams of one order as they come. Words are numbered as they come in the unigrams.
+    """The n-grams of one order in file order. Words are numbered in the order of the unigrams.
 
-    token   [rows * order] uint32, logp and backoff [rows] float64 in log10, line [rows] of the file
-    words   the numbers of the words, in the section of order 1
+    token   [rows * order] uint32; logp and backoff [rows] float64 in log10; line [rows] in the file
+    words   the number of each word; filled in the section of order 1 only
     """
 
     order: int
@@ -49,9 +49,7 @@ class ArpaSection:
 
 
 def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
-    """The sections of orders 1..N of a file, `-` being standard input; errors are ValueErrors that name file and
-    line.
-    """
+    """The sections of orders 1..N of a file (`-`: standard input). ValueError names file and line."""
     piped = os.fspath(path) == STDIN
     name = "standard input" if piped else os.fspath(path)
     with open(sys.stdin.fileno() if piped else path, "rb", closefd=not piped) as file:
@@ -67,13 +65,13 @@ def read_sections(path: str | os.PathLike[str]) -> list[ArpaSection]:
             expected = b"\\end\\" if order == len(counts) else b"\\%d-grams:" % (order + 1)
             if following != expected:
                 raise lines.error(f"expected {expected.decode()} after {count} {order}-grams", following or b"")
-        while packed and lines.next() is not None:  # to where gzip has its checksum
+        while packed and lines.next() is not None:  # read to the end, where gzip checks its checksum
             pass
     return sections
 
 
 class _Lines:
-    """The lines of a file without white space around them, numbered from 1."""
+    """The lines of a file, stripped of white space and numbered from 1."""
 
     def __init__(self, name: str, file: BinaryIO, packed: bool) -> None:
         self.name, self.number, self._read, self._file = name, 0, 0, file
@@ -93,7 +91,9 @@ class _Lines:
             raise self.error(f"expected lines of at most {MAX_LINE_BYTES} bytes")
         self._read += len(line)
         if self._packed and self._read > BOMB_BYTES and self._read > BOMB_RATIO * self._file.tell():
-            raise self.error(f"the gzip data grow more than {BOMB_RATIO} times; no model does. Unpack the file first")
+            raise self.error(
+                f"expected gzip data that expand at most {BOMB_RATIO} times, got more; if the file is right, unpack it"
+            )
         return line.strip()
 
     def next_text(self) -> bytes | None:
@@ -108,7 +108,7 @@ class _Lines:
 
 
 def _read_header(lines: _Lines) -> list[int]:
-    """The numbers of n-grams after \\data\\; ends with the line \\1-grams: read."""
+    """The numbers of n-grams after \\data\\; also consumes the line \\1-grams:."""
     line = lines.next_text()
     if line != b"\\data\\":
         raise lines.error("expected an ARPA file, which begins with \\data\\", line or b"")
@@ -126,15 +126,15 @@ def _read_header(lines: _Lines) -> list[int]:
 
 
 def _read_section(lines: _Lines, sections: list[ArpaSection], count: int, *, last: bool) -> bytes | None:
-    """Fill the last of the sections; the line after it comes back."""
+    """Fills the last of the sections and returns the line after it."""
     section, words = sections[-1], sections[0].words
     order = section.order
     while (line := lines.next_text()) is not None and not line.startswith(b"\\"):
         fields = line.split()
         if len(fields) not in (order + 1, order + 2):
-            raise lines.error(f"expected a log10 probability, {order} words and maybe a backoff", line)
+            raise lines.error(f"expected a log10 probability, {order} words and optionally a backoff", line)
         if len(section.logp) == count:
-            raise lines.error(f"expected {count} {order}-grams, as the header says, got more")
+            raise lines.error(f"expected {count} {order}-grams from the header, got more")
         try:
             logp, backoff = float(fields[0]), float(fields[-1]) if len(fields) == order + 2 else 0.0
         except ValueError:
@@ -151,7 +151,7 @@ def _read_section(lines: _Lines, sections: list[ArpaSection], count: int, *, las
         section.backoff.append(backoff)
         section.line.append(lines.number)
     if len(section.logp) != count:
-        raise lines.error(f"expected {count} {order}-grams, as the header says, got {len(section.logp)}")
+        raise lines.error(f"expected {count} {order}-grams from the header, got {len(section.logp)}")
     return line
 
 
@@ -160,7 +160,7 @@ _BACKOFF = {False: " and a finite backoff", True: " and no backoff in the highes
 
 def _add_word(lines: _Lines, words: dict[bytes, int], word: bytes) -> None:
     if word in words:
-        raise lines.error("expected each word once, this came before", word)
+        raise lines.error("expected each word once", word)
     if len(words) == MAX_VOCABULARY:
         raise lines.error(f"expected at most {MAX_VOCABULARY} words")
     words[word] = len(words)

@@ -1,4 +1,4 @@
-"""ARPA files written, with words as text or decimal token ids, with or without ends of sentences."""
+"""Writes ARPA files, with words as text or decimal token ids, with or without sentence ends."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ def write_arpa(
     words: Literal["text", "ids"] | None = None,
     sentence_ends: bool | None = None,
 ) -> None:
-    """Write an ARPA file (gzipped if its name ends in .gz), whole or not at all; `-` is standard output.
+    """Writes an ARPA file (gzipped if its name ends in .gz) atomically; `-` is standard output.
 
-    words          the model's own (None: if it has any) or decimal token ids. <unk>, <s> and </s>, which KenLM asks
-                   for, are added with log10 -99 where missing; they are place holders then, the ids have the scores
-    sentence_ends  the end-of-text token, of the metadata, is written as </s> where it is an event and as <s> where it
-                   is a context, so that p(</s> | h) = p(eot | h) and a sentence begins after the end of another.
-                   None: if </s> is its own word, and words are written
+    words          "text": the model's words; "ids": decimal token ids; None: words if the model has them. <unk>, <s>
+                   and </s>, which KenLM needs, are added as placeholders with log10 -99 if missing
+    sentence_ends  write the end-of-text token of the metadata as </s> where it is an event and as <s> where it is a
+                   context, so that p(</s> | h) = p(eot | h) and a sentence begins after the end of another. None: if
+                   words are written and its word is </s>
 
-    Nine digits are written, which give back the float32 costs exactly. KenLM reads models of orders 2 to its own limit.
+    Nine digits are written, which reproduce the float32 costs exactly. KenLM reads models of orders from 2 up to its
+    compiled limit.
     """
     if words == "text" and model.words is None:
-        raise ValueError("words: this model has none; write decimal ids")
+        raise ValueError("words: expected a model with words, got token ids only; write decimal ids")
     text = words != "ids" and model.words is not None
     names = list(model.words or ()) if text else list(map(str, range(model.vocab_size)))
     if text:
@@ -54,18 +55,18 @@ def write_arpa(
 
 
 def ends_sentences(model: NGram, text: bool) -> bool:
-    """Whether </s> is the word of the end of text, and words are written."""
+    """Whether words are written and the end-of-text token's word is </s>."""
     eot = model.end_of_text
     return text and eot is not None and model.words is not None and model.words[eot] == EOS
 
 
 def unwritable_word(names: Sequence[str]) -> str | None:
-    """Why the words cannot stand in an ARPA file as text, None if they can."""
+    """Why the words cannot be written to an ARPA file as text; None if they can."""
     for token, name in enumerate(names):
         if not name or name.encode().split() != [name.encode()] or "\0" in name:
-            return f"word {name!r} of id {token}: ARPA words are not empty and have no white space"
+            return f"word {name!r} of id {token}: ARPA words must not be empty or contain white space"
     if len(set(names)) != len(names):
-        return "words: expected each once, as ARPA asks"
+        return "words: ARPA words must be distinct, got one twice"
     return None
 
 
@@ -76,11 +77,11 @@ def _refuse_words(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """What tokens are called.
+    """The words of tokens in the file.
 
-    names  V of them, and <s> as number V
-    added  words that the model lacks, place holders
-    eot    the token that ends a sentence and, as number V, begins the next; None: no token does
+    names  the words of the V tokens, and <s> as number V
+    added  placeholders: special words that the model lacks
+    eot    the token that ends a sentence and, as number V, begins the next; None without sentence ends
     """
 
     names: list[str]
@@ -93,24 +94,24 @@ class _Spelling:
             return cls([*names, BOS], [word for word in (UNK, BOS, EOS) if word not in names], None)
         eot = model.end_of_text
         if eot is None:
-            raise ValueError("sentence ends: the model does not say which token is its end of text; give eot")
+            raise ValueError("sentence ends: the model's metadata do not give its end-of-text id; give eot")
         names = [*names[:eot], EOS, *names[eot + 1 :]]
         if BOS in names or names.count(EOS) > 1:
             word = BOS if BOS in names else EOS
             raise ValueError(
-                f"sentence ends: {word} is a word of the model beside its end of text; write decimal ids (words='ids')"
+                f"sentence ends: the model has the word {word} besides its end of text; write decimal ids (words='ids')"
             )
         return cls([*names, BOS], [word for word in (UNK,) if word not in names], eot)
 
     def rows(self, tables: Tables, order: int) -> NDArray[np.uint32]:
-        """The n-grams of an order of 2 or more by the numbers of their words."""
+        """The n-grams of an order >= 2 as word numbers."""
         rows = tables.spell(order)
         if self.eot is None:
             return rows
         inside = (rows[:, 1:-1] == self.eot).any(axis=1)
         if inside.any():
             raise ValueError(
-                f"sentence ends: expected the end of text, {self.eot}, first or last in n-grams, got "
+                f"sentence ends: expected the end of text, {self.eot}, only first or last in an n-gram, got "
                 f"{rows[inside.argmax()].tolist()}; write the file without sentence ends"
             )
         rows[rows[:, 0] == self.eot, 0] = len(self.names) - 1
@@ -133,7 +134,7 @@ def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
                     f"-99\t{BOS}{_tail(math.nan if backoff is None else float(backoff[eot]) / -LN10)}\n".encode()
                 )
                 if backoff is not None:
-                    backoff[eot] = math.nan  # as an event it is no context
+                    backoff[eot] = math.nan  # written with <s> above; </s> is only an event
         for lines in _lines(rows, tables.cost[order - 1], backoff, spelling.names):
             file.write(lines.encode())
     file.write(b"\n\\end\\\n")
@@ -142,8 +143,8 @@ def _write(file: BinaryIO, tables: Tables, spelling: _Spelling) -> None:
 def _lines(
     rows: NDArray[np.integer], cost: NDArray[np.float64], backoff: NDArray[np.float64] | None, names: list[str]
 ) -> Iterator[str]:
-    """The lines of one order, many at a time; contexts have a backoff, which is NaN elsewhere."""
-    logp = np.minimum(cost / -LN10, 0.0) + 0.0  # a certain event's cost may round to just below 0
+    """Yields the lines of one order, CHUNK at a time. backoff: NaN for n-grams that are not contexts."""
+    logp = np.minimum(cost / -LN10, 0.0) + 0.0  # the cost of p = 1 may round to just below 0
     for at in range(0, len(rows), CHUNK):
         part = slice(at, at + CHUNK)
         words = [" ".join([names[token] for token in row]) for row in rows[part].tolist()]
@@ -153,5 +154,5 @@ def _lines(
 
 
 def _tail(backoff: float) -> str:
-    """The backoff of a context in log10; nothing for NaN."""
+    """The backoff column in log10; empty for NaN."""
     return "" if math.isnan(backoff) else f"\t{backoff + 0.0:.9g}"

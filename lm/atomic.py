@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writing of files: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of writing in the block say which file they are about, as those of opening do: a full disk, above all."""
+    """Names the file in OSErrors of writing in the block (a full disk, say), as errors of opening do."""
     try:
         yield
     except OSError as error:
@@ -22,7 +22,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Wait until what was written to a file, or the names in a folder, would survive a loss of power."""
+    """Flushes a file's contents, or a folder's names, to disk, so that they survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with naming(path):
@@ -33,7 +33,7 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to write: standard output for `-`, else one that appears whole, as `replacing` makes it."""
+    """A binary file to write: standard output for `-`, else an atomic file (see `replacing`)."""
     if os.fspath(path) != "-":
         with replacing(path) as file:
             yield file
@@ -46,9 +46,9 @@ def output_to(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to write, which takes the name `path` when the block ends and vanishes when it fails.
+    """A binary file to write, renamed to `path` when the block ends and removed if it fails.
 
-    When the block has ended the file is there after a loss of power too.
+    After the block the file survives a power loss.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -1,6 +1,6 @@
-"""Backoff weights: what makes the probabilities after a context sum to one.
+"""Backoff weights, which make the probabilities after each context sum to one.
 
-bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both over the words w that h has n-grams for
+bow(h) = (1 - sum of p(w | h)) / (1 - sum of p(w | h')),   both sums over the words w with an n-gram hw
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rescore.lm.tables import Tables
 
 
 def with_backoff(tables: Tables, columns: Columns | None = None) -> Tables:
-    """The model with its backoff costs made anew from its probabilities; every context then sums to one.
+    """The model with backoff costs computed from its probabilities, so that every context sums to one.
 
-    Where a context leaves no mass, or where the shorter context has none for other words, its probabilities
-    are scaled first: by c/(c + 1), c the inverse of its smallest probability (as though one more event of another kind
-    had been seen), or to the sum 1.
+    Two kinds of contexts are rescaled first. If a context leaves no mass to back off with, its probabilities are scaled
+    by c / (c + 1), where c is the inverse of the smallest, as if one more event had been seen. If the shorter context
+    has no mass for other words, they are scaled to sum to 1.
     """
     columns = columns or Memory()
     costs, backoffs = [tables.cost[0]], []
@@ -44,7 +44,7 @@ def with_backoff(tables: Tables, columns: Columns | None = None) -> Tables:
 
 
 def sums(tables: Tables) -> list[NDArray[np.float64]]:
-    """Sum of the probabilities over the whole vocabulary: of the root [1], then of the contexts of each order [C]."""
+    """Sums of the probabilities over the vocabulary: for the root [1], then for the contexts of each order [C]."""
     total = [np.array([np.exp(-tables.cost[0]).sum()])]
     for n in range(2, tables.order + 1):
         level, below = tables.levels[n - 1], tables.levels[n - 2]

@@ -1,4 +1,4 @@
-"""The whole recipe: token sequences in, a pruned model out."""
+"""Builds a model in memory: token sequences in, a pruned model out."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def build(
     words: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> NGram:
-    """A model of order `order` of the sequences (see `count`), pruned if `shorten` says how.
+    """Builds a model from sequences of token ids (see `count` for these and `min_counts`).
 
     estimate  KatzOptions or KneserNeyOptions; None for Katz
-    metadata  kept with the model: "tokenizer" for the hash of the tokenizer, and whatever else
+    shorten   options of entropy pruning; None for no pruning
+    words     the V tokens as text, or None
+    metadata  stored with the model, such as "tokenizer", the tokenizer's hash
     """
     counts = count(
         sequences,
@@ -45,5 +47,5 @@ def build(
 
 
 def prune_model(model: NGram, options: PruneOptions) -> NGram:
-    """A model without the n-grams that matter least (see `prune`)."""
+    """Prunes the n-grams that matter least (see `prune`)."""
     return NGram.from_tables(prune(model.to_tables(), options), words=model.words)

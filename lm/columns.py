@@ -1,7 +1,7 @@
-"""Where the long arrays of a model under construction are kept: in memory, or in the files of a folder.
+"""Storage of the long arrays of a model under construction: in memory, or in the files of a folder.
 
-Stages write columns part by part and read them back as arrays. Those of a folder are memory-mapped, so a model may
-be larger than memory; `release` gives back the pages that were read so far.
+Stages write columns part by part and read them back as arrays. Columns in a folder are memory-mapped, so a model may
+exceed memory; `release` frees the pages that were read so far.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from numpy.typing import DTypeLike, NDArray
 
 from rescore.lm.atomic import naming
 
-RELEASE_SECONDS = 0.02  # some 50 MB are read in it, on each thread
+RELEASE_SECONDS = 0.02  # each thread reads about 50 MB in this time
 Parts = Iterable[Sequence[NDArray[Any]]]
 Result = TypeVar("Result")
 
 
 class Columns(Protocol):
-    """Named arrays."""
+    """A store of named arrays."""
 
     threads: int
 
     def write(self, names: dict[str, DTypeLike], parts: Parts) -> list[NDArray[Any]]:
-        """Columns of the parts, each a sequence of arrays in the order of the names; read-only."""
+        """Concatenates parts, each with one array per name, into read-only columns."""
 
     def fill(self, name: str, dtype: DTypeLike, length: int, body: Callable[[NDArray[Any]], None]) -> NDArray[Any]:
-        """A column of which body writes every entry, in any order."""
+        """A column filled by `body`, which must write every entry, in any order."""
 
     def release(self) -> None:
-        """Called between parts of long work."""
+        """Frees pages of memory; call it between parts of long work."""
 
 
 class Memory:
@@ -75,11 +75,12 @@ class Folder:
         growing: Callable[[int], None] = lambda bytes: None,
         whole: Callable[[], None] = lambda: None,
     ) -> None:
-        """finished  bytes of the columns that were written whole before, which are opened and not written again; added
-        to
-        maps         those of this and other folders, which are released together
-        growing      called before each part is written, with its bytes; may raise where there is no room
-        whole        called after each column"""
+        """
+        finished  sizes in bytes of complete columns, which are opened and not rewritten; updated here
+        maps      maps of this and other folders, which are released together
+        growing   called before each part is written, with its bytes; may raise if there is no room
+        whole     called after each completed column
+        """
         self.path, self.threads, self._growing, self._whole = path, threads, growing, whole
         self._finished = {} if finished is None else finished
         self._maps = [] if maps is None else maps
@@ -103,7 +104,7 @@ class Folder:
         if not self._are_finished(name):
             self._growing(length * np.dtype(dtype).itemsize)
             with naming(self.path), open(self.path / name, "wb") as file:
-                if length:  # writing to the map of a file with holes kills the process where the disk is full
+                if length:  # on a full disk, writing to the map of a sparse file kills the process
                     os.posix_fallocate(file.fileno(), 0, length * np.dtype(dtype).itemsize)
             body(self.open(name, dtype, "r+"))
             self._finish(name)
@@ -120,7 +121,7 @@ class Folder:
         self._whole()
 
     def open(self, name: str, dtype: DTypeLike, mode: Any = "r") -> NDArray[Any]:
-        """A column that was written before."""
+        """Opens a column written earlier."""
         if (self.path / name).stat().st_size == 0:
             return np.zeros(0, dtype)
         mapped = np.memmap(self.path / name, dtype, mode)
@@ -134,9 +135,7 @@ class Folder:
 
 @contextmanager
 def ending(parts: Iterable[Any]) -> Iterator[None]:
-    """Ends the work behind an iterator, its threads above all, when the block is left in the middle of it: nothing goes
-    on in a folder that others may use next.
-    """
+    """Closes the generator `parts` on leaving the block, so that no thread keeps writing to a folder after an error."""
     try:
         yield
     finally:
@@ -145,14 +144,14 @@ def ending(parts: Iterable[Any]) -> Iterator[None]:
 
 
 def blocks(columns: Columns, array: NDArray[Any], length: int = 1 << 20) -> Iterator[NDArray[Any]]:
-    """The array in parts, so that what is made of it need not be held whole."""
+    """Yields the array in parts and releases pages after each, so that the result need not fit in memory."""
     for at in range(0, len(array), length):
         yield array[at : at + length]
         columns.release()
 
 
 def _releasing(future: Future[Result], columns: Columns) -> Result:
-    """The result; what is read meanwhile, which may be much for one item, is given back again and again."""
+    """The result of a future. Releases pages while waiting: a single item may read much."""
     while not wait([future], RELEASE_SECONDS).done:
         columns.release()
     columns.release()
@@ -160,7 +159,7 @@ def _releasing(future: Future[Result], columns: Columns) -> Result:
 
 
 def in_order(columns: Columns, work: Callable[..., Result], items: Iterable[Sequence[Any]]) -> Iterator[Result]:
-    """work(*item) of every item, in their order, on the threads of `columns`, a few ahead."""
+    """Yields work(*item) for every item, in order, computed a few items ahead on the threads of `columns`."""
     with ThreadPoolExecutor(columns.threads) as pool:
         ahead: deque[Future[Result]] = deque()
         try:

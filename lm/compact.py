@@ -1,4 +1,4 @@
-"""The compact arrays of an automaton, which an `.ngram` file holds and the core reads as they are."""
+"""The compact arrays of an automaton, as stored in an `.ngram` file and read by the core."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ Floats = NDArray[np.float32]
 
 
 class Compact(NamedTuple):
-    """An automaton of order N over V ids; docs/reference/ngram-format.md says what is in each array.
+    """An automaton of order N over V ids. docs/reference/ngram-format.md describes each array.
 
-    sizes          uint64 [N, 6]: n-grams of each order n, bytes of a cost, entries of the book of costs; contexts of
-                   length n - 1, bytes of a backoff cost, entries of the book of these
+    sizes          uint64 [N, 6]: for each order n its n-grams, bytes of a cost, entries of the codebook of costs;
+                   contexts of length n - 1, bytes of a backoff cost, entries of the codebook of backoff costs
     root_cost      float32 [V]
     arc_token      uint16 [A - V] if V <= 65536, else uint8 [3 (A - V)]
-    arcs           uint8: a record for each of the A - V arcs, cost and code; the books of costs in arc_book float32
-    contexts       uint8: blocks of 64 bytes; the books of backoff costs in backoff_book float32, long blocks in wide
-                   uint32
+    arcs           uint8: a record (cost and code) for each of the A - V arcs; arc_book float32: codebooks of costs
+    contexts       uint8: blocks of 64 bytes; backoff_book float32: codebooks of backoff costs; wide uint32: long blocks
     first_state    uint32 [(N - 1) (V + 1)]
     jumps          uint32
     backoff_state  uint64, Elias-Fano
-    next_bits      how many low bits of a state's number are in a code
+    next_bits      number of low bits of a state in a code
     """
 
     sizes: NDArray[np.uint64]
@@ -45,11 +44,11 @@ class Compact(NamedTuple):
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, *, order: int, vocab_size: int, quantise: bool = False) -> Compact:
-        """The compact form of a model's arrays, exact, or with costs rounded to 256 values for each order.
+        """Compacts a model's arrays, exactly or with costs quantised to 256 values per order.
 
-        ValueError, naming the entry, unless states and arcs are those of a closed model in canonical order.
+        ValueError names the entry unless the arrays are a closed model in canonical order.
         """
-        next_bits = 7 if quantise else 15  # and a flag
+        next_bits = 7 if quantise else 15  # a code is one or two bytes: these bits and a flag
         sizes, token, arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state = _core.encode(
             *arrays,
             order=order,

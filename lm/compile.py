@@ -1,7 +1,7 @@
-"""Tables to the six arrays of the automaton, and back.
+"""Compiles tables to the six arrays of the automaton, and back.
 
-The states are the contexts: the root, then those of order 2, of order 3, .., each in context order. So the arcs of all
-states, state by state, are the n-grams of the tables as they lie there, and nothing has to be sorted.
+The states are the contexts: the root, then those of order 2, of order 3, .., each in context order. The arcs, state by
+state, are therefore the n-grams in the order of the tables, and nothing has to be sorted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rescore.lm.tables import Tables, links
 
 
 class Arrays(NamedTuple):
-    """The automaton of S states and A arcs; `NGram` says what each array means."""
+    """The automaton of S states and A arcs; `NGram.arrays` describes each array."""
 
     arc_begin: NDArray[np.uint64]
     arc_token: NDArray[np.uint16] | NDArray[np.uint32]
@@ -36,14 +36,14 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
     levels = tables.levels
     first = np.cumsum([0, *(level.contexts for level in levels)])  # the first state of each context length
     if first[-1] >= NO_CONTEXT:
-        raise ValueError(f"model: expected fewer than 2^32 - 1 contexts, got {first[-1]}; prune it")
+        raise ValueError(f"model: expected fewer than 2^32 - 1 contexts, got {first[-1]}; prune the model")
     arcs = np.cumsum([0, *map(len, levels)])
     token = np.uint16 if tables.vocab_size <= 1 << 16 else np.uint32
 
     def joined(
         name: str, dtype: DTypeLike, arrays: Iterable[NDArray[Any]], bases: Iterable[int] = repeat(0)
     ) -> NDArray[Any]:
-        """The arrays one after another, each counted on from its base."""
+        """Concatenates the arrays, each with its base added."""
         parts = (
             (block + block.dtype.type(base) if base else block,)
             for array, base in zip(arrays, bases)
@@ -69,7 +69,7 @@ def compile_tables(tables: Tables, columns: Columns | None = None) -> Arrays:
 
 
 def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Columns) -> list[NDArray[np.uint32]]:
-    """The state after each n-gram, the longest suffix of it that is a context: uint32 [n] per order."""
+    """The state after each n-gram, its longest suffix that is a context: uint32 [n] per order."""
     found: list[NDArray[np.uint32]] = []
     linked = [*links(levels, columns), NOTHING]
     for n, level in enumerate(levels):
@@ -84,13 +84,13 @@ def next_states(levels: tuple[Grams, ...], first: NDArray[np.int64], columns: Co
 
 
 def decompile(arrays: Arrays, order: int) -> Tables:
-    """The tables of an automaton. ValueError unless it is laid out as `compile_tables` does."""
+    """The tables of an automaton. ValueError unless it has the layout of `compile_tables`."""
     begin = arrays.arc_begin.astype(np.int64)
     vocab_size = int(begin[1])
     _check_bounds(arrays, begin, vocab_size)
     levels, first = [Grams.unigrams(vocab_size)], [0, 1]
     for n in range(2, order + 1):
-        # The contexts of this order back off to those of the one before, and are reached from its n-grams.
+        # The contexts of this order back off to those of the order below, and are reached from its n-grams.
         last = int(np.searchsorted(arrays.backoff_state, first[-1])) if n < order else len(begin) - 1
         levels.append(_level(arrays, begin, levels[-1], first[-2], first[-1], max(last, first[-1])))
         first.append(max(last, first[-1]))
@@ -102,12 +102,12 @@ def decompile(arrays: Arrays, order: int) -> Tables:
     )
     for name, mine, given in zip(Arrays._fields, compile_tables(tables), arrays):
         if not np.array_equal(mine, given):
-            raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
+            raise ValueError(f"automaton: {name}: expected a closed backoff model in context order")
     return tables
 
 
 def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> None:
-    """What the native core relies on, since the arrays may be those of a file that nobody has verified."""
+    """Checks what the native core relies on: the arrays may come from an unverified file."""
     wrong = {
         "arc_begin": (np.diff(begin) < 0).any() or begin[0] != 0 or begin[-1] != len(arrays.arc_token),
         "arc_token": (arrays.arc_token >= vocab_size).any(),
@@ -115,7 +115,7 @@ def _check_bounds(arrays: Arrays, begin: NDArray[np.int64], vocab_size: int) -> 
         or (arrays.backoff_state[1:] >= np.arange(1, len(begin) - 1)).any(),
     }
     if name := next((name for name, is_wrong in wrong.items() if is_wrong), None):
-        raise ValueError(f"automaton: {name} is not that of a closed backoff model in context order")
+        raise ValueError(f"automaton: {name}: expected a closed backoff model in context order")
 
 
 def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int, first: int, last: int) -> Grams:
@@ -123,10 +123,10 @@ def _level(arrays: Arrays, begin: NDArray[np.int64], below: Grams, parents: int,
     reached = arrays.arc_next[begin[parents] : begin[first]].astype(np.int64) - first
     gram = np.flatnonzero((reached >= 0) & (reached < last - first))
     if last > first and arrays.backoff_state[last - 1] >= first:
-        raise ValueError("automaton: backoff_state is not that of a closed backoff model in context order")
+        raise ValueError("automaton: backoff_state: expected a closed backoff model in context order")
     if len(gram) != last - first or len(np.unique(reached[gram])) != len(gram):
         raise ValueError(
-            f"automaton: expected each of the states {first} to {last - 1} after one n-gram of the order below"
+            f"automaton: expected one n-gram of the order below to lead to each of the states {first}..{last - 1}"
         )
     token = np.empty(last - first, np.uint32)
     oldest = below.token if not len(below.context_token) else below.context_token[below.context()]

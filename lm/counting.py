@@ -1,7 +1,7 @@
-"""Text to runs on disk, as much at a time as memory holds.
+"""Counts text into runs on disk, a stretch at a time that fits in memory.
 
-The tokens of all pieces are one stream; a run counts a stretch of it, and the manifest holds where each begins and
-ends. Started again, the work goes on where the last run that follows on the others ends.
+The tokens of all pieces form one stream. Each run counts a stretch of it, and the manifest records where the stretch
+ends. A restart resumes at the end of the last recorded run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rescore.lm.runs import Run, merged, slice_starts
 from rescore.lm.work import WorkFolder, expect_bytes
 
 SLICES = 128
-SAMPLE = 1 << 20  # tokens that the slices are laid out for
-MOST_RUNS = 200  # merged at once, each an open file
-WINDOW_TOKENS = 4  # a window takes the memory of so many tokens: its count is sorted with it, and it comes spelled out
-MOST_TOKENS = 1 << 53  # estimation has counts in double precision
+SAMPLE = 1 << 20  # tokens that determine the slices
+MOST_RUNS = 200  # merged at once; each is an open file
+WINDOW_TOKENS = 4  # memory of a window, in tokens: it arrives token by token and is sorted with its count
+MOST_TOKENS = 1 << 53  # estimation uses counts in double precision
 Progress = Callable[[int, int], None]  # tokens and pieces so far
 
 
 class Windows(NamedTuple):
-    """Windows that were counted elsewhere: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
+    """Windows counted elsewhere: offsets int64 [n + 1] into tokens int32, counts int64 [n]."""
 
     offsets: NDArray[np.int64]
     tokens: NDArray[np.int32]
@@ -43,33 +43,35 @@ Content = NDArray[Any] | Windows  # whole documents, each followed by the end of
 
 
 class Source(Protocol):
-    """Text in pieces."""
+    """An input of counting, in pieces."""
 
-    tokens: int | None  # that all pieces hold, if known
+    tokens: int | None  # number in all pieces, if known
 
     @property
     def key(self) -> Any:
-        """What all pieces have in common, for JSON."""
+        """A JSON value that identifies what all pieces share, such as the tokenizer."""
 
     def __len__(self) -> int: ...
 
     def identity(self, piece: int) -> Any:
-        """What a piece is, for JSON: the same for the same content."""
+        """A JSON value that identifies a piece's content: equal for equal content."""
 
     def size(self, piece: int) -> int:
-        """How large a piece is, in any unit."""
+        """The size of a piece, in any unit."""
 
     def read(self, piece: int) -> Iterable[Content]:
-        """The contents of a piece, the same ones at every call."""
+        """The contents of a piece, the same at every call."""
 
     def skipped(self, piece: int) -> dict[str, Any]:
-        """What was left out of a piece that has been read: {"documents": number, ..}."""
+        """What was skipped in a piece that has been read: {"documents": number, ..}."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """What a run is made of. items: tokens, or what takes as much memory; end: the number of the piece that it ends in,
-    and of the contents of it that were read.
+    """The input of one run.
+
+    items  memory in tokens
+    end    the piece in which the stretch ends, and the number of that piece's contents read so far
     """
 
     contents: list[Content] = field(default_factory=list)
@@ -83,9 +85,7 @@ class Stretch:
 
 
 def bytes_per_token(options: CountOptions) -> int:
-    """Memory that counting needs for each token of a run: its key twice, for sorting, the token, and what
-    is written.
-    """
+    """Memory that counting needs per token of a run: its key twice, for sorting, the token, and the output."""
     words = -(-options.order * options.vocab_size.bit_length() // 64)
     return 16 * words + 8
 
@@ -99,10 +99,10 @@ def count_pieces(
     threads: int,
     progress: Progress = lambda tokens, pieces: None,
 ) -> list[Run]:
-    """The runs of all pieces.
+    """Counts all pieces into runs.
 
-    run_tokens  tokens of a run, or a quarter as many windows
-    progress    called with the number of tokens counted so far and of pieces that are finished
+    run_tokens  tokens per run, or a quarter as many windows
+    progress    called with the number of tokens counted and pieces finished so far
     """
     state = work.begin("count", {"options": asdict(options), "source": source.key})
     folder = work.path / "runs"
@@ -131,18 +131,17 @@ def count_pieces(
             raise ValueError(f"counts: expected at most 2^53 tokens, got {done:,}")
         if source.tokens not in (None, done):
             raise ValueError(
-                f"counts: expected {source.tokens:,} tokens in all, as their headers say, got {done:,}; "
-                "a file is missing, or too many"
+                f"counts: expected {source.tokens:,} tokens in all from their headers, got {done:,}; "
+                "a file is missing or should not be there"
             )
         _compact(work, state, options)
     return [_run(folder, record) for record in state["runs"]]
 
 
 def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) -> None:
-    """Forgets the runs of a piece that was read in part and is another now, such as a damaged file that was copied
-    anew.
+    """Checks that finished pieces are unchanged (ValueError). Unread pieces may have changed.
 
-    ValueError if any piece that was read wholly is another; those that were not read yet may be.
+    If the piece in progress has changed, such as a damaged file that was copied again, its runs are dropped.
     """
     known, records = state.get("pieces", []), state.get("runs", [])
     read, _ = _position(records)
@@ -156,7 +155,7 @@ def _keep_unchanged(work: WorkFolder, state: dict[str, Any], pieces: list[Any]) 
 
 
 def _nothing(records: Sequence[dict[str, Any]]) -> str:
-    """Why there is nothing to count."""
+    """The message for an input without tokens."""
     skipped = [own for record in records for own in record["skipped"]]
     if not skipped:
         return "text to count: expected at least one token, got none"
@@ -171,9 +170,9 @@ def _position(records: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _stretches(source: Source, position: tuple[int, int], size: int) -> Iterator[Stretch]:
-    """The stream from a position on, cut where enough has come.
+    """Yields the stream from a position on in stretches of about `size` items.
 
-    If a piece cannot be read, what came before it is not lost.
+    If a piece cannot be read, the stretch before it is yielded before the error is raised.
     """
     now = Stretch(end=position)
     first, passed = position
@@ -211,7 +210,7 @@ def _in_threads(
     threads: int,
     number: int,
 ) -> Iterator[dict[str, Any]]:
-    """The records of the runs of all stretches, written on several threads, in order."""
+    """Writes the runs of all stretches on several threads; yields their records in order."""
     waiting: deque[Future[dict[str, Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
@@ -220,11 +219,11 @@ def _in_threads(
                     state["starts"] = slice_starts(_sample(stretch.contents), SLICES) if options.order > 1 else []
                 waiting.append(pool.submit(_write, stretch, work, options, state["starts"], number))
                 number += 1
-                del stretch  # not held while the next is read
+                del stretch  # free its memory before the next is read
                 if len(waiting) == threads:
                     yield waiting.popleft().result()
         except Exception:
-            while waiting:  # they are counted, whatever came after them
+            while waiting:  # keep the runs before the error
                 yield waiting.popleft().result()
             raise
         while waiting:
@@ -280,7 +279,7 @@ def _count(contents: Sequence[Content], options: CountOptions, starts: Sequence[
 
 
 def _usable(state: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The runs of the manifest whose files are whole; files that it does not name go."""
+    """The runs of the manifest, whose files must be complete; deletes files that it does not name."""
     records = state.get("runs", [])
     for record in records:
         expect_bytes(folder / record["file"], record["bytes"])
@@ -298,7 +297,7 @@ def _run(folder: Path, record: dict[str, Any]) -> Run:
 
 
 def _compact(work: WorkFolder, state: dict[str, Any], options: CountOptions) -> None:
-    """Merges runs until there are few enough to be read at once."""
+    """Merges runs until there are few enough to read all at once."""
     folder, number = work.path / "runs", 0
     while len(state["runs"]) > MOST_RUNS:
         records = state["runs"][:MOST_RUNS]
@@ -313,7 +312,7 @@ def _compact(work: WorkFolder, state: dict[str, Any], options: CountOptions) -> 
 
 
 def _merge_runs(work: WorkFolder, path: Path, runs: Sequence[Run], options: CountOptions) -> dict[str, Any]:
-    """One run of several."""
+    """Merges several runs into one."""
     slices, windows = [0], 0
     with replacing(path) as file:
         for number in range(len(runs[0].slices) - 1):

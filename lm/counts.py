@@ -5,8 +5,8 @@ the next. It is therefore the first or the last token of an n-gram, never inside
 
     eot a b eot c eot     counted: [eot a] [a b] [b eot] [eot c] [eot a b] [a b eot] [eot c eot]; not [b eot c]
 
-What is counted are **windows**: every position yields the longest n-gram that ends there, of at most N tokens. They
-determine the counts of all orders, and one sort of them brings all orders into context order.
+Only **windows** are counted: the window of a position is the longest n-gram that ends there, of at most N tokens.
+Windows determine the counts of all orders, and sorting them once puts all orders into context order.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from rescore.lattice.short_repr import short_repr
 from rescore.lm.grams import Grams, check_vocabulary
 from rescore.lm.rows import index_rows
 
-MOST = 1001  # counts of counts are kept of 1..MOST
+MOST = 1001  # counts of counts are kept for counts 1..MOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountOptions:
-    """What is counted.
+    """Options of counting.
 
     order       N, 1..7
     vocab_size  V; ids are in [0, V)
     eot         id of the end of text
-    min_counts  smallest count that is kept, for orders 1, 2, ..; orders beyond keep as many as the last. Unigrams stay:
-                the first is 1, and they never fall, so that what an n-gram needs is kept as well
+    min_counts  smallest count kept, for orders 1, 2, ..; the last holds for all higher orders. The first is 1, since
+                unigrams stay, and the numbers never fall, so that the context and suffix of a kept n-gram are kept
     """
 
     order: int
@@ -49,13 +49,13 @@ class CountOptions:
 
     @property
     def least(self) -> list[int]:
-        """The smallest count kept of each order 1..N."""
+        """The smallest count kept for each order 1..N."""
         given = self.min_counts or (1,)
         return [given[min(n, len(given) - 1)] for n in range(self.order)]
 
 
 def check_min_counts(min_counts: Sequence[int], order: int) -> None:
-    """ValueError unless these are cut-offs for a model of this order."""
+    """Raises ValueError unless these are valid cut-offs for a model of this order."""
     if len(min_counts) > order:
         raise ValueError(f"min_counts: expected at most {order} orders, got {len(min_counts)}")
     if min_counts and (min_counts[0] != 1 or list(min_counts) != sorted(min_counts)):
@@ -66,10 +66,10 @@ def check_min_counts(min_counts: Sequence[int], order: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AdjustedCounts:
-    """The counts of Kneser-Ney (Chen and Goodman 1998, section 3): how many different tokens stood before an n-gram.
+    """The adjusted counts of Kneser-Ney (Chen and Goodman 1998, section 3): how many distinct tokens precede an n-gram.
 
-    N-grams of order N, and those before which nothing can stand as they begin with the end of text, keep their counts.
-    The arrays are those of `Counts`: of n-grams that passed the cut-offs, with totals and counts of counts of all.
+    N-grams of order N, and those that begin with the end of text and so have no predecessor, keep their counts. Arrays
+    are as in `Counts`: of n-grams that passed the cut-offs, with totals and counts of counts of all n-grams.
     """
 
     count: tuple[NDArray[np.uint64], ...]
@@ -79,16 +79,16 @@ class AdjustedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counts:
-    """How often each n-gram was seen.
+    """The counts of n-grams.
 
     levels      n-grams of orders 1..N that passed the cut-offs (`grams.py`); order 1 holds every id, seen or not
     count       N arrays uint64 [n]
-    total       N - 1 arrays uint64 [C] for the contexts of orders 2..N: how often any token followed, kept or not
-    of_counts   N lists: [r] is how many n-grams were seen r times, before cut-offs, r = 1..MOST; [0] how many more
+    total       N - 1 arrays uint64 [C], for the contexts of orders 2..N: the count of all tokens after it, kept or not
+    of_counts   N lists: [r] is the number of n-grams seen r times, before cut-offs, r = 1..MOST; [0] of those seen more
                 often
     bos         id of a word that is a context and never an event, or None; eos: id of the end of a sentence, or None
     min_counts  the cut-offs
-    adjusted    the adjusted counts, where they were asked for
+    adjusted    the adjusted counts, or None
     """
 
     levels: tuple[Grams, ...]
@@ -131,7 +131,7 @@ class Counts:
         eos: int | None = None,
         adjusted: bool = False,
     ) -> Counts:
-        """Counts of n-grams spelled out, uint32 [n, order] for each order, all that were seen."""
+        """Counts from all n-grams seen, as tokens uint32 [n, order] for each order."""
         levels, counts = [Grams.unigrams(vocab_size)], [np.zeros(vocab_size, np.uint64)]
         counts[0][rows[0][:, 0]] = count[0]
         for own, number in zip(rows[1:], count[1:]):
@@ -154,7 +154,7 @@ def _totals(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]]) -> tu
 
 
 def _adjusted(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]], bos: int | None) -> AdjustedCounts:
-    """The adjusted counts of all n-grams that were seen; those that begin with `bos` keep theirs."""
+    """The adjusted counts of all n-grams seen; n-grams that begin with `bos` keep their counts."""
     found = []
     for level, longer, seen in zip(levels, levels[1:], counts):
         suffix = _core.suffixes(longer.native, level.native, 0, longer.contexts)
@@ -170,6 +170,6 @@ def _adjusted(levels: Sequence[Grams], counts: Sequence[NDArray[np.uint64]], bos
 
 
 def of_counts(count: NDArray[np.uint64]) -> list[int]:
-    """How many of the counts are 1, .., MOST; in place of 0, how many are more."""
+    """Counts of counts: [r] is how many counts equal r, r = 1..MOST; [0] how many are greater."""
     few = np.bincount(count[count <= MOST].astype(np.int64), minlength=MOST + 1).tolist()
     return [int((count > MOST).sum()), *few[1:]]

@@ -1,7 +1,7 @@
-"""Window counts on disk: Parquet files and a `counts.json` beside them, the interchange between machines.
+"""Window counts on disk, for exchange between machines: Parquet files and a `counts.json` beside them.
 
-Columns `ngram` list<int32>, a window (`windows.py`) in text order, and `count` int64. A window may occur in any number
-of rows and files; its count is their sum. Files may have been written by anybody, so whatever is read is checked.
+The columns are `ngram` list<int32>, a window (`windows.py`) in text order, and `count` int64. A window may occur in any
+number of rows and files; its count is their sum. Files are untrusted, so everything is checked on reading.
 """
 
 from __future__ import annotations
@@ -44,23 +44,20 @@ class WindowCounts:
         return len(self.count)
 
     def total(self) -> int:
-        """The sum of counts up to 2^46, in two halves as it may pass 63 bits."""
+        """The sum of the counts, each up to 2^46, in two halves since it may exceed 63 bits."""
         return (int((self.count >> 23).sum()) << 23) + int((self.count & ((1 << 23) - 1)).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsFiles:
-    """Opened counts: the header, the Parquet files, and whether they are all that the header speaks of."""
+    """Opened counts: the header, the Parquet files, and whether these are all files of the header's folder."""
 
     header: CountsHeader
     paths: tuple[Path, ...]
     whole: bool
 
     def batches(self) -> Iterator[WindowCounts]:
-        """All windows, at most 65,536 at once, in bounded memory.
-
-        ValueError names file and row group of what is wrong.
-        """
+        """Yields all windows in batches of at most 65,536, in bounded memory. ValueError names file and row group."""
         total = 0
         for path in self.paths:
             for batch in _read(path, self.header):
@@ -69,19 +66,19 @@ class CountsFiles:
         if self.whole and total != self.header.tokens:
             folder = self.paths[0].parent
             raise ValueError(
-                f"{folder}: its counts add up to {total}, but {FILE_NAME} says {self.header.tokens}; "
-                "a file is missing, or too many"
+                f"{folder}: expected counts that sum to {self.header.tokens} from {FILE_NAME}, got {total}; "
+                "a file is missing or should not be there"
             )
 
 
 def open_counts(path: str | os.PathLike[str]) -> CountsFiles:
-    """The counts of a folder, or of one .parquet file of such a folder. ValueError or OSError if they are none."""
+    """Opens the counts of a folder, or of one .parquet file in it. ValueError or OSError if it holds none."""
     path = Path(path)
     if path.is_dir():
         if not (path / FILE_NAME).exists():
             raise ValueError(
                 f"{path}: expected a folder with {FILE_NAME}, which is written last; the counting did not finish, "
-                "or this is another folder"
+                "or this is the wrong folder"
             )
         found = tuple(sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._"))
         if not found:
@@ -102,9 +99,9 @@ def write_counts(
     tokenizer: str | None = None,
     file_rows: int = FILE_ROWS,
 ) -> CountsHeader:
-    """Writes windows as Parquet files of about `file_rows` rows, counts.json last; returns that.
+    """Writes windows as Parquet files of about `file_rows` rows, then counts.json, and returns its header.
 
-    The folder is made if need be, and must be empty. If anything fails, nothing that was written stays.
+    The folder is created if needed and must be empty. After an error all written files are removed.
     """
     header = CountsHeader(order=order, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer)
     folder = Path(folder)
@@ -134,14 +131,14 @@ def write_counts(
 
 
 def windows_of(runs: Sequence[Run], options: CountOptions) -> Iterator[WindowCounts]:
-    """All windows of runs, each once, to be written."""
+    """Yields all windows of the runs, each once, for `write_counts`."""
     for number in range(len(runs[0].slices) - 1):
         for offsets, tokens, counts in counted(runs, number, options):
             yield WindowCounts(offsets=offsets.astype(np.int32), tokens=tokens, count=counts)
 
 
 def _write_file(stream: object, groups: Iterator[WindowCounts], file_rows: int) -> tuple[int, bool]:
-    """One file; the sum of its counts, and whether the windows have come to their end."""
+    """Writes one file. Returns the sum of its counts, and whether all windows are written."""
     rows = tokens = 0
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True) as writer:
         for group in groups:
@@ -157,7 +154,7 @@ def _write_file(stream: object, groups: Iterator[WindowCounts], file_rows: int) 
 
 
 def _groups(batches: Iterable[WindowCounts], header: CountsHeader) -> Iterator[WindowCounts]:
-    """The batches, checked, in row groups of some million rows each."""
+    """Checks the batches and joins them into row groups of about a million rows."""
     waiting: list[WindowCounts] = []
     for number, batch in enumerate(batches):
         _check(batch, header, f"batch {number}")
@@ -214,7 +211,7 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _check_size(group: pq.RowGroupMetaData, header: CountsHeader, where: str) -> None:
-    """Before a page is read: a few bytes can stand for any number of tokens."""
+    """Checks a group's size before its pages are read: a few compressed bytes can hold any number of tokens."""
     most = header.order * group.num_rows
     for i in range(group.num_columns):
         column = group.column(i)
@@ -235,7 +232,7 @@ def _windows(batch: pa.RecordBatch, where: str) -> WindowCounts:
 
 
 def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int = 0) -> None:
-    """ValueError unless these are windows of the header's order, vocabulary and end-of-text, seen at least once."""
+    """Raises ValueError unless these are windows of the header's order, vocabulary and end-of-text, and counts >= 1."""
     offsets, tokens, count = windows.offsets, windows.tokens, windows.count
     if (
         tokens.dtype != np.int32
@@ -249,7 +246,7 @@ def _check(windows: WindowCounts, header: CountsHeader, where: str, first: int =
             f"got {tokens.dtype}, {count.dtype}, {len(offsets)} offsets"
         )
     lengths = np.diff(offsets)
-    least, most = min(2, header.order), header.order  # an end-of-text alone: the first one is a context, never an event
+    least, most = min(2, header.order), header.order  # the stream's first end-of-text is a context only, not a window
 
     def expect(right: NDArray[np.bool_], expected: str, got: NDArray[np.generic]) -> None:
         if not right.all():

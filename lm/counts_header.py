@@ -1,7 +1,4 @@
-"""`counts.json`: what a folder of window counts says about itself.
-
-The format is described in docs/use/ngram-building.md.
-"""
+"""The header of a folder of window counts, `counts.json`. docs/use/ngram-building.md describes the format."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ MAX_BYTES = 1 << 16
 class CountsHeader:
     """N, V, the end-of-text id, the sha256 of the tokenizer's file (None: unknown), and the sum of all counts.
 
-    Checked when made: ValueError names the field.
+    ValueError names an invalid field.
     """
 
     order: int
@@ -37,7 +34,7 @@ class CountsHeader:
         for name in ("order", "vocab_size", "eot", "tokens"):
             if type(getattr(self, name)) is not int:
                 raise ValueError(f"{name}: expected a whole number, got {getattr(self, name)!r:.60}")
-        self.packing  # noqa: B018  its own checks are those of order, vocabulary and end-of-text
+        self.packing  # noqa: B018  Packing checks order, vocabulary and end-of-text
         if self.tokenizer is not None and not (
             isinstance(self.tokenizer, str) and re.fullmatch("[0-9a-f]{64}", self.tokenizer)
         ):

@@ -1,4 +1,4 @@
-"""How two models differ: n-grams that only one of them has, costs and backoff costs of the others, metadata."""
+"""Differences between two models: n-grams in only one of them, costs and backoff costs of the others, metadata."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rescore.lm.union import Union
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What is in one model, in the other, in both; and how far apart the costs of the last are, in nats.
+    """How many entries are in one model, in the other and in both, and how far apart the costs in both are, in nats.
 
-    mean, largest  of |a - b|, 0 where nothing is in both
-    worst          the tokens of the largest, with its costs `a` and `b`; None where all are equal
+    mean, largest  of |a - b| over the entries in both, 0 if there are none
+    worst          the tokens of the entry with the largest difference; its costs are `a` and `b`; None if all are equal
     """
 
     only_a: int
@@ -38,12 +38,11 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDifference:
-    """Between models a and b.
+    """The differences between models a and b.
 
-    ngrams    for orders 1..N of the longer model
-    contexts  for contexts of 1..N - 1 tokens, by what it costs to back off from them
-    facts     {name: (a's, b's)} of what else differs: metadata; "words" as whether there are any, else how many are
-              others
+    ngrams    for orders 1..N of the longer model, by their costs
+    contexts  for contexts of 1..N - 1 tokens, by their backoff costs
+    facts     {name: (a's, b's)} of differing metadata; "words": whether a model has words, or how many differ
     """
 
     ngrams: tuple[Shared, ...]
@@ -55,12 +54,12 @@ class ModelDifference:
         return not self.facts and all(own.same for own in (*self.ngrams, *self.contexts))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The differences as JSON."""
         return {"same": self.same, **asdict(self)}
 
 
 def difference(a: NGram, b: NGram) -> ModelDifference:
-    """Between two models; of other vocabularies too, ids being compared as they are."""
+    """The differences between two models. Ids are compared as numbers, even if the vocabularies differ."""
     models = a.to_tables(), b.to_tables()
     union = Union.of(models)
     orders = range(1, len(union.levels) + 1)
@@ -95,7 +94,7 @@ def _of_order(rows: tuple[NDArray[np.int64], ...], costs: tuple[NDArray[np.float
 
 
 def _shared(a: Costs, b: Costs) -> tuple[dict[str, Any], int | None]:
-    """The fields of `Shared` but the worst, whose row comes second; None where costs do not differ."""
+    """The fields of `Shared` except `worst`, and the row of the latter; None if no costs differ."""
     both, in_a, in_b = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
     counts = {"only_a": len(a[0]) - len(both), "only_b": len(b[0]) - len(both), "both": len(both)}
     apart = np.abs(a[1][in_a] - b[1][in_b])

@@ -1,4 +1,4 @@
-"""The documents of files of text."""
+"""Reads the documents of text files."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from rescore.lm.skipped import BadText, Skipped
 
 @dataclass(slots=True)
 class Faults:
-    """What becomes of the bad documents of a piece: counted in `skipped`, or, where that is None, an error each."""
+    """Handles the bad documents of a piece: counts them in `skipped`, or raises ValueError if that is None."""
 
     piece: Piece
     skipped: Skipped | None
-    before: int | None = None  # lines of the file before the piece, counted when first asked for
+    before: int | None = None  # lines of the file before the piece, counted on first use
 
     def add(self, number: int, fault: BadText) -> None:
-        """`number`: of the line in the piece, from 1, or of the row in a Parquet file; of a whole file 0."""
+        """number: the line in the piece, from 1; the row in a Parquet file; 0 for a whole file."""
         if self.skipped is None:
             raise ValueError(f"{self.where(number)}: {fault}") from None
         self.skipped.add(self.where(number), fault)
 
     def where(self, number: int) -> str:
-        """The file and, in it, the line or row."""
+        """The file and its line or row, for messages."""
         if self.piece.form == "txt":
             return self.piece.name
         return f"{self.piece.name}, {'row' if self.piece.form == 'parquet' else 'line'} {self.in_file(number)}"
 
     def in_file(self, number: int) -> int:
-        """The line or row, as the whole file counts them; of a whole file 1."""
+        """The line or row in the whole file, from 1; 1 for a whole file."""
         if self.piece.form == "txt":
             return 1
         if self.piece.form == "parquet":
@@ -48,9 +48,9 @@ class Faults:
 
 
 def documents(piece: Piece, faults: Faults) -> Iterator[tuple[int, str]]:
-    """The documents of a piece, each with its number as `Faults` counts them.
+    """Yields the documents of a piece with their numbers (see `Faults.add`).
 
-    ValueError names file and line where packed data or a Parquet file are damaged.
+    ValueError names file and line if compressed data or a Parquet file are damaged.
     """
     found = _rows(piece) if piece.form == "parquet" else _lines(piece, faults)
     for number, raw in found:
@@ -79,7 +79,7 @@ def _lines(piece: Piece, faults: Faults) -> Iterator[tuple[int, bytes | None]]:
                 yield number, line
     except lines.Damaged as error:
         raise ValueError(
-            f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file anew"
+            f"{piece.name}: {error.packing} data damaged after line {number}: {error}; copy the file again"
         ) from None
 
 
@@ -87,13 +87,13 @@ def _whole(name: str, content: bytes) -> bytes:
     if len(content) > lines.MAX_BYTES:
         raise ValueError(
             f"{name}: expected one document of at most {lines.MAX_BYTES >> 20} MiB, got more; "
-            "give --documents line if each line is one, else split it"
+            "use --documents line if each line is a document, else split the file"
         )
     return content
 
 
 def _text_of(raw: bytes | None, piece: Piece) -> str:
-    """The text of a line, row or file; BadText if there is none."""
+    """The text of a line, row or file; BadText if it has none."""
     if piece.form == "parquet" and raw is None:
         raise BadText("no text", f"expected text in column {piece.field!r}, got null")
     if raw is None or len(raw) > lines.MAX_BYTES:
@@ -105,7 +105,7 @@ def _text_of(raw: bytes | None, piece: Piece) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """UTF-8, without a byte-order mark at its beginning. BadText if it is something else."""
+    """Decodes UTF-8, without a byte-order mark at its beginning. BadText if it is not UTF-8."""
     try:
         return text.removeprefix(BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ def decoded(text: bytes) -> str:
 
 
 def json_text(line: str, field: str) -> str:
-    """The text of a line of JSON, empty for a blank line. BadText if there is none."""
+    """The text of a line of JSON, empty for a blank line. BadText if it has none."""
     if not line.strip():
         return ""
     try:
@@ -129,12 +129,12 @@ def json_text(line: str, field: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise BadText(
-            "half a surrogate pair", f'"{field}" holds half a surrogate pair, which is no character'
+            "half a surrogate pair", f'"{field}" holds half a surrogate pair, which is not a character'
         ) from None
     return text
 
 
 def refuse_end_of_text(ids: NDArray[np.uint32], eot: int) -> None:
-    """BadText if the tokens of a document hold the end of text."""
+    """Raises BadText if the tokens of a document contain the end of text."""
     if (ids == eot).any():
-        raise BadText("holds the end of text", f"its tokens hold the end of text, {eot}, which would cut it in two")
+        raise BadText("holds the end of text", f"its tokens contain the end of text, {eot}, which would split it")

@@ -1,4 +1,4 @@
-"""Counts to a model, by either method."""
+"""Estimates a model from counts, by Katz or Kneser-Ney."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EstimateOptions = KatzOptions | KneserNeyOptions
 
 
 def needs_adjusted(options: EstimateOptions | None) -> bool:
-    """Whether the method takes adjusted counts."""
+    """Whether the method needs adjusted counts."""
     return isinstance(options, KneserNeyOptions)
 
 
 def estimate_model(counts: Counts, options: EstimateOptions | None = None, columns: Columns | None = None) -> Tables:
-    """The model of the method that the options are of; Katz without any."""
+    """Estimates a model by the method of the options; by Katz if they are None."""
     if isinstance(options, KneserNeyOptions):
         return kneser_ney(counts, options, columns)
     return katz(counts, options, columns)

@@ -1,7 +1,7 @@
 """The worked example of docs, docstrings and tests: a sausage of three slots and a trigram model of ten n-grams.
 
-The heads of a model that has just written "." see that a footballer is named and that he scores, but each
-head chooses alone: their first candidates read "Lionel Ronaldo scored".
+The model has just written ".". Its heads predict a footballer's name and that he scored, but each head chooses on its
+own, so their first candidates read "Lionel Ronaldo scored".
 """
 
 import math
@@ -15,7 +15,7 @@ from rescore.lm.tables import Tables
 WORDS = ("Lionel", "Messi", "Cristiano", "Ronaldo", "scored", ".")
 LIONEL, MESSI, CRISTIANO, RONALDO, SCORED, STOP = range(6)
 
-# n-gram: (probability, backoff weight of the n-gram as a context, 1 where it is none)
+# n-gram: (probability, backoff weight of the n-gram as a context, 1 if it is not one)
 NGRAMS = {
     (LIONEL,): (0.1, 0.2 / 0.9),
     (MESSI,): (0.1, 0.4 / 0.8),

@@ -1,4 +1,4 @@
-"""Models in files of any kind, told apart by their names: .ngram, .arpa, .arpa.gz, .fst; .lookup.bin for llama.cpp."""
+"""Loads and saves models by file name: .ngram, .arpa, .arpa.gz, .fst; .lookup.bin for llama.cpp (save only)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SUFFIXES = (".ngram", ".arpa", ".arpa.gz", ".fst")
 def load(
     path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, verify: bool | None = None, resident: bool = False
 ) -> NGram:
-    """The model in a file; `arpa` for the words of ARPA files, `verify` and `resident` for .ngram files (see
-    `NGram.open`).
+    """Loads a model; `-` is an ARPA file on standard input.
 
-    An OpenFst file has to hold a model as `save` writes it (label = id + 1); `-` is an ARPA file on standard input.
+    `arpa` applies to ARPA files, `verify` and `resident` to .ngram files (see `NGram.open`). An OpenFst file must hold
+    a model as `save` writes it (label = id + 1).
     """
     if os.fspath(path) == STDIN:
         return read_arpa(path, arpa)
@@ -43,10 +43,10 @@ def save(
     sentence_ends: bool | None = None,
     failure_label: int = 0,
 ) -> None:
-    """Write a model in the form that the name of the file asks for, whole or not at all; `-` is standard output, an
-    ARPA file. `words` and `sentence_ends` are as in `write_arpa`, `failure_label` as in `save_fst`.
+    """Saves a model atomically in the format of the file name; `-` is ARPA on standard output.
 
-    A name that ends in .lookup.bin asks for llama.cpp's static n-gram cache, which cannot be read back.
+    `words` and `sentence_ends` are as in `write_arpa`, `failure_label` as in `save_fst`. A name that ends in
+    .lookup.bin means llama.cpp's static n-gram cache, which cannot be read back.
     """
     if is_arpa(path):
         write_arpa(model, path, words=words, sentence_ends=sentence_ends)
@@ -62,7 +62,7 @@ def save(
 
 
 def is_arpa(path: str | os.PathLike[str]) -> bool:
-    """Whether a model to write takes the form of ARPA."""
+    """Whether `save` writes ARPA to this path."""
     return os.fspath(path) == STDOUT or os.fspath(path).endswith((".arpa", ".arpa.gz"))
 
 

@@ -1,7 +1,8 @@
-"""OpenFst in and out.
+"""Converts models to and from OpenFst.
 
-Label = token id + 1, as 0 is epsilon. The failure arc has label 0 or one of the caller's; every state is final.
-Files are written and read here; only `to_fst` and `from_fst`, which have objects of `pywrapfst`, need pynini.
+Label = token id + 1, as 0 is epsilon. The failure arc has label 0 or a label of the caller's choice; every state is
+final. Files are read and written without OpenFst; only `to_fst` and `from_fst`, which use objects of `pywrapfst`, need
+pynini.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
 
 
 def to_fst(model: NGram, *, failure_label: int = 0, start: int = 0) -> pywrapfst.VectorFst:
-    """The automaton as an acceptor over the tropical semiring, its states and their order kept.
+    """The automaton as an acceptor over the tropical semiring, with the same states in the same order.
 
-    failure_label  label of the backoff arcs: 0 for epsilon, or one above V for a phi matcher
-    start          the start state; 0: the root, for text that nothing is known before
+    failure_label  label of the failure arcs: 0 for epsilon, or one above V for a phi matcher
+    start          the start state; 0, the root, means an empty history
     """
     import pywrapfst
 
     fst = pywrapfst.VectorFst("standard")
-    fst.union(pywrapfst.Fst.read_from_string(b"".join(_parts(model, failure_label, start))))  # of an empty one: a copy
+    fst.union(pywrapfst.Fst.read_from_string(b"".join(_parts(model, failure_label, start))))  # copies: fst is empty
     return fst
 
 
 def save_fst(model: NGram, path: str | os.PathLike[str], *, failure_label: int = 0, start: int = 0) -> None:
-    """Write the same to a file, a VectorFst, whole or not at all. Memory: some 25 bytes for each n-gram."""
+    """Saves the acceptor of `to_fst` to a file, a VectorFst, atomically. Needs about 25 bytes of memory per n-gram."""
     parts = _parts(model, failure_label, start)
     with replacing(path) as file:
         for part in parts:
@@ -61,11 +62,11 @@ def from_fst(
     bos: int | None = None,
     eos: int | None = None,
 ) -> NGram:
-    """The model that an acceptor holds, its states in any order.
+    """Builds a model from an acceptor; its states may be in any order.
 
-    A model over fragments, as `to_fst` makes, has final states of cost 0. One over sentences, as OpenGrm makes, has
-    the context of <s> as its start state and the cost of </s> as its final costs: `bos` and `eos` are the ids for them.
-    unseen_cost: cost of ids without an arc at the root; None makes that an error.
+    A model over fragments, as `to_fst` makes, has final costs of 0. A model over sentences, as OpenGrm makes, has the
+    context of <s> as its start state and the costs of </s> as its final costs; `bos` and `eos` give the ids of <s> and
+    </s>. unseen_cost: cost of ids without an arc at the root; None makes these an error.
     """
     import pywrapfst
 
@@ -75,8 +76,9 @@ def from_fst(
 
 
 def load_fst(path: str | os.PathLike[str]) -> NGram:
-    """The model in a file as `save_fst` writes it with the root as start, of a vector or const FST; the failure label
-    is the one that stands for no token. ValueError names the file and the state that is wrong.
+    """Loads a model from a file of `save_fst` with the root as start, a vector or const FST.
+
+    The failure label is the one outside 1..V. ValueError names the file and the state.
     """
     data = np.fromfile(path, np.uint8) if os.path.getsize(path) == 0 else np.memmap(path, np.uint8, "r")
     try:
@@ -88,7 +90,7 @@ def load_fst(path: str | os.PathLike[str]) -> NGram:
 
 
 def _failure_label(fst: Acceptor, vocab_size: int) -> int:
-    """The one label outside 1..V, 0 where there is none; where there are several, one of them."""
+    """A label outside 1..V; 0 if there is none."""
     label = fst.arcs["input"]
     outside = label[(label < 1) | (label > vocab_size)]
     return int(outside[0]) if len(outside) else 0

@@ -1,4 +1,4 @@
-"""The n-grams that an acceptor with failure arcs holds, its states in any order."""
+"""Extracts the n-grams of an acceptor with failure arcs; its states may be in any order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Contexts = list[tuple[NDArray[np.int64], NDArray[np.uint32]]]
 
 
 class Events(NamedTuple):
-    """The arcs that are no failure arcs, and where those lead: a token of V and a state of S each.
+    """The A token arcs of an acceptor with S states over V tokens, and the costs of its failure arcs.
 
-    source   uint32 [A], state by state
+    source   uint32 [A], ascending
     token    uint32 [A]
     cost     float32 [A]
     next     uint32 [A]
@@ -36,7 +36,7 @@ class Events(NamedTuple):
 
 
 def events_of(fst: Acceptor, vocab_size: int, failure_label: int) -> Events:
-    """The arcs by what they mean. ValueError unless labels are those of tokens and one state has no failure arc."""
+    """Separates token arcs from failure arcs. ValueError for other labels, or unless one state has no failure arc."""
     states = len(fst.final)
     source, label = np.repeat(np.arange(states, dtype=np.uint32), np.diff(fst.first)), fst.arcs["input"]
     is_event = label != failure_label
@@ -65,8 +65,10 @@ def events_of(fst: Acceptor, vocab_size: int, failure_label: int) -> Events:
 def tables_of(
     events: Events, start: int, *, vocab_size: int, unseen_cost: float | None, bos: int | None, eos: int | None
 ) -> Tables:
-    """The model; `from_fst` says what the arguments are. An arc spells the context of its state and its own token, and
-    costs as a context what the failure arc of the next state does, if that is longer.
+    """The model of the arcs; see `from_fst` for the arguments.
+
+    An arc's n-gram is the context of its state and its token. Its backoff cost is that of the next state's failure arc,
+    if that state's context is longer.
     """
     number, length, contexts = _contexts(events, None if bos is None else (start, bos))
     if eos is None and events.final.any():
@@ -100,12 +102,12 @@ def _followed(contexts: NDArray[np.uint32], token: NDArray[np.uint32]) -> NDArra
 
 
 def _contexts(events: Events, start: tuple[int, int] | None) -> tuple[NDArray[np.uint32], NDArray[np.int8], Contexts]:
-    """The contexts of each length: their states, ascending, and tokens uint32 [n, length]; for each state its number
-    among those of its length, and the length.
+    """The context of each state: its number among those of its length, its length; and the contexts of each length.
 
-    A context is first reached from that without its last token, in as many steps from the root as it has tokens.
+    The latter are their states, ascending, and tokens uint32 [n, length]. Contexts are found breadth-first from the
+    root: one of n tokens is first reached after n arcs.
 
-    start  the state of the context <s>, which no arc may lead to, and the id of <s>
+    start  the state of the context <s>, to which no arc may lead, and the id of <s>
     """
     length, number = np.full(len(events.final), -1, np.int8), np.zeros(len(events.final), np.uint32)
     length[events.root] = 0
@@ -122,13 +124,13 @@ def _contexts(events: Events, start: tuple[int, int] | None) -> tuple[NDArray[np
         order = np.argsort(states, kind="stable")
         states = states[order]
         if (states[1:] == states[:-1]).any():
-            raise ValueError(f"a state of length {size} is entered by two contexts: no backoff model")
+            raise ValueError(f"expected a backoff model, got a state that two contexts of {size} tokens lead to")
         if len(states) and size >= MAX_ORDER:
             raise ValueError(f"state {states[0]}: expected contexts of at most {MAX_ORDER - 1} tokens, got {size}")
         length[states], number[states] = size, np.arange(len(states))
         contexts.append((states, tokens[order]))
     if (length < 0).any():
         raise ValueError(
-            f"state {int((length < 0).argmax())} is reached by no context; bos gives that of the start state"
+            f"state {int((length < 0).argmax())}: no context leads to it; if it is the start state of <s>, give bos"
         )
     return number, length, contexts[:-1]

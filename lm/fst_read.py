@@ -1,6 +1,6 @@
-"""Acceptors read from OpenFst's files as arrays, every count and state checked before it is used.
+"""Reads acceptors from OpenFst files into arrays; every count and state is checked before it is used.
 
-OpenFst itself aborts the process where a damaged header asks for more memory than there is.
+OpenFst itself aborts the process if a damaged header makes it allocate too much memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rescore.lm import fst_layout as layout
 from rescore.lm.fst_layout import ARC, ARC_WORDS, CONST_STATE, MAGIC, STATE_WORDS, WORD, outside
 
 VERSIONS = {"vector": (layout.VECTOR,), "const": (layout.CONST, layout.CONST_ALIGNED)}
-ARC_TYPES = ("standard", "log")  # those whose weight is a float32 cost
+ARC_TYPES = ("standard", "log")  # whose weight is a float32 cost
 INPUT_SYMBOLS, OUTPUT_SYMBOLS, ALIGNED = 1, 2, 4  # flags
-SYMBOLS = 2125658996  # begins a table of symbols
-BOUNDARY = 16  # bytes, of what is aligned
+SYMBOLS = 2125658996  # magic number of a symbol table
+BOUNDARY = 16  # bytes of alignment
 
 
 class Acceptor(NamedTuple):
@@ -29,7 +29,7 @@ class Acceptor(NamedTuple):
     start  its start state, in [0, S)
     first  int64 [S + 1], the arcs of state s are first[s] .. first[s + 1] - 1
     arcs   ARC [A]: equal labels of input and output, `next` in [0, S), costs neither NaN nor -inf
-    final  float32 [S], final costs, +inf where a state is not final
+    final  float32 [S], final costs, +inf if a state is not final
     """
 
     start: int
@@ -39,8 +39,9 @@ class Acceptor(NamedTuple):
 
 
 def read(data: NDArray[np.uint8]) -> Acceptor:
-    """The acceptor in the bytes of a file; its symbol tables are skipped. ValueError for anything but one whole vector
-    or const FST whose arcs have costs.
+    """The acceptor in the bytes of a file; symbol tables are skipped.
+
+    ValueError unless the file is one complete vector or const FST of standard or log arcs.
     """
     if data[: len(MAGIC)].tobytes() != MAGIC:
         raise ValueError(f"expected an OpenFst file, which begins with {MAGIC!r}, got {data[: len(MAGIC)].tobytes()!r}")
@@ -67,7 +68,7 @@ def read(data: NDArray[np.uint8]) -> Acceptor:
 
 
 class _Cursor:
-    """A place in a file."""
+    """A position in a file."""
 
     def __init__(self, data: NDArray[np.uint8], at: int) -> None:
         self.data, self.at = data, at
@@ -77,7 +78,7 @@ class _Cursor:
         left = len(self.data) - self.at
         if not 0 <= size <= left:
             raise ValueError(
-                f"byte {self.at}: expected {what} of {size} bytes, got {left} to the end; the file is cut or damaged"
+                f"byte {self.at}: expected {what} of {size} bytes, got {left} to the end; it is truncated or damaged"
             )
         self.at += size
         return self.data[self.at - size : self.at]
@@ -105,10 +106,10 @@ Parts = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
 
 
 def _read_vector(body: NDArray[np.uint8], states: int) -> Parts:
-    """`first`, `arcs` and `final`; `states` is -1 where the header leaves it to the end of the file."""
+    """`first`, `arcs` and `final` of a vector FST. states: -1 if the header does not give their number."""
     if len(body) % WORD.itemsize or not -1 <= states <= len(body) // (STATE_WORDS * WORD.itemsize):
         raise ValueError(
-            f"header: expected {states} states within the {len(body)} bytes to the end; the file is cut or damaged"
+            f"header: expected {states} states within the {len(body)} bytes to the end; it is truncated or damaged"
         )
     words = body.view(WORD)
     heads = np.fromiter(_heads(words, states), np.int64, states)
@@ -120,26 +121,26 @@ def _read_vector(body: NDArray[np.uint8], states: int) -> Parts:
 
 
 def _heads(words: NDArray[np.int32], states: int) -> Iterator[int]:
-    """Where the states begin; each says where the next does."""
+    """Yields where each state begins; the number of its arcs gives where the next one does."""
     view, at, end = words.view(np.uint8).data.cast("i"), 0, len(words)
     for state in itertools.count() if states < 0 else range(states):
         if at == end and states < 0:
             return
         if at + STATE_WORDS > end:
-            raise ValueError(f"state {state}: the file ends before it; it is cut or damaged")
+            raise ValueError(f"state {state}: the file ends before it; it is truncated or damaged")
         low, high = view[at + 1], view[at + 2]
         room = (end - at - STATE_WORDS) // ARC_WORDS
         if high or not 0 <= low <= room:
             raise ValueError(
                 f"state {state}: expected at most the {room} arcs that the file has room for, got "
-                f"{(high << 32) + low % 2**32}; it is cut or damaged"
+                f"{(high << 32) + low % 2**32}; it is truncated or damaged"
             )
         yield at
         at += STATE_WORDS + ARC_WORDS * low
 
 
 def _read_const(cursor: _Cursor, states: int, arcs: int, aligned: bool) -> Parts:
-    """The same; `arcs` is a view of the file."""
+    """`first`, `arcs` (a view of the file) and `final` of a const FST."""
     if aligned:
         cursor.bytes(-cursor.at % BOUNDARY, "padding")
     table = cursor.bytes(states * CONST_STATE.itemsize, f"{states} states").view(CONST_STATE)

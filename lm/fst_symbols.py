@@ -1,4 +1,4 @@
-"""Symbol tables of OpenFst as text: a word and its label on each line, token id + 1."""
+"""OpenFst symbol tables as text: a word and its label (token id + 1) per line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ EPSILON, FAILURE = "<epsilon>", "<phi>"
 def save_symbols(
     model: NGram, path: str | os.PathLike[str], *, words: Literal["text", "ids"], failure_label: int = 0
 ) -> None:
-    """Write the symbols of the labels of `save_fst`, whole or not at all: 0 is <epsilon>, another failure label <phi>.
+    """Writes the symbols of `save_fst`'s labels atomically: 0 is <epsilon>, another failure label is <phi>.
 
-    words  the model's own, or decimal token ids. ValueError for words that a line cannot hold, as in `write_arpa`
+    words  "text": the model's words; "ids": decimal token ids. ValueError for words that a line cannot hold, as in
+           `write_arpa`
     """
     names = list(model.words or ()) if words == "text" else list(map(str, range(model.vocab_size)))
     special = [EPSILON, *([FAILURE] if failure_label else [])]

@@ -1,4 +1,4 @@
-"""N-gram models as files of OpenFst, a block of states at a time: `pywrapfst` would add arcs one by one."""
+"""Writes n-gram models as OpenFst files, a block of states at a time; `pywrapfst` would add arcs one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 1 << 20  # arcs
 
 
 def vector_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> Iterator[bytes | memoryview]:
-    """The file of a VectorFst in parts, byte for byte what OpenFst writes of the automaton that `to_fst` describes."""
+    """Yields the file of a VectorFst in parts, byte for byte as OpenFst writes the automaton of `to_fst`."""
     first = _first_arcs(arrays)
     properties = layout.MUTABLE | _properties(arrays, failure_label)
     yield _header("vector", layout.VECTOR, properties, start, len(first) - 1, 0)
@@ -31,7 +31,7 @@ def vector_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> I
 
 
 def const_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> Iterator[bytes | memoryview]:
-    """The file of a ConstFst in parts, the same automaton; OpenFst opens it faster."""
+    """Yields the same automaton as the file of a ConstFst, which OpenFst opens faster."""
     first = _first_arcs(arrays)
     table = np.zeros(len(first) - 1, CONST_STATE)
     table["first"], table["arcs"] = first[:-1], np.diff(first)
@@ -43,20 +43,20 @@ def const_parts(arrays: Arrays, *, failure_label: int = 0, start: int = 0) -> It
 
 
 def _first_arcs(arrays: Arrays) -> NDArray[np.int64]:
-    """Where the arcs of each state begin, int64 [S + 1]; all states but the root have their failure arc in front."""
+    """Where the arcs of each state begin, int64 [S + 1]. In all states but the root the failure arc comes first."""
     first = arrays.arc_begin.astype(np.int64)
     first[1:] += np.arange(len(first) - 1)
     return first
 
 
 def _ranges(first: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """The states in parts of about BLOCK arcs, (from, to) each."""
+    """Ranges (from, to) of states with about BLOCK arcs each."""
     edges = np.searchsorted(first[:-1], np.arange(0, first[-1], BLOCK))
     return itertools.pairwise(np.unique(np.append(edges, len(first) - 1)).tolist())
 
 
 def _arcs(arrays: Arrays, first: NDArray[np.int64], a: int, b: int, failure_label: int) -> NDArray[Any]:
-    """The arcs of the states a .. b - 1, ARC."""
+    """The arcs of states a .. b - 1, of dtype ARC."""
     arcs = np.empty(int(first[b] - first[a]), ARC)
     states = slice(max(a, 1), b)
     failure = first[states] - first[a]
@@ -72,14 +72,14 @@ def _arcs(arrays: Arrays, first: NDArray[np.int64], a: int, b: int, failure_labe
 
 
 def _properties(arrays: Arrays, failure_label: int) -> int:
-    """What OpenFst knows of the automaton when its arcs were added one by one."""
+    """The property bits that OpenFst would derive if the arcs were added one by one."""
     states, arcs = len(arrays.backoff_state), len(arrays.arc_token)
     weighted = any(((cost != 0) & (cost != np.inf)).any() for cost in (arrays.arc_cost, arrays.backoff_cost))
-    ascending = failure_label == 0 or arcs == int(arrays.arc_begin[1])  # else it comes before the lesser ones of tokens
+    ascending = failure_label == 0 or arcs == int(arrays.arc_begin[1])  # a greater failure label comes first unsorted
     return (
         layout.EXPANDED
         | layout.ACCEPTOR
-        | layout.NOT_TOP_SORTED  # failure arcs lead back, and the arcs of a lone root to itself
+        | layout.NOT_TOP_SORTED  # failure arcs lead back; the arcs of a lone root lead to itself
         | (layout.EPSILONS if failure_label == 0 and states > 1 else layout.NO_EPSILONS)
         | (layout.SORTED if ascending else layout.NOT_SORTED)
         | (layout.WEIGHTED if weighted else layout.UNWEIGHTED)

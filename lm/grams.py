@@ -1,13 +1,13 @@
-"""The n-grams of one order, in context order: as tables that the native core reads.
+"""The n-grams of one order, in context order, as tables that the native core reads.
 
-n-grams hw are sorted by their context h read backwards, the last token first, and then by w. h' is h without its first
-token. Contexts that share a suffix are then neighbours, those that extend h' being its children in a trie, so that
-whatever needs hw beside h'w walks two orders in step, and no order has to be searched or sorted again:
+N-grams hw are sorted by their context h read backwards, last token first, and then by w. Let h' be h without its first
+token. Contexts with the same suffix are then neighbours: those that extend h' are its children in a trie. Computations
+that need h'w beside hw walk two orders in step, without searching or sorting:
 
-    order 2   context (b)         its n-grams b w
-    order 3   contexts (a b), (c b), ..       theirs, next to each other, their parent (b)
+    order 2   context (b)                     its n-grams b w
+    order 3   contexts (a b), (c b), ..       neighbours, with parent (b), and their n-grams a b w, c b w
 
-A model holds h and h'w for each hw. Order 1 has one context, the empty one, and every id of the vocabulary.
+A model that holds hw also holds h and h'w. Order 1 has one context, the empty one, and every id of the vocabulary.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Grams:
     """The n-grams of one order and their C contexts.
 
     context_token   uint32 [C], the first token of each context; empty for order 1
-    context_parent  uint32 [C], the context without it, among those of the order below (0 for order 2); empty for order
-                    1
+    context_parent  uint32 [C], the context without that token, as an index into the contexts of the order below (0 for
+                    order 2); empty for order 1
     begin           uint64 [C + 1], where the n-grams of each context start
     token           uint32 [n], the last token of each n-gram, ascending within a context
     """
@@ -49,7 +49,7 @@ class Grams:
 
     @classmethod
     def unigrams(cls, vocab_size: int) -> Grams:
-        """Order 1 of a vocabulary: every id once."""
+        """The n-grams of order 1: every id once."""
         return cls(
             context_token=NOTHING,
             context_parent=NOTHING,
@@ -66,7 +66,7 @@ class Grams:
 
     @property
     def native(self) -> _core.Level:
-        """The arrays as the core takes them."""
+        """The arrays as the core's Level."""
         return _core.Level(self.context_token, self.context_parent, self.begin, self.token)
 
     def context(self) -> NDArray[np.uint32]:
@@ -74,7 +74,7 @@ class Grams:
         return np.repeat(np.arange(self.contexts, dtype=np.uint32), np.diff(self.begin).astype(np.int64))
 
     def ranges(self, grams: int = 1 << 20) -> Iterator[tuple[int, int]]:
-        """The contexts in parts of about so many n-grams, (from, to) each."""
+        """Yields ranges (from, to) of contexts with about `grams` n-grams each."""
         first = 0
         while first < self.contexts:
             limit = self.begin[first] + np.uint64(grams)
@@ -83,11 +83,11 @@ class Grams:
             first = last
 
     def find(self, context: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
-        """The n-gram of each (context, token), int64 [m]; -1 where there is none. A negative context finds nothing."""
+        """The index of each n-gram (context, token), int64 [m]; -1 if there is none or the context is negative."""
         return _find(pack(self.context(), self.token), context, token)
 
     def find_context(self, parent: NDArray[Any], token: NDArray[Any]) -> NDArray[np.int64]:
-        """The context of each (parent, first token), int64 [m]; -1 where there is none."""
+        """The index of each context (parent, first token), int64 [m]; -1 if there is none."""
         return _find(pack(self.context_parent, self.context_token), parent, token)
 
 
@@ -101,7 +101,7 @@ def _find(keys: NDArray[np.uint64], high: NDArray[Any], low: NDArray[Any]) -> ND
 
 
 def pack(high: NDArray[Any], token: NDArray[Any]) -> NDArray[np.uint64]:
-    """One uint64 per (number, token), in the same order."""
+    """Packs each (number, token) into a uint64 that sorts in the same order."""
     return (np.asarray(high).astype(np.uint64) << np.uint64(TOKEN_BITS)) | np.asarray(token).astype(np.uint64)
 
 
@@ -134,7 +134,7 @@ def spell(levels: Sequence[Grams], order: int) -> NDArray[np.uint32]:
 
 
 def check_vocabulary(vocab_size: int, order: int) -> None:
-    """ValueError unless a model of this vocabulary and order can be made."""
+    """Raises ValueError if the vocabulary size or the order is out of range."""
     if not 1 <= vocab_size <= MAX_VOCABULARY:
         raise ValueError(f"vocabulary size: expected 1..{MAX_VOCABULARY}, got {vocab_size}")
     if not 1 <= order <= MAX_ORDER:

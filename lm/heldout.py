@@ -1,9 +1,9 @@
-"""Held-out text as models read it, and its nats under log-linear mixtures of them:
+"""The log loss, in nats, of held-out text under log-linear mixtures of models:
 
     F(lambda) = sum over the tokens of [ sum_j lambda_j c_j(w | h) + ln Z(h) ],     c_j = -ln p_j
 
-F is convex. What its gradient and Hessian need of Z(h) comes from the root up, as Z(h) itself does (`interpolate.py`):
-the sums over the vocabulary of u, of u c_j and of u c_j c_k.
+F is convex. Its gradient and Hessian need, like Z(h) itself (`interpolate.py`), sums over the vocabulary, computed from
+the root up: of u, of u c_j and of u c_j c_k.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rescore.lm.union import Union
 
 
 def read(model: NGram, texts: Sequence[ArrayLike], eot: int | None) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
-    """The cost of every token, and the state before it."""
+    """The cost of every token and the state before it, for texts read as one."""
     state, walks = model.start([] if eot is None else [eot]), []
     for text in texts:
         walks.append(model.walk(text, state))
@@ -43,13 +43,13 @@ class Nats(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeldOut:
-    """What the nats of a text under log-linear mixtures depend on.
+    """The sufficient statistics of a text's log loss under log-linear mixtures of J models.
 
     levels    the n-grams of all models
-    costs     for each order, what each model asks for them: float64 [J, n]
-    backoffs  for each order, what each asks for backing off from the contexts: float64 [J, C]
-    seen      for each order, how many tokens follow each context: int64 [C], the longest that is known
-    total     float64 [J], the costs of all tokens
+    costs     for each order, their costs under each model: float64 [J, n]
+    backoffs  for each order, the backoff costs of its contexts under each model: float64 [J, C]
+    seen      for each order, the number of tokens whose longest known context is each context: int64 [C]
+    total     float64 [J], the cost of the text under each model
     """
 
     levels: tuple[Grams, ...]
@@ -64,7 +64,7 @@ class HeldOut:
     ) -> HeldOut:
         union = Union.of(models)
         costs, backoffs = zip(*union.costs(models))
-        # The states of a model over the union, whatever its costs, are the contexts that the text meets.
+        # Only the states of this model matter, not its costs: each is a token's longest known context.
         over_all = NGram.from_tables(
             Tables(
                 levels=union.levels,
@@ -89,21 +89,21 @@ class HeldOut:
         return Nats(value, slope, curve)
 
     def _sums(self, weights: NDArray[np.float64]) -> Iterator[Sums]:
-        """For the contexts of each order."""
+        """Yields the sums for the contexts of each order."""
         sums = Sums.of(self.levels[0], self.costs[0], weights)
         yield sums
         for n in range(1, len(self.levels)):
             level, below, backoff = self.levels[n], self.levels[n - 1], self.backoffs[n]
             suffix = _core.suffixes(level.native, below.native, 0, level.contexts)
             shorter = self.costs[n - 1][:, suffix] + backoff[:, level.context()]
-            # As though all words were backed off to, then with the level's own in place of these.
+            # As if all words backed off; then replace the words with n-grams of their own.
             sums = sums.backed_off(level.context_parent, backoff, weights)
             sums = sums.plus(Sums.of(level, self.costs[n], weights), 1).plus(Sums.of(level, shorter, weights), -1)
             yield sums
 
 
 class Sums(NamedTuple):
-    """Over words after each of C contexts: of u [C], of u c_j [J, C], of u c_j c_k [J, J, C]."""
+    """Sums over the words after each of C contexts: of u [C], of u c_j [J, C], of u c_j c_k [J, J, C]."""
 
     one: NDArray[np.float64]
     c: NDArray[np.float64]
@@ -111,7 +111,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, level: Grams, cost: NDArray[np.float64], weights: NDArray[np.float64]) -> Sums:
-        """Over the n-grams of an order, at these costs [J, n]."""
+        """The sums over the n-grams of an order with costs [J, n]."""
         context, u = level.context(), np.exp(-(weights @ cost))
 
         def over(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -123,7 +123,7 @@ class Sums(NamedTuple):
         )
 
     def backed_off(self, parent: NDArray[np.uint32], b: NDArray[np.float64], weights: NDArray[np.float64]) -> Sums:
-        """Of contexts that back off to these, at the costs b [J, C]: u falls to B u, c_j rises to c_j + b_j."""
+        """The sums of contexts that back off to these with costs b [J, C]: u becomes B u, and c_j becomes c_j + b_j."""
         one, c, cc = self.one[parent], self.c[:, parent], self.cc[:, :, parent]
         cross = b[:, None] * c
         raised = cc + cross + cross.swapaxes(0, 1) + b[:, None] * b * one

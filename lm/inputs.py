@@ -1,4 +1,4 @@
-"""Names of inputs: which files they stand for, and what each of them holds."""
+"""Resolves names of inputs: the files that they match, and the format of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rescore.lattice.dump_header import FILE_NAME
 
 Form = Literal["jsonl", "txt", "lines", "parquet", "npy", "bin", "dump"]
 TEXT: tuple[Form, ...] = ("jsonl", "txt", "lines", "parquet")
-STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so that they may come from a pipe
+STREAMS: tuple[Form, ...] = ("jsonl", "txt", "lines", "bin")  # need no seeking, so a pipe will do
 PACKED = (".gz", ".zst")
 SUFFIXES: dict[str, Form] = {
     ".jsonl": "jsonl",
@@ -34,10 +34,10 @@ STDIN = "-"
 class ReadOptions:
     """How inputs are read.
 
-    text_field  the key or column that holds the text of JSON lines and Parquet files
-    documents   what a document of a .txt file is: every "line" that is not blank, or the whole "file"
+    text_field  the key or column with the text of JSON lines and Parquet files
+    documents   the documents of a .txt file: every non-blank "line", or the whole "file"
     dtype       of .bin files, little-endian: uint16, uint32 or int32; None: uint16 if V <= 65536, else uint32
-    stdin       what standard input holds: "jsonl", "txt" or "bin"
+    stdin       the format of standard input: "jsonl", "txt" or "bin"
     """
 
     text_field: str = "text"
@@ -57,10 +57,10 @@ class ReadOptions:
 
 
 def files_of(inputs: Sequence[str | Path]) -> list[Path]:
-    """The files and dump folders that names and patterns (*, ?, [..], ** for folders in folders) stand for.
+    """The files and dump folders that match names and patterns (*, ?, [..], ** for nested folders).
 
-    In the order of the names, those of a pattern sorted; `-` is standard input. FileNotFoundError for a name or
-    pattern without a file, ValueError for other folders and for a file that two names stand for.
+    They come in the order of the names, sorted within a pattern; `-` is standard input. FileNotFoundError for a name or
+    pattern without a file, ValueError for other folders and for a file that is named twice.
     """
     found = [path for name in inputs for path in _matches(str(name))]
     seen: dict[str, Path] = {}
@@ -72,7 +72,7 @@ def files_of(inputs: Sequence[str | Path]) -> list[Path]:
 
 
 def form_of(path: Path, options: ReadOptions) -> Form:
-    """What a file holds, by its name. ValueError if that says nothing."""
+    """The format of a file, by its name. ValueError if the name does not tell."""
     if str(path) == STDIN:
         form: Form | None = SUFFIXES[f".{options.stdin}"]
     elif (path / FILE_NAME).is_file():
@@ -101,6 +101,6 @@ def _matches(name: str) -> list[Path]:
 def _no_folder(path: Path) -> Path:
     if path.is_dir() and not (path / FILE_NAME).is_file():
         raise ValueError(
-            f"{path}: expected files, got a folder that holds no dump; name its files, as in '{path / '*.json.gz'}'"
+            f"{path}: expected files, got a folder that is not a dump; name its files, as in '{path / '*.json.gz'}'"
         )
     return path

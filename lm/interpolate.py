@@ -1,19 +1,20 @@
-"""Several models made one: a backoff model over the n-grams of all of them.
+"""Merges several models into one backoff model over the n-grams of all of them.
 
 Linear (Jelinek and Mercer 1980):        p(w | h) = sum_j lambda_j p_j(w | h),           the lambda_j summing to one
 log-linear (Klakow, ICSLP 1998):         p(w | h) = 1/Z(h) prod_j p_j(w | h)^lambda_j
 
-Both are dynamic mixtures, which need all models for every look-up. Here they become one static model, as SRILM's
-`ngram -mix-lm` does (Stolcke, ICSLP 2002, section 3): it holds every n-gram that any of the models holds, each with the
-probability that the mixture gives it, and backoff weights that make every context sum to one.
+Both are dynamic mixtures, which look up every word in all models. This module computes one static model instead, like
+SRILM's `ngram -mix-lm` (Stolcke, ICSLP 2002, section 3). It holds every n-gram of any of the models with its
+probability under the mixture, and backoff weights that make every context sum to one.
 
-- Linear: exact for these n-grams. A word that no model has after h gets bow(h) p(w | h'), where the mixture would back
-  off from h with a weight of its own for each model: the approximation. All such words together get what they should.
-- Log-linear: exact for every word after every history, since backing off commutes with products. With
-  u(w | h) = prod_j p_j(w | h)^lambda_j and B(h) = prod_j bow_j(h)^lambda_j (bow_j = 1 where h is no context of model
-  j), a word that no model has after h has u(w | h) = B(h) u(w | h'). So the sum over the whole vocabulary is
+- Linear: exact for these n-grams. A word that no model has after h gets bow(h) p(w | h'). This is an approximation: in
+  the mixture each model backs off from h with its own weight. The total mass of these words is exact.
+- Log-linear: exact for every word after every history, since backing off commutes with products. Let
+  u(w | h) = prod_j p_j(w | h)^lambda_j and B(h) = prod_j bow_j(h)^lambda_j (bow_j = 1 if h is not a context of model
+  j). A word that no model has after h has u(w | h) = B(h) u(w | h'), so the sum over the vocabulary, from the root up,
+  is
       Z(h) = sum of u(w | h) over the n-grams of h + B(h) [Z(h') - sum of u(w | h') over the same words]
-  from the root up, and p(w | h) = u(w | h) / Z(h) backs off with bow(h) = B(h) Z(h') / Z(h) for all those words alike.
+  and p(w | h) = u(w | h) / Z(h) backs off with bow(h) = B(h) Z(h') / Z(h), the same for all these words.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from rescore.lm.union import Union
 class Mixture:
     """How models are mixed.
 
-    weights     lambda of each model, finite and >= 0, not all 0; linear ones sum to one
-    log_linear  products of powers instead of sums
+    weights     lambda of each model, finite and >= 0, not all 0; if linear, summing to one
+    log_linear  log-linear instead of linear
     """
 
     weights: tuple[float, ...]
@@ -51,19 +52,19 @@ class Mixture:
         if not self.log_linear and abs(sum(self.weights) - 1) > 1e-6:
             raise ValueError(
                 f"weights: expected a sum of 1, got {_listed(self.weights)}, which sum to {sum(self.weights):g}; "
-                "only those of log-linear mixtures need not"
+                "only log-linear weights need not sum to 1"
             )
 
     @classmethod
     def equal(cls, models: int, *, log_linear: bool = False) -> Mixture:
-        """The same weight for each of so many models."""
+        """Equal weights for this many models."""
         return cls(weights=(1 / models,) * models, log_linear=log_linear)
 
 
 def merge_models(models: Sequence[NGram], mixture: Mixture, *, names: Sequence[str] = ()) -> NGram:
-    """One model of at least one of the same vocabulary; `metadata["interpolation"]` says of which.
+    """Merges one or more models over the same tokens (see `check_alike`) into one.
 
-    See `check_alike`.
+    `metadata["interpolation"]` records the models and weights.
     """
     check_alike(models, names)
     tables = interpolate([model.to_tables() for model in models], mixture)
@@ -72,7 +73,7 @@ def merge_models(models: Sequence[NGram], mixture: Mixture, *, names: Sequence[s
 
 
 def interpolate(models: Sequence[Tables], mixture: Mixture) -> Tables:
-    """One model of models with the same vocabulary. One of weight 0 adds nothing, no n-grams either."""
+    """Merges tables with the same vocabulary. A model of weight 0 adds nothing, not even its n-grams."""
     if len(models) != len(mixture.weights):
         raise ValueError(f"weights: expected one for each of the {len(models)} models, got {len(mixture.weights)}")
     used = [model for model, weight in zip(models, mixture.weights) if weight]
@@ -94,7 +95,7 @@ def interpolate(models: Sequence[Tables], mixture: Mixture) -> Tables:
 
 
 def mixed_cost(cost: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """-ln sum_j lambda_j exp(-cost_j) of costs [J, n], float64 [n]; the weights are not 0."""
+    """-ln sum_j lambda_j exp(-cost_j) of costs [J, n], float64 [n]; no weight may be 0."""
     shifted = cost - np.log(weights)[:, None]
     least = shifted.min(axis=0)
     return least - np.log(np.exp(least - shifted).sum(axis=0))
@@ -119,22 +120,22 @@ def _products(
 
 
 def check_alike(models: Sequence[NGram], names: Sequence[str] = ()) -> None:
-    """ValueError unless the models have one vocabulary, tokenizer and meaning of ids; it says which of them differs.
+    """Raises ValueError unless the models have the same vocabulary size, tokenizer, words and special ids.
 
-    names  what the message calls them; none: model 1, model 2, ..
+    names  of the models, for the message; empty: model 1, model 2, ..
     """
     if not models:
         raise ValueError("models: expected at least one, got none")
     names = names or [f"model {number}" for number in range(1, len(models) + 1)]
     for what in ("vocabulary size", "tokenizer", "eot", "bos", "eos", "words"):
         given = [(_fact(model, what), name) for model, name in zip(models, names)]
-        # A model read from ARPA or OpenFst may not know its tokenizer; bos and eos are of no token models.
+        # A model read from ARPA or OpenFst may not know its tokenizer; models over tokens have no bos and eos.
         known = [(value, name) for value, name in given if value is not None or what in ("bos", "eos")]
         for value, name in known[1:]:
             if value != known[0][0]:
                 mine, theirs = (value, known[0][0]) if what != "words" else _first_difference(value, known[0][0])
                 raise ValueError(
-                    f"{name}: expected {what} {theirs} as of {known[0][1]}, got {mine}; "
+                    f"{name}: expected {what} {theirs} as in {known[0][1]}, got {mine}; "
                     "only models over the same tokens can be merged"
                 )
 
@@ -151,7 +152,7 @@ def _first_difference(mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, 
 
 
 def _metadata(models: Sequence[Tables], mixture: Mixture) -> dict[str, Any]:
-    """What all models say alike, and how they were mixed."""
+    """The metadata shared by the models, and how they were mixed."""
     shared: dict[str, Any] = {}
     for model in models:
         shared = {**{name: model.metadata[name] for name in ("tokenizer", "eot") if name in model.metadata}, **shared}

@@ -1,11 +1,11 @@
 """Katz estimation, with the conventions of OpenGrm NGram.
 
-For an n-gram hw seen r times, with n_r the number of n-grams of its order seen r times, before any cut-off:
+For an n-gram hw seen r times, with n_r the number of n-grams of its order seen r times before any cut-off:
 
     r* = (r + 1) n_{r+1} / n_r        g = (k + 1) n_{k+1} / n_1        d_r = (r*/r - g) / (1 - g)
 
-where a zero count of counts is left out of r* and of the denominator of g (a zero n_{k+1} makes g zero, which the
-reference model shows), and p(w | h) = d_r c(hw) / c(h), c(h) being the sum of c(hw) over all w.
+where zero counts of counts are left out of r* and of the denominator of g (a zero n_{k+1} makes g zero, as in the
+reference model), and p(w | h) = d_r c(hw) / c(h), where c(h) is the sum of c(hw) over all w.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rescore.lm.tables import NEVER, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KatzOptions:
-    """How a Katz model is estimated.
+    """Options of Katz estimation.
 
     k           largest count that Good-Turing discounts
     textbook    no discount (d = 1) above k and where Good-Turing gives none in (0, 1), instead of OpenGrm's 0.999
     unseen_cost cost of ids never seen, as in the paper's appendix D (1000.0). None reserves mass for them: as many
-                events as ids were seen once, shared equally, an unseen id counting for one event at most
+                events as there are ids seen once, at most one per unseen id, shared equally
     """
 
     k: int = 5
@@ -45,7 +45,7 @@ class KatzOptions:
 
 
 def katz(counts: Counts, options: KatzOptions | None = None, columns: Columns | None = None) -> Tables:
-    """The Katz model of the counts; `metadata["estimation"]` says which discounts were used."""
+    """Estimates the Katz model of the counts; `metadata["estimation"]` records the discounts."""
     options, columns = options or KatzOptions(), columns or Memory()
     discounts = [_discounts(counts, order, options) for order in range(2, counts.order + 1)]
     costs, backoffs = [unigram_costs(counts, options)], []
@@ -66,8 +66,9 @@ def katz(counts: Counts, options: KatzOptions | None = None, columns: Columns | 
 def estimate_order(
     counts: Counts, order: int, d: list[float], below_cost: NDArray[np.float64], columns: Columns
 ) -> list[NDArray[np.float64]]:
-    """Costs of the n-grams of an order (2..N) and of backing off from their contexts; below_cost: of the
-    order below.
+    """Costs of the n-grams of an order (2..N) and backoff costs of their contexts.
+
+    below_cost  costs of the order below
     """
     level, native, below = counts.levels[order - 1], counts.levels[order - 1].native, counts.levels[order - 2].native
     discount = np.array(d)
@@ -83,8 +84,10 @@ def estimate_order(
 
 
 def good_turing(of_counts: list[int], options: KatzOptions) -> dict[str, Any]:
-    """The discounts of one order: `d` of counts 1..k and of all above (k + 1 numbers), `fallbacks`: counts r <= k that
-    Good-Turing gives no discount in (0, 1) for. `of_counts`: n_1 .. n_{k+1}.
+    """The discounts of one order.
+
+    Returns `d`, the discounts of counts 1..k and of all greater counts (k + 1 numbers), and `fallbacks`, the counts
+    r <= k without a Good-Turing discount in (0, 1). of_counts: n_1 .. n_{k+1}.
     """
     k, last = options.k, 1.0 if options.textbook else 0.999
     n = [1, *(number or 1 for number in of_counts)]  # a zero is left out of its ratio
@@ -100,7 +103,7 @@ def good_turing(of_counts: list[int], options: KatzOptions) -> dict[str, Any]:
 
 
 def unigram_costs(counts: Counts, options: KatzOptions) -> NDArray[np.float64]:
-    """-ln p of every id, float64 [V]: relative frequencies, and the share of the ids never seen."""
+    """-ln p of every id, float64 [V]: relative frequencies, with mass reserved for the ids never seen."""
     count = counts.count[0].astype(np.float64)
     unseen = count == 0
     if counts.bos is not None:

@@ -1,14 +1,14 @@
-"""Interpolated modified Kneser-Ney estimation, as KenLM's lmplz does it (Heafield et al., ACL 2013).
+"""Interpolated modified Kneser-Ney estimation, as in KenLM's lmplz (Heafield et al., ACL 2013).
 
-Chen and Goodman 1998 (TR-10-98), section 3. With a(hw) the adjusted count of an n-gram (`AdjustedCounts`), a(h) the
+Chen and Goodman 1998 (TR-10-98), section 3. With a(hw) the adjusted count of an n-gram (`AdjustedCounts`), a(h) its
 sum over all w, and n_r the number of n-grams of the order with adjusted count r, both before any cut-off:
 
     p(w | h) = (a(hw) - D(a(hw))) / a(h) + gamma(h) p(w | h')        p(w | h') of the empty h: 1 / V
 
     Y = n_1 / (n_1 + 2 n_2)     D(r) = r - (r + 1) Y n_{r+1} / n_r for r = 1, 2;  D(3) of all counts from 3 on
 
-gamma(h) is what is left: the discounts of the n-grams kept, and all of those cut off. So the model is a backoff model
-with bow(h) = gamma(h), in which every context sums to one.
+gamma(h) is the remaining mass: the discounts of the kept n-grams and the whole counts of those cut off. The result is a
+backoff model with bow(h) = gamma(h), in which every context sums to one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ REMEDY = "give --discount-fallback 0.5,1,1.5, or estimate with --method katz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KneserNeyOptions:
-    """How a Kneser-Ney model is estimated.
+    """Options of Kneser-Ney estimation.
 
-    discount_fallback  D1, D2 and D3+ of the orders whose counts of counts give no discounts, 0 < Dr <= r;
-                       None makes that an error
+    discount_fallback  D1, D2 and D3+ for orders whose counts of counts give no valid discounts, 0 < Dr <= r;
+                       None makes such orders an error
     """
 
     discount_fallback: tuple[float, float, float] | None = None
@@ -47,18 +47,18 @@ class KneserNeyOptions:
 
 
 def are_discounts(d: tuple[float, ...]) -> bool:
-    """Whether these can be D1, D2 and D3+."""
+    """Whether these are valid discounts D1, D2 and D3+."""
     return len(d) == 3 and all(0 < own <= r for r, own in enumerate(d, 1))
 
 
 def kneser_ney(counts: Counts, options: KneserNeyOptions | None = None, columns: Columns | None = None) -> Tables:
-    """The Kneser-Ney model of counts with adjusted counts; `metadata["estimation"]` says which discounts were used.
+    """Estimates the Kneser-Ney model of counts with adjusted counts; `metadata["estimation"]` records the discounts.
 
-    ValueError where the counts of counts of an order give no discounts, as those of little or artificial text.
+    ValueError if the counts of counts of an order give no discounts, as happens with little or artificial text.
     """
     options, columns, adjusted = options or KneserNeyOptions(), columns or Memory(), counts.adjusted
     if adjusted is None:
-        raise ValueError("counts: expected adjusted counts beside them, got none; count with adjusted=True")
+        raise ValueError("counts: expected adjusted counts, got none; count with adjusted=True")
     discounts = [_discounts(own, order, options) for order, own in enumerate(adjusted.of_counts, 1)]
     costs, backoffs = [unigram_costs(adjusted.count[0], np.array(discounts[0]["d"]), counts.bos)], []
     for order in range(2, counts.order + 1):
@@ -84,8 +84,9 @@ def _estimate_order(
     below_cost: NDArray[np.float64],
     columns: Columns,
 ) -> list[NDArray[np.float64]]:
-    """Costs of the n-grams of an order (2..N) and of backing off from their contexts; below_cost: of the order
-    below.
+    """Costs of the n-grams of an order (2..N) and backoff costs of their contexts.
+
+    below_cost  costs of the order below
     """
     level, native, below = counts.levels[order - 1], counts.levels[order - 1].native, counts.levels[order - 2].native
     count, total, discount = adjusted.count[order - 1], adjusted.total[order - 2], np.array(d)
@@ -99,7 +100,7 @@ def _estimate_order(
 
 
 def unigram_costs(count: NDArray[np.uint64], d: NDArray[np.float64], bos: int | None) -> NDArray[np.float64]:
-    """-ln p of every id, float64 [V], interpolated with the uniform distribution: all that an id never seen has."""
+    """-ln p of every id, float64 [V], interpolated with the uniform distribution, which is all that unseen ids get."""
     taken = np.concatenate([np.zeros(1), d])[np.minimum(count, 3).astype(np.int64)]
     uniform = 1 / (len(count) - (bos is not None))
     cost = math.log(count.sum()) - np.log(count - taken + taken.sum() * uniform)
@@ -109,14 +110,14 @@ def unigram_costs(count: NDArray[np.uint64], d: NDArray[np.float64], bos: int | 
 
 
 def modified_discounts(of_counts: list[int]) -> tuple[float, float, float]:
-    """D1, D2 and D3+ (equation 26). `of_counts`: n_1 .. n_4, none of the first three zero."""
+    """D1, D2 and D3+ (equation 26). of_counts: n_1 .. n_4; the first three must not be zero."""
     y = of_counts[0] / (of_counts[0] + 2 * of_counts[1])
     d1, d2, d3 = (r - (r + 1) * y * of_counts[r] / of_counts[r - 1] for r in (1, 2, 3))
     return d1, d2, d3
 
 
 def _discounts(of_counts: list[int], order: int, options: KneserNeyOptions) -> dict[str, Any]:
-    """The discounts of one order, and whether they are those given."""
+    """The discounts of one order, and whether they are the fallback."""
     n = of_counts[1:5]
     d = modified_discounts(n) if all(n[:3]) else None
     fell_back = d is None or not are_discounts(d)

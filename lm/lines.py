@@ -1,4 +1,4 @@
-"""Lines of files, plain or packed, whole or in ranges of bytes."""
+"""Reads lines of files, plain or compressed, all or those in a range of bytes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import BinaryIO, cast
 
 from rescore.lattice.extras import needed_for
 
-MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory for each, two documents at a time
-BLOCK = 1 << 20  # read at once where lines are passed over
+MAX_BYTES = 16 << 20  # of a document: tokenizing takes 140 bytes of memory per byte, for two documents at a time
+BLOCK = 1 << 20  # bytes read at once when skipping lines
 BUFFER = 1 << 20
 PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
 class Damaged(ValueError):
-    """A file, packed as `packing` says, that cannot be unpacked further."""
+    """A compressed file (`packing`: gzip or zstd) that cannot be read further."""
 
     def __init__(self, packing: str, message: object):
-        super().__init__(str(message) or "cut off")
+        super().__init__(str(message) or "truncated")
         self.packing = packing
 
 
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
-    """The content of a file, unpacked where its name ends in .gz or .zst; `-` is standard input.
+    """The content of a file, decompressed if its name ends in .gz or .zst; `-` is standard input.
 
-    Damaged in the block if the packed data are cut off or damaged.
+    Raises Damaged in the block if the compressed data are truncated or damaged.
     """
     suffix = Path(path).suffix
     if suffix in PACKINGS and os.path.isfile(path) and not os.path.getsize(path):
@@ -54,7 +54,7 @@ def _stream(path: str, suffix: str) -> BinaryIO:
     if suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if suffix == ".zst":
-        with needed_for("a file packed by zstd"):
+        with needed_for("reading a .zst file"):
             import pyarrow
 
         return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(path, compression="zstd"), BUFFER))
@@ -62,7 +62,7 @@ def _stream(path: str, suffix: str) -> BinaryIO:
 
 
 def lines_of(stream: BinaryIO, begin: int, end: int | None) -> Iterator[bytes | None]:
-    """The lines that begin in bytes begin..end, with their ends; None for each that is longer than MAX_BYTES."""
+    """Yields the lines that begin in bytes begin..end, with their line ends; None for those longer than MAX_BYTES."""
     at = first_line(stream, begin)
     while end is None or at < end:
         line = stream.readline(MAX_BYTES + 1)
@@ -78,7 +78,7 @@ def lines_of(stream: BinaryIO, begin: int, end: int | None) -> Iterator[bytes | 
 
 
 def first_line(stream: BinaryIO, begin: int) -> int:
-    """The first byte at or after `begin` that begins a line; the stream stands there."""
+    """Moves the stream to the first line that begins at or after byte `begin`; returns that position."""
     if not begin:
         return 0
     stream.seek(begin - 1)
@@ -86,7 +86,7 @@ def first_line(stream: BinaryIO, begin: int) -> int:
 
 
 def lines_before(path: str, begin: int) -> int:
-    """How many lines begin before the first line of a range that starts at byte `begin`."""
+    """The number of lines before the first line of a range that starts at byte `begin`."""
     number = 0
     with open(path, "rb") as stream:
         left = first_line(stream, begin)

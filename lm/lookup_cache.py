@@ -1,10 +1,10 @@
-"""llama.cpp's static n-gram cache: what follows two tokens, for its `--lookup-cache-static`.
+"""Writes llama.cpp's static n-gram cache, the counts of tokens after two others, for its `--lookup-cache-static`.
 
-The file has no header: for every context, in any order, int32 [4] tokens of the context, padded with -1; int32 n; n
-pairs of int32 token and int32 count (common/ngram-cache.cpp, `common_ngram_cache_load`). llama.cpp asks the static
-cache for contexts of two tokens, drafts the token with the greatest count if it has half of all, and weighs the drafts
-of its other caches with the counts. So counts here are probabilities in parts of `SCALE`, and what a context leaves to
-tokens that it does not list stands, in two halves, at two of the rarest tokens: none of it is ever above half.
+The file has no header. It holds for every context, in any order, int32 [4] tokens of the context, padded with -1; int32
+n; n pairs of int32 token and int32 count (common/ngram-cache.cpp, `common_ngram_cache_load`). llama.cpp looks up
+contexts of two tokens, drafts the token with the greatest count if that is half of the total, and weighs the drafts of
+its other caches by the counts. Counts are therefore probabilities times `SCALE`. The mass that a context leaves to
+tokens without a trigram goes in two halves to two of the rarest tokens, so that neither reaches more than half.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rescore.lm.ngram import NGram
 SCALE = 10_000
 CONTEXT = 2  # tokens, LLAMA_NGRAM_STATIC
 HEAD = 5  # int32 before the pairs
-RAREST = 64  # tokens that may stand for others
+RAREST = 64  # tokens that may carry the remaining mass
 
 
 def save_lookup_cache(model: NGram, path: str | os.PathLike[str]) -> None:
-    """Write the trigrams of a model as a static cache, whole or not at all. ValueError for a model without any."""
+    """Writes the trigrams of a model as a static cache, atomically. ValueError if the model has none."""
     with replacing(path) as file:
         file.write(lookup_cache(model).tobytes())
 
@@ -33,7 +33,7 @@ def save_lookup_cache(model: NGram, path: str | os.PathLike[str]) -> None:
 def lookup_cache(model: NGram) -> NDArray[np.int32]:
     """The file's content, int32."""
     if model.order <= CONTEXT:
-        raise ValueError(f"expected an n-gram model of order 3 or more, got one of order {model.order}")
+        raise ValueError(f"n-gram model: expected order 3 or more, got {model.order}")
     tables = model.to_tables()
     grams = tables.levels[CONTEXT]
     owners, listed = grams.context(), np.exp(-tables.cost[CONTEXT])
@@ -51,8 +51,9 @@ def lookup_cache(model: NGram) -> NDArray[np.int32]:
 def _others(
     cost: NDArray[np.float64], owners: NDArray[np.uint32], tokens: NDArray[np.uint32], contexts: int
 ) -> NDArray[np.int64]:
-    """Of each context, two of the rarest tokens of the model that it does not list, int64 [C, 2]; -1 where it lists
-    nearly all of them. cost: of unigrams [V].
+    """For each context two of the model's rarest tokens without a trigram in it, int64 [C, 2].
+
+    -1 if fewer than two of the RAREST are free. cost: of unigrams [V].
     """
     rare = np.argsort(-cost, kind="stable")[:RAREST]
     found = np.tile(rare[:2], (contexts, 1))
@@ -70,7 +71,10 @@ def _others(
 def _records(
     contexts: NDArray[np.uint32], context: NDArray[np.int64], token: NDArray[np.int64], count: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """contexts [C, 2], and for each pair of a token and a count the number of its context, rising."""
+    """The records of the file.
+
+    contexts [C, 2] are the tokens of contexts; context, token and count describe each pair, ascending by context.
+    """
     used, first, sizes = np.unique(context, return_index=True, return_counts=True)
     starts = HEAD * np.arange(len(used)) + 2 * first
     found = np.full(HEAD * len(used) + 2 * len(token), -1, np.int32)

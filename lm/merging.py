@@ -1,4 +1,4 @@
-"""Runs on disk to the n-grams of every order on disk, slice by slice."""
+"""Merges runs on disk into the n-grams of every order on disk, slice by slice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "context_adjusted": np.uint64,
     "adjusted": np.uint64,
 }
-ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, where they are wanted
+ADJUSTED = ("context_adjusted", "adjusted")  # columns of orders 2..N - 1, for Kneser-Ney
 COPY_BYTES = 8 << 20
 
 
@@ -41,10 +41,10 @@ def merge_runs(
     adjusted: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Counts:
-    """The counts of every order.
+    """Merges the runs into the counts of every order.
 
-    adjusted  also the counts of Kneser-Ney
-    progress  called with the bytes of runs read so far
+    adjusted  also compute the adjusted counts of Kneser-Ney
+    progress  called with the bytes of runs merged so far
     """
     state = work.begin("merge", {"adjusted": True} if adjusted else {})
     columns = work.columns("merge", state, threads)
@@ -72,7 +72,7 @@ def _merge(
     with naming(columns.path), MergedColumns(columns, state, options.order, adjusted) as target, ending(made):
         for number, sums in zip(numbers, made):
             before = state.get("unigrams")
-            with work.room(target.largest(number)):  # a column of the slice is there twice until it has been added
+            with work.room(target.largest(number)):  # a column of the slice exists twice until it has been appended
                 target.append(number)
             unigrams = sums.unigrams + (_unigrams(columns, before, options, adjusted) if before else np.uint64(0))
             state["unigrams"] = f"unigrams{number:05}"
@@ -90,12 +90,12 @@ def _merge(
     if found != expected:
         raise ValueError(
             f"{work.path / 'runs'}: expected {expected:,} tokens in all runs, got {found:,}; they are damaged: "
-            "remove the work folder and start anew"
+            "remove the work folder and start again"
         )
 
 
 def _unigrams(columns: Folder, name: str, options: CountOptions, adjusted: bool) -> NDArray[np.uint64]:
-    """How often each id was seen, uint64 [1, V]; with the adjusted counts [2, V]."""
+    """The count of each id, uint64 [1, V]; with adjusted counts [2, V]."""
     expect_bytes(columns.path / name, 8 * options.vocab_size * (1 + adjusted))
     return np.frombuffer((columns.path / name).read_bytes(), np.uint64).reshape(-1, options.vocab_size)
 
@@ -110,7 +110,7 @@ def _names(order: int, adjusted: bool) -> list[tuple[int, str]]:
 def _make_slice(
     work: WorkFolder, folder: Path, runs: Sequence[Run], options: CountOptions, adjusted: bool, number: int
 ) -> SliceSums:
-    """Writes the columns of one slice to files of their own."""
+    """Writes the columns of one slice to separate files."""
     files = {(n, name): open(folder / _part(number, n, name), "wb") for n, name in _names(options.order, adjusted)}
 
     def write(parts: list[SlicePart]) -> None:
@@ -130,12 +130,12 @@ def _part(number: int, order: int, name: str) -> str:
 
 
 class MergedColumns:
-    """The columns of all orders, to which slices are added."""
+    """The columns of all orders, to which slices are appended."""
 
     def __init__(self, columns: Folder, state: dict[str, Any], order: int, adjusted: bool) -> None:
         self._open = ExitStack()
         self._folder, self._state = columns.path, state
-        for left in self._folder.glob("slice*"):  # of slices that were not added
+        for left in self._folder.glob("slice*"):  # left by an interrupted run
             left.unlink()
         for left in self._folder.glob("unigrams*"):
             if left.name != state.get("unigrams"):
@@ -144,16 +144,16 @@ class MergedColumns:
         for n, name in _names(order, adjusted):
             file = self._open.enter_context(open(self._folder / f"{n}.{name}", "a+b"))
             size = _length(state, n, name) * np.dtype(TYPES[name]).itemsize
-            file.truncate(min(size, file.tell()))  # of a part that the manifest does not know of
+            file.truncate(min(size, file.tell()))  # drop what was appended after the last manifest
             expect_bytes(self._folder / f"{n}.{name}", size)
             self._files[n, name] = file
 
     def largest(self, number: int) -> int:
-        """Bytes of the largest column of a slice."""
+        """The size in bytes of the largest column of a slice."""
         return max(((self._folder / _part(number, n, name)).stat().st_size for n, name in self._files), default=0)
 
     def append(self, number: int) -> None:
-        """Add the files of a slice, counted on from what is there."""
+        """Appends the files of a slice; indices are shifted by the entries so far."""
         contexts, grams = self._state["contexts"], self._state["grams"]
         bases = {
             "context_parent": [0, 0, *[0 if n == 2 else contexts[n - 1] for n in range(2, len(contexts))]],
@@ -183,7 +183,7 @@ class MergedColumns:
 
 
 def _length(state: dict[str, Any], order: int, name: str) -> int:
-    """Entries of a column so far."""
+    """The number of entries of a column so far."""
     return state["contexts" if name.startswith("context") else "grams"][order]
 
 

@@ -21,12 +21,12 @@ from rescore.lm.tables import Tables
 
 
 class Walk(NamedTuple):
-    """A text as a model reads it.
+    """The costs, n-gram orders and states of a text under a model.
 
     cost   float32 [n], -ln p of each token
-    order  uint8 [n], 1..N: that of the n-gram which gave it, the context as far as the model knows it with the token
-    state  uint32 [n], the state before it
-    after  the state after the last
+    order  uint8 [n], 1..N, the order of the n-gram that gave the cost
+    state  uint32 [n], the state before each token
+    after  the state after the last token
     """
 
     cost: NDArray[np.float32]
@@ -39,13 +39,14 @@ class Walk(NamedTuple):
 class NGram:
     """A backoff n-gram model of order N over ids 0..V-1, with S states and A arcs (n-grams).
 
-    A state is a context of at most N - 1 tokens; state 0, the root, is the empty one and has an arc for every token.
-    A token without an arc is looked up in the next shorter context, a state too, at the backoff cost more: the failure
-    arc. States are numbered by the length of their context, then by the context read backwards.
+    A state is a context of at most N - 1 tokens. State 0, the root, is the empty context and has an arc for every
+    token. A token without an arc is looked up in the next shorter context, which is also a state: the failure arc leads
+    there and adds the backoff cost. States are numbered by the length of their context, then by the context read
+    backwards.
 
     compact   the automaton (`compact.py`), in memory or mapped from a file
     words     the V tokens as text, or None
-    metadata  JSON object: how the model was made; "tokenizer" is the hash of the tokenizer, "eot" its end-of-text id
+    metadata  JSON object: how the model was made; "tokenizer" is the tokenizer's hash, "eot" its end-of-text id
     core      the native automaton over the same arrays
     """
 
@@ -67,17 +68,17 @@ class NGram:
 
     @property
     def end_of_text(self) -> int | None:
-        """The token that separates documents, as far as the metadata say."""
+        """The id of the token that separates documents, from the metadata; None if they do not give it."""
         return self._special("eot")
 
     @property
     def arrays(self) -> Arrays:
-        """The automaton as plain arrays, S states and A arcs, made anew at each call.
+        """The automaton as plain arrays of S states and A arcs, built on each access.
 
         arc_begin      uint64 [S + 1], the arcs of state s are arc_begin[s] .. arc_begin[s + 1] - 1, ascending by token
         arc_token      uint16 [A] if V <= 65536, else uint32, in [0, V)
         arc_cost       float32 [A], -ln p(token | context)
-        arc_next       uint32 [A], the state after it: the longest suffix of context and token that is a state
+        arc_next       uint32 [A], the state after the arc: the longest suffix of context and token that is a state
         backoff_state  uint32 [S], the state without the first token of the context; 0 for the root
         backoff_cost   float32 [S], -ln bow(context); 0 for the root
         """
@@ -93,28 +94,28 @@ class NGram:
         words: tuple[str, ...] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> NGram:
-        """The model of plain arrays (see `arrays`); ValueError, naming the entry, where states are not in order."""
+        """Builds a model from plain arrays (see `arrays`). ValueError names the entry if states are out of order."""
         check_vocabulary(vocab_size, order)
         compact = Compact.from_arrays(arrays, order=order, vocab_size=vocab_size)
         return cls(compact=compact, order=order, vocab_size=vocab_size, words=words, metadata=metadata or {})
 
     def quantised(self) -> NGram:
-        """The model with costs rounded to 256 values for each order, those of single tokens excepted.
+        """This model with costs quantised to 256 values per order, unigram costs excepted.
 
         It takes half the space. A backoff weight of 1 stays exact; probabilities no longer sum to exactly 1. The
-        metadata record it as "quantised".
+        metadata record this as "quantised".
         """
         compact = Compact.from_arrays(self.arrays, order=self.order, vocab_size=self.vocab_size, quantise=True)
         return replace(self, compact=compact, metadata={**self.metadata, "quantised": BINS})
 
     def of_order(self, order: int) -> NGram:
-        """The model of its n-grams of at most `order` tokens: a backoff model whose contexts are shorter.
+        """This model cut to its n-grams of at most `order` tokens.
 
-        Costs are those that backing off gives in the whole model. They are what estimation from the same counts would
-        have given, unless the model was pruned: then fewer n-grams are left than a model of this order would have kept.
+        Costs stay those of the whole model. A model of this order estimated from the same counts has the same costs,
+        unless this model was pruned: then fewer n-grams are left than the smaller model would have kept.
         """
         if not 1 <= order <= self.order:
-            raise ValueError(f"order: expected 1..{self.order}, which the model has, got {order}")
+            raise ValueError(f"order: expected 1..{self.order}, the orders of the model, got {order}")
         tables = self.to_tables()
         return NGram.from_tables(
             replace(
@@ -125,7 +126,7 @@ class NGram:
 
     @classmethod
     def uniform(cls, vocab_size: int) -> NGram:
-        """The model that knows nothing: order 1, every id equally probable."""
+        """The uniform model: order 1, every id equally probable."""
         none, cost = np.zeros(1, np.uint32), np.full(vocab_size, np.log(vocab_size), np.float32)
         tokens = np.arange(vocab_size)
         arrays = Arrays(
@@ -147,9 +148,9 @@ class NGram:
         words: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> NGram:
-        """The automaton of a model in tables; `metadata` is added to that of the tables.
+        """Builds the automaton from tables of n-grams; `metadata` is added to the tables' metadata.
 
-        arrays  what the tables were compiled to, if they were
+        arrays  the compiled tables, if at hand
         """
         facts = {"bos": tables.bos, "eos": tables.eos}
         return cls.from_arrays(
@@ -166,9 +167,9 @@ class NGram:
         )
 
     def to_tables(self) -> Tables:
-        """The n-grams by order, with their costs as stored (float32)."""
+        """The n-grams of each order with their stored costs (float32)."""
         tables = decompile(self.arrays, self.order)
-        # What is made of the tables is another model, of other n-grams, and none of its costs are rounded.
+        # A model made from these tables may have other n-grams, and its costs are not quantised.
         metadata = {name: value for name, value in self.metadata.items() if name not in ("ngrams", "quantised")}
         return Tables(
             levels=tables.levels,
@@ -181,13 +182,13 @@ class NGram:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], verify: bool | None = None, *, resident: bool = False) -> NGram:
-        """A model from an `.ngram` file, mapped into memory and shared between processes.
+        """Opens an `.ngram` file, mapped into memory and shared between processes.
 
-        verify    read the file wholly: checksums, and every array entry. None: only files of at most 4 MiB. Unverified
-                  files open in milliseconds at any size; damage in them is found, as an error, when it is met.
-        resident  copy the file into this process's own memory, in huge pages where the system has them (Linux): for
-                  large models in one process. Behind a forward pass, which leaves nothing in the caches, searches take
-                  up to a fifth less time; nothing less where the file lies in large pages already.
+        verify    read the whole file and check checksums and every array entry. None: only for files of at most 4 MiB.
+                  Unverified files open in milliseconds at any size; damage raises an error when it is reached.
+        resident  copy the file into this process's memory, in huge pages where the system has them (Linux). For large
+                  models in one process: searches after a forward pass, which leaves the caches cold, take up to a fifth
+                  less time. No gain if the file already lies in large pages.
         """
         content = ngram_file.read(path, verify, resident)
         whole = os.path.getsize(path) <= ngram_file.VERIFIED_BYTES if verify is None else verify
@@ -206,7 +207,7 @@ class NGram:
         return model
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an `.ngram` file, whole or not at all."""
+        """Writes an `.ngram` file atomically."""
         ngram_file.write(
             path,
             ngram_file.Content(
@@ -219,7 +220,7 @@ class NGram:
         )
 
     def start(self, history: ArrayLike) -> int:
-        """The state of the longest suffix of `history` (ids [n], its last N - 1 count) that the model knows."""
+        """The state of the longest suffix of `history` that the model knows; of its ids [n] the last N - 1 matter."""
         return self.core.start(self._ids(history, "history"))
 
     def step(self, state: int, token: int) -> tuple[int, float]:
@@ -227,28 +228,28 @@ class NGram:
         return self.core.step(state, token)
 
     def score(self, tokens: ArrayLike, *, history: ArrayLike = ()) -> NDArray[np.float32]:
-        """The cost of each of the tokens (ids [n]) after `history` and those before it, float32 [n]."""
+        """The cost of each token (ids [n]) given `history` and the tokens before it, float32 [n]."""
         state = np.array([self.start(history)], np.uint32)
         ids = self._ids(tokens, "tokens")
         return self.core.score(ids, np.array([0, len(ids)], np.int64), state)[0]
 
     def walk(self, tokens: ArrayLike, state: int = 0) -> Walk:
-        """What each of the tokens (ids [n]) costs and where its cost was found, read from `state` on."""
+        """The cost, n-gram order and state of each token (ids [n]), starting in `state`."""
         return Walk(*self.core.walk(self._ids(tokens, "tokens"), state))
 
     def distribution(self, state: int) -> NDArray[np.float32]:
-        """The cost of every token in `state`, float32 [V]; their exp(-cost) sum to 1."""
+        """The cost of every token in `state`, float32 [V]; exp(-cost) sums to 1."""
         return self.core.distribution(state)
 
     def ids(self, words: Sequence[str]) -> NDArray[np.int32]:
-        """The ids of words, int32 [n]; a word that the model does not know is `<unk>`, if it has that."""
+        """The ids of words, int32 [n]; unknown words become `<unk>` if the model has it, else ValueError."""
         if self.words is None:
-            raise ValueError("words: this model has ids alone")
+            raise ValueError("words: this model has token ids only")
         known = {word: number for number, word in enumerate(self.words)}
         unknown = known.get("<unk>", -1)
         ids = np.array([known.get(word, unknown) for word in words], np.int32)
         if (ids < 0).any():
-            raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: the model does not know it and has no <unk>")
+            raise ValueError(f"word {words[int((ids < 0).argmax())]!r}: not in the model, which has no <unk>")
         return ids
 
     def __repr__(self) -> str:
@@ -256,7 +257,7 @@ class NGram:
         return f"NGram(order={self.order}, vocab_size={self.vocab_size:,}, ngrams={arcs:,}, states={states:,})"
 
     def info(self) -> dict[str, Any]:
-        """Facts about the model, ready for JSON; in constant time."""
+        """Sizes and metadata of the model, ready for JSON; takes constant time."""
         arcs, size = self.core.num_arcs, self.compact.bytes
         return {
             "order": self.order,
@@ -271,7 +272,7 @@ class NGram:
         }
 
     def require_tokenizer(self, tokenizer: str, vocab_size: int | None = None) -> None:
-        """ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
+        """Raises ValueError if the model was made with another tokenizer (hash) or has another vocabulary size."""
         mine = self.metadata.get("tokenizer")
         if mine is not None and mine != tokenizer:
             raise ValueError(
@@ -281,12 +282,12 @@ class NGram:
             raise ValueError(f"n-gram model: expected a vocabulary of {vocab_size}, got {self.vocab_size}")
 
     def _special(self, name: str) -> int | None:
-        """An id in the metadata, which may come from a file."""
+        """A token id from the metadata, None if it is not valid: metadata may come from a file."""
         token = self.metadata.get(name)
         return token if isinstance(token, int) and 0 <= token < self.vocab_size else None
 
     def _ids(self, tokens: ArrayLike, name: str) -> NDArray[np.int32]:
-        """Token ids as the core takes them; int32 unless a value does not fit, which is an error."""
+        """Token ids as int32 [n] for the core; ValueError if one is outside the vocabulary."""
         array = np.asarray(tokens)
         if array.size == 0:
             return np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""The `.ngram` file: the automaton's compact arrays, to be mapped into memory.
+"""The `.ngram` file: the automaton's compact arrays, mapped into memory.
 
 docs/reference/ngram-format.md describes every byte.
 """
@@ -34,12 +34,12 @@ SECTION = struct.Struct("<24s4sIQQ16x")  # name, dtype, crc32, offset, bytes
 MAX_SECTIONS = 16
 MAX_METADATA_BYTES = 16 << 20
 HUGE_PAGE = 2 << 20
-VERIFIED_BYTES = 4 << 20  # files up to this size are always read wholly when opened, in some 25 ms
+VERIFIED_BYTES = 4 << 20  # files up to this size are verified by default, in about 25 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Content:
-    """What a file holds."""
+    """The contents of a file."""
 
     compact: Compact
     order: int
@@ -70,7 +70,7 @@ class FileSection(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], content: Content) -> None:
-    """Write a model under a temporary name, then give it its own."""
+    """Writes a model atomically."""
     _refuse_big_endian()
     compact = content.compact
     sections = {name: np.ascontiguousarray(array) for name, array in compact.sections.items()}
@@ -99,11 +99,11 @@ def write(path: str | os.PathLike[str], content: Content) -> None:
 
 
 def read(path: str | os.PathLike[str], verify: bool | None = None, resident: bool = False) -> Content:
-    """Map a model into memory. Anything but a whole file of the format is a ValueError that names the file.
+    """Maps a model into memory. ValueError names the file if it is not a complete file of the format.
 
-    verify    compare the sections' checksums too; None: only in files of at most 4 MiB. Without it the time does not
-              depend on the size of the file.
-    resident  copy it into memory of this process instead, in huge pages where the system has them
+    verify    also check the sections' checksums; None: only in files of at most 4 MiB. Without this check the time does
+              not depend on the size of the file.
+    resident  copy the file into this process's memory instead, in huge pages where the system has them
     """
     _refuse_big_endian()
     path = Path(path)
@@ -124,9 +124,7 @@ def read(path: str | os.PathLike[str], verify: bool | None = None, resident: boo
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Bytes and header checksum of a file; that covers the checksums of all sections, so files of the same content
-    agree.
-    """
+    """Size and header checksum of a file, equal for files of equal content: the header has all sections' checksums."""
     path = Path(path)
     try:
         header, _ = _head(_map(path))
@@ -156,45 +154,44 @@ def _load(path: Path) -> NDArray[np.uint8]:
 
 
 def _own_memory(size: int) -> mmap.mmap:
-    """Zeros. Shared memory, which Python maps unless told otherwise, has no huge pages as a rule."""
+    """Private zeroed memory. Python's default, shared memory, usually gets no huge pages."""
     return mmap.mmap(-1, size) if os.name == "nt" else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _ask_for_huge_pages(memory: mmap.mmap) -> None:
-    """One page for 2 MiB saves most misses of the TLB, where the system has it for such memory."""
+    """Requests huge pages, if the system has them: pages of 2 MiB avoid most TLB misses."""
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _size(path: Path) -> int:
-    """Of a file that may hold a model."""
+    """The size of a file, after checking that it may hold a model."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path}: expected a regular file")
     if found.st_size < HEADER.size:
         raise ValueError(
-            f"{path}: expected an .ngram file, got {found.st_size} bytes; its header alone has {HEADER.size}"
+            f"{path}: expected an .ngram file, got {found.st_size} bytes; the header alone takes {HEADER.size}"
         )
     return found.st_size
 
 
 def _head(data: NDArray[np.uint8]) -> tuple[Header, dict[str, FileSection]]:
-    """Header and section table, checked in themselves and against the size of the file."""
+    """Header and section table, after checking them and the size of the file."""
     header = Header(*HEADER.unpack(data[: HEADER.size].tobytes()))
     if header.magic != MAGIC:
         raise ValueError(f"expected an .ngram file, which begins with {MAGIC!r}, got {header.magic!r}")
     if header.version < VERSION:
         raise ValueError(
-            f"expected format version {VERSION}, got {header.version}; build the model again, "
-            "or convert it to ARPA with "
-            "the rescore that wrote it and the ARPA file to .ngram with this one"
+            f"expected format version {VERSION}, got {header.version}; rebuild the model, or convert it to ARPA with "
+            "the rescore that wrote it and from ARPA to .ngram with this one"
         )
     if header.version > VERSION:
         raise ValueError(f"expected format version {VERSION}, got {header.version}; a newer rescore may read it")
     if header.file_bytes != len(data):
         raise ValueError(
-            f"expected {header.file_bytes} bytes as its header says, got {len(data)}; the file is cut or grown"
+            f"expected {header.file_bytes} bytes from its header, got {len(data)}; the file is truncated or has grown"
         )
     if header.sections > MAX_SECTIONS or HEADER.size + header.sections * SECTION.size > len(data):
         raise ValueError(f"header: expected at most {MAX_SECTIONS} sections within the file, got {header.sections}")
@@ -215,9 +212,8 @@ def _sections(table: bytes, at: int, file_bytes: int) -> dict[str, FileSection]:
             raise ValueError(f"section {name!r}: expected once, got it twice")
         if section.offset % ALIGNMENT or section.offset < at or section.bytes > file_bytes - section.offset:
             raise ValueError(
-                f"section {name!r}: expected a multiple of {ALIGNMENT} from byte {at} on and an end by byte "
-                f"{file_bytes}, "
-                f"got {section.bytes} bytes at {section.offset}"
+                f"section {name!r}: expected an offset >= {at} that is a multiple of {ALIGNMENT}, and an end by byte "
+                f"{file_bytes}, got {section.bytes} bytes at {section.offset}"
             )
         at = section.offset + section.bytes
         sections[name] = section
@@ -231,12 +227,12 @@ def _verify(data: NDArray[np.uint8], sections: dict[str, FileSection]) -> None:
 
 
 def _compact(data: NDArray[np.uint8], sections: dict[str, FileSection], header: Header) -> Compact:
-    """The arrays of the automaton, as far as the header alone says what they are; the core compares their lengths."""
+    """The arrays of the automaton, checked against the header; the core checks the remaining lengths."""
     sizes = _view(data, sections, "sizes", "<u8", header.order * 6).reshape(header.order, 6)
     for column, name in ((0, "arcs"), (3, "states")):
         if sum(sizes[:, column].tolist()) != getattr(header, name):
             raise ValueError(
-                f"sizes: expected {getattr(header, name)} {name} by the header, got {sizes[:, column].tolist()}"
+                f"sizes: expected {getattr(header, name)} {name} from the header, got {sizes[:, column].tolist()}"
             )
     inner = header.arcs - header.vocab_size
     narrow = header.vocab_size <= 1 << 16
@@ -302,7 +298,7 @@ def _join_words(words: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.ui
         encoded = [word.encode() for word in words]
     except UnicodeEncodeError as error:
         number = next(i for i, word in enumerate(words) if word == error.object)
-        raise ValueError(f"word {number}: expected text that UTF-8 can hold, got {error.object!r}") from error
+        raise ValueError(f"word {number}: expected text that UTF-8 can encode, got {error.object!r}") from error
     ends = np.cumsum([len(word) for word in encoded], dtype=np.uint64)
     return ends, np.frombuffer(b"".join(encoded), np.uint8)
 
@@ -313,4 +309,4 @@ def _aligned(at: int) -> int:
 
 def _refuse_big_endian() -> None:
     if sys.byteorder != "little":
-        raise ValueError(".ngram files are mapped as they are: expected a little-endian machine, got a big-endian one")
+        raise ValueError(".ngram files are little-endian: expected a little-endian machine, got a big-endian one")

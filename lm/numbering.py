@@ -1,4 +1,4 @@
-"""The first stage of a model of words: text to ids and the vocabulary, in one pass, into the work folder."""
+"""The first stage of building a model of words: numbers a text's words and collects the vocabulary in one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 1 << 20  # ids written at once
 
 @dataclass(frozen=True, slots=True)
 class NumberedText:
-    """A text as ids, uint32, each document followed by the end of text, and what the ids stand for."""
+    """A text as uint32 ids, each document followed by the end of text, and its vocabulary."""
 
     piece: Piece
     vocabulary: Vocabulary
@@ -34,10 +34,10 @@ def number_words(
     strict: bool = False,
     progress: Callable[[int, int], None] = lambda words, pieces: None,
 ) -> NumberedText:
-    """The text of all pieces; taken from the work folder if it was numbered before.
+    """Numbers the words of all pieces, or reads the result from the work folder if it exists.
 
-    strict    the first bad line is an error; else it is skipped
-    progress  called with the number of words so far and of pieces that are finished
+    strict    the first bad document is an error; else bad documents are skipped
+    progress  called with the number of words and finished pieces so far
     """
     once = {"read from a pipe": secrets.token_hex(4)} if any(piece.size is None for piece in pieces) else {}
     state = work.begin(STAGE, {"pieces": [piece.to_json() for piece in pieces], **once})
@@ -66,7 +66,7 @@ def _batches(
     skipped: Skipped | None,
     progress: Callable[[int, int], None],
 ) -> Iterator[array[Any]]:
-    """The ids of all pieces, some at once."""
+    """Yields the ids of all pieces in batches."""
     batch, words = array("I"), 0
     for number, piece in enumerate(pieces):
         piece.check_unchanged()

@@ -1,4 +1,4 @@
-"""Text columns of Parquet files."""
+"""Reads text columns of Parquet files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from rescore.lattice.extras import needed_for
 
-ROWS = 64  # decoded at once; a row may be a book
+ROWS = 64  # decoded at once; a row may be as long as a book
 STRINGS = ("string", "large_string", "string_view")
 
 
 def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
-    """The row groups of a file in ranges of at least one group and at most `most` bytes, unpacked, of all columns.
+    """Ranges of row groups, each of one group or at most `most` bytes (uncompressed, all columns).
 
-    ValueError if the file is no Parquet file or has no such column of text.
+    ValueError if the file is not a Parquet file or has no such column of text.
     """
     with opened(path) as file:
         _check_column(path, file, field)
-        # Sizes of row groups, not of columns: on some damage pyarrow aborts over those.
+        # Sizes of row groups, not of columns: reading the latter, pyarrow aborts the process on some damaged files.
         sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
     found, begin, size = [], 0, 0
     for i, own in enumerate(sizes):
@@ -32,7 +32,7 @@ def ranges(path: Path, field: str, most: int) -> list[tuple[int, int | None]]:
 
 
 def texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple[int, bytes | None]]:
-    """The rows of row groups begin..end: number in the file, from 1, and UTF-8 text, not yet checked; None for null."""
+    """Yields the rows of row groups begin..end - 1: number in the file, from 1, and unchecked UTF-8 (None for null)."""
     import pyarrow as pa
 
     with opened(path) as file:
@@ -50,8 +50,8 @@ def texts(path: Path, field: str, begin: int, end: int | None) -> Iterator[tuple
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A Parquet file, read in small blocks. ValueError in the block if it is damaged."""
-    with needed_for("a Parquet file"):
+    """Opens a Parquet file for reading in small blocks. Raises ValueError in the block if it is damaged."""
+    with needed_for("reading a Parquet file"):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -67,18 +67,18 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def _check_column(path: Path, file: Any, field: str) -> None:
-    """ValueError unless there is one such column of text."""
+    """Raises ValueError unless the file has exactly one such column, of text."""
     import pyarrow as pa
 
     schema = file.schema_arrow
     if schema.names.count(field) != 1:
         raise ValueError(
             f"{path}: expected a column {field!r}, got {', '.join(map(repr, schema.names[:20])) or 'none'}; "
-            "name that of the text with --text-field"
+            "name the column of the text with --text-field"
         )
     kind = schema.field(field).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if str(value) not in STRINGS:
         raise ValueError(
-            f"{path}: expected text in column {field!r}, got {kind}; name that of the text with --text-field"
+            f"{path}: expected text in column {field!r}, got {kind}; name the column of the text with --text-field"
         )

@@ -1,9 +1,9 @@
-"""Perplexity of text, and which orders of n-grams it came from.
+"""Perplexity of text, and the order of the n-gram hit by each token.
 
-    nats per token = mean of -ln p(token | history)        perplexity = exp of it
+    nats per token = mean of -ln p(token | history)        perplexity = exp(nats per token)
 
-A token is a hit of order n if its probability is that of an n-gram: the n - 1 tokens before it and itself are in the
-model, and with one token more they are not. Backing off from the longer contexts is part of its cost.
+A token is a hit of order n if the n-gram of it and the n - 1 tokens before it is in the model, and the longer n-gram
+with one token more is not. The backoff costs from longer contexts are part of its cost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rescore.lattice.short_repr import short_repr
 from rescore.lm.ngram import NGram
 
 CHUNK = 1 << 20  # tokens scored at once
-MOST_NATS = 700  # exp of more exceeds any number
+MOST_NATS = 700  # exp of more overflows
 
 
 class Scored(NamedTuple):
-    """Tokens [n], what they cost, float32 [n] in nats, and the orders of their hits, uint8 [n]."""
+    """Tokens [n], their costs float32 [n] in nats, and the orders of their hits uint8 [n]."""
 
     tokens: NDArray[Any]
     cost: NDArray[np.float32]
@@ -33,11 +33,11 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Perplexity:
-    """What a model of order N says of a text.
+    """The perplexity of a text under a model of order N.
 
-    hits      int64 [N], the tokens by the order of their hit, 1..N
+    hits      int64 [N], number of tokens by the order of their hit, 1..N
     nats      float64 [N], the sum of their -ln p
-    oov       the tokens that are <unk>, words that the model does not know
+    oov       number of <unk> tokens, which are words that the model does not know
     oov_nats  the sum of their -ln p
     """
 
@@ -50,7 +50,7 @@ class Perplexity:
 
     @classmethod
     def nothing(cls, order: int) -> Perplexity:
-        """That of no text."""
+        """The perplexity of an empty text."""
         return cls(hits=np.zeros(order, np.int64), nats=np.zeros(order))
 
     def __add__(self, other: Perplexity) -> Perplexity:
@@ -63,7 +63,7 @@ class Perplexity:
 
     @classmethod
     def of(cls, scored: Scored, order: int, unknown: int | None = None) -> Perplexity:
-        """That of scored tokens; `unknown` is the id of <unk>."""
+        """The perplexity of scored tokens. unknown: the id of <unk>, or None."""
         oov = np.zeros(0) if unknown is None else scored.cost[scored.tokens == unknown]
         return cls(
             hits=np.bincount(scored.order, minlength=order + 1)[1:],
@@ -77,17 +77,18 @@ class Perplexity:
         return int(self.hits.sum())
 
     def overall(self) -> dict[str, Any]:
-        """Its tokens, nats, nats_per_token and perplexity, for JSON; means are None where there is no token, the
-        perplexity also where it exceeds any number.
+        """tokens, nats, nats_per_token and perplexity, for JSON.
+
+        The latter two are None without tokens; the perplexity is also None if it would overflow.
         """
         return _means(self.tokens, float(self.nats.sum()))
 
     def without_oov(self) -> dict[str, Any]:
-        """The same of the words that the model knows."""
+        """`overall` without the <unk> tokens."""
         return _means(self.tokens - self.oov, float(self.nats.sum()) - self.oov_nats)
 
     def to_json(self) -> dict[str, Any]:
-        """`overall`, and the same `by_order` with the share of the tokens."""
+        """`overall`, and the same `by_order` with each order's share of the tokens."""
         tokens, orders = self.tokens, zip(self.hits.tolist(), self.nats.tolist())
         by_order = [
             {"order": n, **_means(hits, nats), "share": hits / tokens if tokens else None}
@@ -99,7 +100,7 @@ class Perplexity:
 def perplexity(
     model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
 ) -> Perplexity:
-    """That of token arrays [n] which are read one after the other as one text: see `scored`."""
+    """The perplexity of token arrays [n], read one after the other as one text (see `scored`)."""
     total = Perplexity.nothing(model.order)
     for part in scored(model, texts, eot=eot, bos=bos):
         total += Perplexity.of(part, model.order)
@@ -109,11 +110,12 @@ def perplexity(
 def scored(
     model: NGram, texts: Iterable[ArrayLike], *, eot: int | None = None, bos: int | None = None
 ) -> Iterator[Scored]:
-    """What each token costs in token arrays [n] which are read one after the other as one text; any number of them,
-    each held alone.
+    """Yields the scored tokens of token arrays [n], read one after the other as one text.
 
-    eot  the end-of-text token that the first follows; None: it follows nothing
-    bos  the token that is the context in which each document begins, the first and those after an `eot`; None: `eot`
+    Only one array is held in memory at a time.
+
+    eot  the end-of-text token that precedes the first token; None: the history is empty
+    bos  the token that starts each document's context, the first and those after an `eot`; None: `eot`
     """
     begin = eot if bos is None else bos
     state = model.start([] if begin is None else [begin])

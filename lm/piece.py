@@ -1,4 +1,4 @@
-"""Part of an input that is read on its own: a file, or a range of one."""
+"""An independently readable piece of an input: a file, or a range of one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rescore.lm.inputs import STDIN, TEXT, Form
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of an input. Two pieces are equal if they are the same part of the same, unchanged file.
+    """A piece of an input. Two pieces are equal if they are the same part of the same, unchanged file.
 
     path       the file; "-" is standard input
-    form       what it holds; see inputs.py
-    begin, end the part: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin); end None: to the end
+    form       its format; see inputs.py
+    begin, end the range: bytes (jsonl, lines), row groups (parquet), tokens (npy, bin); end None: to the end
     size, mtime_ns  of the file, None for standard input and pipes
-    field, dtype    of the options, where the form has use for them
+    field, dtype    from the options, if the format needs them
     """
 
     path: str
@@ -40,17 +40,17 @@ class Piece:
         return self.form in TEXT
 
     def to_json(self) -> dict[str, Any]:
-        """For manifests: a piece can be taken as done if it still has the same value."""
+        """A JSON value for manifests; a finished piece is reused while this value is the same."""
         return asdict(self)
 
     def check_unchanged(self) -> None:
-        """ValueError if the file is no longer that which was planned with."""
+        """Raises ValueError if the file changed since the piece was planned."""
         if self.size is not None and identity(Path(self.path)) != (self.size, self.mtime_ns):
-            raise ValueError(f"{self.path}: changed since the work began; start it anew")
+            raise ValueError(f"{self.path}: changed since the work began; start again")
 
 
 def identity(path: Path) -> tuple[int | None, int | None]:
-    """Size in bytes and time of change in ns; None for standard input, pipes and devices."""
+    """Size in bytes and modification time in ns; None for standard input, pipes and devices."""
     if str(path) == STDIN:
         return None, None
     status = path.stat()

@@ -1,7 +1,7 @@
-"""Inputs in pieces, each of which is read on its own.
+"""Divides inputs into pieces that are read independently.
 
 A piece is a file, or a range of one: bytes of plain lines, row groups of Parquet, tokens of flat token files. A
-document belongs to the piece in which it begins. The pieces depend on nothing but the files and the options.
+document belongs to the piece in which it begins. The pieces depend only on the files and the options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rescore.lm.inputs import PACKED, STREAMS, TEXT, Form, ReadOptions, files_of
 from rescore.lm.piece import Piece, identity
 from rescore.lm.tokenizer import Tokenizer
 
-PIECE_BYTES = 256 << 20  # of text: about a minute of tokenization on one processor
+PIECE_BYTES = 256 << 20  # of text, about a minute of tokenization on one processor
 PIECE_TOKENS = 1 << 26
 
 
@@ -29,10 +29,10 @@ def plan(
     tokenizer: Tokenizer | None = None,
     options: ReadOptions | None = None,
 ) -> list[Piece]:
-    """The pieces of all inputs (see `files_of`), in their order, files and folders checked as far as their headers.
+    """The pieces of all inputs (see `files_of`), in order. Headers of files and folders are checked.
 
-    vocab_size  V, for the dtype of .bin files
-    tokenizer   ValueError names the first input of text if there is none, and dumps of another tokenizer
+    vocab_size  V, which determines the dtype of .bin files
+    tokenizer   required for text (ValueError names the first such input); dumps of another tokenizer are an error
     """
     options = options or ReadOptions()
     pieces: list[Piece] = []
@@ -48,7 +48,7 @@ def _of_dump(path: Path, tokenizer: Tokenizer | None) -> Iterator[Piece]:
     header = read_header(path / FILE_NAME)
     known = header.tokenizer_sha256
     if tokenizer and known and tokenizer.sha256 != known:
-        raise ValueError(f"{path}: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got {known}")
+        raise ValueError(f"{path}: expected a dump of the tokenizer with sha256 {tokenizer.sha256}, got {known}")
     for shard in header.shards:
         file = path / shard.file
         size, mtime_ns = identity(file)

@@ -1,15 +1,16 @@
-"""Entropy pruning: drop the n-grams whose loss changes the model least.
+"""Entropy pruning: drops the n-grams whose removal changes the model least.
 
-Stolcke, "Entropy-based pruning of backoff language models" (cs/0006025), in the form of OpenGrm's ngramshrink. Dropping
-(h, w) alone, which turns bow(h) into bow'(h), makes the relative entropy of the model grow by
+Stolcke, "Entropy-based pruning of backoff language models" (cs/0006025), as in OpenGrm's ngramshrink. Dropping (h, w)
+alone, which turns bow(h) into bow'(h), increases the relative entropy to the original model by
 
     D = -p(h) { p(w|h) [ln p(w|h') + ln bow'(h) - ln p(w|h)] + [ln bow'(h) - ln bow(h)] (1 - sum of kept p(.|h)) }
 
-with p(h) by the chain rule; a context that begins with <s> has p(</s>) in place of p(<s>). The lower orders of a
-Kneser-Ney model do not tell how often a word comes, which spoils the chain rule (Chelba et al., Interspeech 2010), so
-p(h) is then the relative frequency of h in the text, where the tables hold it. An n-gram is dropped if
-D < ln(1 + theta). Its score is the largest D of itself and of the n-grams that need it, as their context h or their
-suffix h'w, so that what a higher theta keeps is contained in what a lower one keeps.
+with p(h) by the chain rule; for a context that begins with <s>, p(</s>) replaces p(<s>). The lower orders of a
+Kneser-Ney model do not estimate how frequent a word is, so the chain rule fails (Chelba et al., Interspeech 2010); p(h)
+is then the relative frequency of h in the text, if the tables hold it.
+
+The score of an n-gram is the largest D of itself and of the n-grams that need it as their context h or their suffix
+h'w. It is dropped if its score is below ln(1 + theta). A higher theta thus keeps a subset of what a lower one keeps.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ NO_VALUES = np.zeros(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneOptions:
-    """How much is dropped: exactly one of the two.
+    """How much is dropped; exactly one of the two must be given.
 
-    theta       n-grams whose D is below ln(1 + theta)
-    max_ngrams  the n-grams of least score, until at most this many (unigrams counted) are left
+    theta       drop n-grams with a score below ln(1 + theta)
+    max_ngrams  drop n-grams with the lowest scores until at most this many (including unigrams) are left
     """
 
     theta: float | None = None
@@ -53,17 +54,17 @@ class PruneOptions:
             raise ValueError(f"max_ngrams: expected at least 1, got {self.max_ngrams}")
 
     def check(self, vocab_size: int) -> None:
-        """ValueError if a model of this vocabulary cannot become so small."""
+        """Raises ValueError if max_ngrams is less than the number of unigrams."""
         if self.max_ngrams is not None and self.max_ngrams < vocab_size:
             raise ValueError(
-                f"max_ngrams: expected at least the {vocab_size} unigrams, which stay, got {self.max_ngrams}"
+                f"max_ngrams: expected at least {vocab_size}, the unigrams, which are kept, got {self.max_ngrams}"
             )
 
 
 def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None) -> Tables:
-    """The model without the n-grams that `options` drops, its backoffs made anew.
+    """The model without the n-grams that `options` drops, with recomputed backoff weights.
 
-    Unigrams stay. An order that loses all its n-grams goes, so N may become smaller.
+    Unigrams stay. Orders that lose all n-grams are removed, so N may become smaller.
     """
     columns = columns or Memory()
     options.check(tables.vocab_size)
@@ -84,9 +85,7 @@ def prune(tables: Tables, options: PruneOptions, columns: Columns | None = None)
 
 
 def scores(tables: Tables, columns: Columns | None = None) -> list[NDArray[np.float64]]:
-    """What each n-gram of orders 2..N is worth, N - 1 arrays float64 [n]: the largest D of itself and its
-    dependents.
-    """
+    """The score of each n-gram of orders 2..N, N - 1 arrays float64 [n]: the largest D of itself and its dependents."""
     columns = columns or Memory()
     linked = links(tables.levels, columns)
     logps = _counted_logps(tables.histories, columns) if tables.histories else context_logps(tables, linked, columns)
@@ -108,7 +107,7 @@ def _scores(
     linked: Sequence[NDArray[np.uint32]],
     columns: Columns,
 ) -> list[NDArray[np.float64]]:
-    """Scores of the n-grams of an order, and the greatest after each of its contexts."""
+    """Scores of the n-grams of an order, and the greatest score in each of its contexts."""
     level, native = tables.levels[order - 1], tables.levels[order - 1].native
     above = tables.levels[order].native if order < tables.order else None
     link = linked[order - 1] if order < tables.order else NOTHING
@@ -146,7 +145,7 @@ def context_logps(tables: Tables, linked: Sequence[NDArray[np.uint32]], columns:
 
 
 def _counted_logps(histories: Histories, columns: Columns) -> list[NDArray[np.float64]]:
-    """ln p(h) of the contexts of orders 2..N, relative frequencies: N - 1 arrays float64 [C]."""
+    """ln p(h) of the contexts of orders 2..N, as relative frequencies: N - 1 arrays float64 [C]."""
     logps: list[NDArray[np.float64]] = []
     for order, count in enumerate(histories.count, 2):
         parts = ((np.log(block / histories.tokens),) for block in blocks(columns, count))
@@ -166,11 +165,11 @@ def _losses(tables: Tables, order: int, logp: NDArray[np.float64], columns: Colu
 
 
 def budget_limit(score: Sequence[NDArray[np.float64]], budget: int, columns: Columns) -> float:
-    """The greatest number that at most `budget` scores are above: n-grams that tie there go together."""
+    """The limit that at most `budget` scores exceed; n-grams whose score equals it are all dropped."""
     every = sum(map(len, score))
     if budget >= every:
         return -math.inf
-    # The (budget + 1)-th greatest, found digit by digit in the bits, 16 at a time.
+    # Radix selection of the (budget + 1)-th greatest score, 16 bits at a time.
     rank, prefix = every - budget - 1, 0
     for shift in (48, 32, 16, 0):
         found = np.zeros(1 << 16, np.int64)
@@ -186,7 +185,7 @@ def budget_limit(score: Sequence[NDArray[np.float64]], budget: int, columns: Col
 
 
 def _ordered_bits(score: Sequence[NDArray[np.float64]], columns: Columns) -> Iterator[NDArray[np.uint64]]:
-    """The scores as integers in the same order."""
+    """The scores as unsigned integers that sort in the same order."""
     top = np.uint64(1 << 63)
     for own in score:
         for block in blocks(columns, own):
@@ -201,10 +200,10 @@ def _from_ordered_bits(number: int) -> float:
 
 
 def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, columns: Columns) -> Tables:
-    """The n-grams whose score is above the limit, with their costs; the backoff costs are yet to be made."""
+    """The n-grams whose score is above the limit, with their costs and without backoff costs."""
     levels, costs = [tables.levels[0]], [tables.cost[0]]
     seen: list[NDArray[np.uint64]] = []
-    number: NDArray[np.uint32] = np.zeros(1, np.uint32)  # of each context of the order below, among those that are left
+    number: NDArray[np.uint32] = np.zeros(1, np.uint32)  # of each context of the order below, among those kept
     for order in range(2, tables.order + 1):
         level, native = tables.levels[order - 1], tables.levels[order - 1].native
         own, cost = score[order - 2], tables.cost[order - 1]
@@ -237,7 +236,7 @@ def _above(tables: Tables, score: Sequence[NDArray[np.float64]], limit: float, c
 
 
 def _ends(columns: Columns, size: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64]]]:
-    """0 and the sums of the sizes so far."""
+    """Yields 0 and the cumulative sums of the sizes."""
     yield (np.zeros(1, np.uint64),)
     before = np.uint64(0)
     for block in blocks(columns, size):
@@ -247,7 +246,7 @@ def _ends(columns: Columns, size: NDArray[np.uint64]) -> Iterator[tuple[NDArray[
 
 
 def _number(columns: Columns, kept: NDArray[np.uint32], number: NDArray[np.uint32]) -> None:
-    """Numbers the contexts that are left; the others have none, and nobody asks."""
+    """Numbers the kept contexts; the entries of others are undefined and never read."""
     at = 0
     for block in blocks(columns, kept):
         number[block] = np.arange(at, at + len(block), dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""N-grams spelled out, one row of tokens each, made into sorted tables."""
+"""Builds sorted tables from n-grams given as rows of tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rescore.lm.grams import Grams, pack, spell
 
 
 class BadRow(ValueError):
-    """An n-gram that fits no model: its order, its row, counted as the caller gave them, and why."""
+    """An n-gram that fits no model: its order, its row in the caller's numbering, and the reason."""
 
     def __init__(self, order: int, row: int, tokens: list[int], why: str) -> None:
         super().__init__(f"{order}-gram {tokens} {why}")
@@ -25,7 +25,7 @@ Values = list[NDArray[np.float64]]
 def close_suffixes(
     rows: Sequence[NDArray[np.uint32]], cost: Sequence[NDArray[np.float64]], backoff: Sequence[NDArray[np.float64]]
 ) -> tuple[Rows, Values, Values]:
-    """The same rows, and h'w for every hw that lacks it, with cost NaN and backoff cost 0."""
+    """Adds h'w for every hw that lacks it, with cost NaN and backoff cost 0."""
     closed, costs, backoffs = list(rows), [np.array(c, np.float64) for c in cost], [np.array(b) for b in backoff]
     for n in range(len(closed), 2, -1):
         shorter = closed[n - 2]
@@ -39,9 +39,7 @@ def close_suffixes(
 
 
 def with_backoff(rows: Sequence[NDArray[np.uint32]], backoff: Sequence[NDArray[np.float64]]) -> list[NDArray[np.bool_]]:
-    """Which n-grams of orders 1..N-1 are contexts because they, or longer ones that end in them, cost something to back
-    off from.
-    """
+    """Which n-grams of orders 1..N-1 are contexts because they, or longer ones that end in them, have backoff costs."""
     marked = [own != 0 for own in backoff]
     for n in range(len(marked), 1, -1):
         shorter = rows[n - 2]
@@ -53,17 +51,18 @@ def with_backoff(rows: Sequence[NDArray[np.uint32]], backoff: Sequence[NDArray[n
 def index_rows(
     levels: Sequence[Grams], rows: NDArray[np.uint32], also: NDArray[np.bool_]
 ) -> tuple[Grams, NDArray[np.int64], NDArray[np.int64]]:
-    """The n-grams of the next order after `levels`, in context order; the row that each comes from; and for each
-    context which n-gram of the last level it is.
+    """Indexes n-grams of the next order after `levels`.
 
-    also  n-grams [n] of the last level that are contexts even if no row needs them (and so are their suffixes)
+    Returns them in context order, the row of each, and for each context its index among the n-grams of the last level.
+
+    also  bool [n], n-grams of the last level that are contexts even if no row needs them (and so are their suffixes)
     """
     below, order = levels[-1], len(levels) + 1
     context = _find_grams(levels, rows[:, :-1])
-    _refuse(context < 0, rows, "has no context: without its last token it is no n-gram of the model")
+    _refuse(context < 0, rows, "has no context: without its last token it is not an n-gram of the model")
     grams = np.flatnonzero((np.bincount(context, minlength=len(below)) > 0) | also)
     spelled = spell(levels, order - 1)[grams]
-    grams = grams[np.lexsort(tuple(spelled[:, place] for place in range(order - 1)))]  # the last key is the first
+    grams = grams[np.lexsort(tuple(spelled[:, place] for place in range(order - 1)))]  # lexsort: last key first
     spelled = spell(levels, order - 1)[grams]
     number = np.full(len(below), -1, np.int64)
     number[grams] = np.arange(len(grams))
@@ -73,7 +72,7 @@ def index_rows(
     by_key = np.argsort(keys, kind="stable")
     twice = np.zeros(len(keys), bool)
     twice[by_key[1:]] = keys[by_key[1:]] == keys[by_key[:-1]]
-    _refuse(twice, rows, "comes twice")
+    _refuse(twice, rows, "occurs twice")
     begin = np.zeros(len(grams) + 1, np.uint64)
     np.cumsum(np.bincount(number[context], minlength=len(grams)), out=begin[1:])
     level = Grams(
@@ -83,12 +82,12 @@ def index_rows(
 
 
 def _find_grams(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The n-gram of the last level that each row spells, -1 where there is none."""
+    """The index of each row among the n-grams of the last level, -1 if it is not there."""
     return levels[-1].find(_find_contexts(levels, rows[:, :-1]), rows[:, -1])
 
 
 def _find_contexts(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The context that each row [m, length] spells, among those of order length + 1; -1 where there is none."""
+    """The index of each row [m, length] among the contexts of order length + 1, -1 if it is not there."""
     found = np.zeros(len(rows), np.int64)
     for length in range(1, rows.shape[1] + 1):
         found = levels[length].find_context(found, rows[:, -length])
@@ -96,7 +95,7 @@ def _find_contexts(levels: Sequence[Grams], rows: NDArray[np.uint32]) -> NDArray
 
 
 def ranks(rows: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Numbers that order the rows lexicographically, equal for equal rows: uint64 [n]."""
+    """The lexicographic rank of each row, equal for equal rows: uint64 [n]."""
     rank = rows[:, 0].astype(np.uint64)
     for place in range(1, rows.shape[1]):
         _, inverse = np.unique(pack(rank, rows[:, place]), return_inverse=True)

@@ -1,7 +1,7 @@
-"""Runs: the windows of a part of the text, sorted and counted; and the n-grams of every order made of them.
+"""Runs: the sorted and counted windows of a part of the text; and the n-grams of every order from them.
 
-A run is cut into slices by the token before the last of its windows, the same slices in every run. A slice of all runs
-is merged without looking at the others, so slices are the pieces in which the n-grams are made, in parallel.
+Every run is cut into the same slices, by the last token but one of the windows. The same slice of all runs is merged
+independently of the others, so n-grams are made slice by slice, in parallel.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Run:
     """One run.
 
     source   its bytes, or the file that holds them
-    slices   where each slice begins, and the end: [number of slices + 1]
-    windows  distinct windows
-    tokens   tokens counted
+    slices   the byte where each slice begins, and the end: [number of slices + 1]
+    windows  number of distinct windows
+    tokens   number of tokens counted
     """
 
     source: bytes | Path
@@ -51,10 +51,7 @@ class Run:
     def of_tokens(
         cls, parts: Sequence[tuple[NDArray[Any], int, int]], options: CountOptions, starts: Sequence[int]
     ) -> Run:
-        """The run of the positions begin ..
-
-        stop - 1 of arrays of tokens, (array, begin, stop) each (`_core.count_windows`).
-        """
+        """Counts positions begin .. stop - 1 of arrays of tokens, given as (array, begin, stop); see `_core`."""
         source, slices, windows, tokens = _core.count_windows(
             parts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
         )
@@ -69,26 +66,26 @@ class Run:
         options: CountOptions,
         starts: Sequence[int],
     ) -> Run:
-        """The run of windows that were counted elsewhere: offsets [n + 1] into tokens, counts [n]."""
+        """A run from windows counted elsewhere: offsets [n + 1] into tokens, counts [n]."""
         source, slices, windows, total = _core.run_of_windows(
             offsets, tokens, counts, order=options.order, vocab_size=options.vocab_size, eot=options.eot, starts=starts
         )
         return cls(source=source, slices=slices, windows=windows, tokens=total)
 
     def slice(self, number: int) -> bytes | tuple[str, int, int]:
-        """One slice as the core takes it."""
+        """One slice for the core: its bytes, or (file, begin, end)."""
         begin, end = self.slices[number : number + 2]
         return self.source[begin:end] if isinstance(self.source, bytes) else (str(self.source), begin, end)
 
 
 def slice_starts(sample: NDArray[Any], pieces: int) -> list[int]:
-    """First tokens of slices of about equal size, but that of the first; `sample` is some of the text."""
+    """The first token of each slice but the first, for slices of about equal size. sample: tokens of the text."""
     ordered = np.sort(sample)
     return np.unique(ordered[np.linspace(0, len(ordered), pieces, endpoint=False)[1:].astype(int)]).tolist()
 
 
 def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.RunSlices:
-    """One slice of the runs, merged."""
+    """Merges one slice of the runs."""
     return _core.RunSlices(
         [run.slice(number) for run in runs], order=options.order, vocab_size=options.vocab_size, eot=options.eot
     )
@@ -96,10 +93,10 @@ def merged(runs: Sequence[Run], number: int, options: CountOptions) -> _core.Run
 
 @dataclass(slots=True, kw_only=True)
 class SlicePart:
-    """Part of what a slice adds to one order; parents and ends count from the slice's beginning.
+    """A part of what a slice adds to one order; parents and ends count from the slice's beginning.
 
-    context_adjusted and adjusted are the total and counts that are adjusted; empty where those are not wanted, and for
-    order N, of which all counts are.
+    context_adjusted and adjusted are the adjusted totals and counts; empty if they are not wanted, and for order N,
+    where they equal the plain ones.
     """
 
     context_token: NDArray[np.uint32]
@@ -113,7 +110,7 @@ class SlicePart:
 
     @classmethod
     def of(cls, part: Columns) -> SlicePart:
-        """What the core gives."""
+        """The part from the core's tuple."""
         context_token, context_parent, context_total, context_end, token, count, context_adjusted, adjusted = part
         return cls(
             context_token=context_token,
@@ -129,9 +126,9 @@ class SlicePart:
 
 @dataclass(slots=True, kw_only=True)
 class SliceSums:
-    """What a slice adds to the counts of the unigrams, and to the counts of counts of each order 0..N, 0..MOST.
+    """What a slice adds to the unigram counts, and to the counts of counts 0..MOST of each order 0..N.
 
-    unigrams [1, V]; [2, V] with adjusted counts, which come second. of_adjusted: empty lists without them.
+    unigrams [1, V], or [2, V] with adjusted counts second. of_adjusted: empty lists without adjusted counts.
     """
 
     unigrams: NDArray[np.uint64]
@@ -147,7 +144,7 @@ def slice_levels(
     *,
     adjusted: bool = False,
 ) -> SliceSums:
-    """Makes the n-grams of one slice: `emit` gets their parts, orders 2..N each time."""
+    """Makes the n-grams of one slice. Each call of `emit` gets a part for every order 2..N."""
     builder = _core.LevelBuilder(
         order=options.order,
         vocab_size=options.vocab_size,
@@ -175,13 +172,12 @@ def count(
     min_counts: tuple[int, ...] = (),
     adjusted: bool = False,
 ) -> Counts:
-    """The counts of the n-grams of orders 1..`order` of the sequences, in memory; the options are those of
-    `CountOptions`.
+    """Counts the n-grams of orders 1..`order` of the sequences, in memory. See `CountOptions` for the other options.
 
-    sequences  integer arrays [n] of ids in [0, V), each made of whole documents: an end-of-text is put before the
-               first and after the last token of a sequence where it is missing. The one before the very first
-               document is a context, not an event.
-    adjusted   also make the counts of Kneser-Ney
+    sequences  integer arrays [n] of ids in [0, V), each of whole documents: an end-of-text is added before the first
+               and after the last token of a sequence if it is missing. The one before the very first document is a
+               context, not an event.
+    adjusted   also compute the adjusted counts of Kneser-Ney
     """
     options = CountOptions(order=order, vocab_size=vocab_size, eot=eot, min_counts=min_counts)
     parts = [
@@ -229,7 +225,7 @@ def count(
 
 
 def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Ids as the core takes them: uint16, uint32 or int32."""
+    """Contiguous ids of a dtype that the core accepts: uint16, uint32 or int32."""
     exact = array.dtype in (np.dtype(np.uint16), np.dtype(np.uint32), np.dtype(np.int32))
     return np.ascontiguousarray(array) if exact else array.astype(np.uint32)
 
@@ -237,7 +233,7 @@ def _exact(array: NDArray[np.generic]) -> NDArray[np.generic]:
 def counted(
     runs: Sequence[Run], number: int, options: CountOptions
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]]:
-    """The windows of one slice of the runs, spelled out: offsets [n + 1] into tokens, and counts [n], part by part."""
+    """Yields the windows of one slice of the runs in parts: offsets [n + 1], tokens, and counts [n]."""
     slices, more = merged(runs, number, options), True
     while more:
         offsets, tokens, counts, more = slices.spell(WINDOWS)

@@ -1,4 +1,4 @@
-"""What was left out of the text that was read: bad lines, by reason."""
+"""Skipped documents, counted by reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXAMPLES = 5
 
 
 class BadText(ValueError):
-    """One document that cannot be used. `reason` is the same for all documents with the same fault."""
+    """A document that cannot be used. `reason` is the same for all documents with the same fault."""
 
     def __init__(self, reason: str, message: str | None = None):
         super().__init__(message or reason)
@@ -19,7 +19,7 @@ class BadText(ValueError):
 
 @dataclass(slots=True)
 class Skipped:
-    """Documents that were skipped: how many for each reason, and the first few with file, line and fault."""
+    """Skipped documents: the number for each reason, and the first few with file, line and fault."""
 
     reasons: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Skipped:
             self.examples.append(f"{where}: {fault}")
 
     def extend(self, other: Skipped) -> None:
-        """Add those of another part of the text."""
+        """Adds the skipped documents of another part of the text."""
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.examples = [*self.examples, *other.examples][:EXAMPLES]

@@ -1,4 +1,4 @@
-"""The text of a build in pieces: text and token files, and windows that were counted elsewhere."""
+"""The sources of a build, in pieces: text and token files, and windows counted elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rescore.lm.skipped import Skipped
 from rescore.lm.tokenize import tokens_of
 from rescore.lm.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # which needs pyarrow, as folders of counts alone do
+if TYPE_CHECKING:  # needs pyarrow, which only folders of counts require
     from rescore.lm.counts_files import CountsFiles, WindowCounts
 
 
@@ -34,7 +34,7 @@ class TokenSource:
         tokenizer: Tokenizer | None = None,
         strict: bool = False,
     ) -> None:
-        """strict  the first bad line is an error; else it is skipped"""
+        """strict  the first bad document is an error; else bad documents are skipped"""
         self._pieces = pieces
         self._vocab_size = vocab_size
         self._eot = eot
@@ -43,16 +43,16 @@ class TokenSource:
         self._skipped: dict[int, Skipped] = {}
         self._once = secrets.token_hex(4)
 
-    tokens: int | None = None  # not known before they are read
+    tokens: int | None = None  # unknown before the pieces are read
 
     @property
     def key(self) -> dict[str, Any]:
-        """The tokenizer, for JSON. Pipes are never the same again: nobody can tell what they will hold."""
+        """The tokenizer, for JSON. Inputs from pipes get a random key, since they cannot be identified."""
         once = {"read from a pipe": self._once} if any(piece.size is None for piece in self._pieces) else {}
         return {"tokenizer": self._tokenizer.sha256 if self._tokenizer else None, **once}
 
     def identity(self, piece: int) -> dict[str, Any]:
-        """What a piece is, for JSON: see `Piece`."""
+        """The piece as JSON (see `Piece`)."""
         return self._pieces[piece].to_json()
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class TokenSource:
         return own.end - own.begin if own.end is not None else own.size or 0
 
     def read(self, piece: int) -> Iterable[Content]:
-        """The tokens of a piece: see `tokens_of`."""
+        """The tokens of a piece (see `tokens_of`)."""
         self._skipped[piece] = Skipped()
         return tokens_of(
             self._pieces[piece],
@@ -75,16 +75,16 @@ class TokenSource:
         )
 
     def skipped(self, piece: int) -> dict[str, Any]:
-        """What was left out of a piece that has been read."""
+        """What was skipped in a piece that has been read."""
         return self._skipped.pop(piece).to_json()
 
 
 class CountsSource:
-    """Windows of folders of counts, a file a piece."""
+    """Windows of folders of counts; each file is a piece."""
 
     def __init__(self, folders: Sequence[CountsFiles], options: CountOptions, tokenizer: str | None = None) -> None:
-        """ValueError unless the counts are of the vocabulary, end-of-text and tokenizer (its hash, if known), and of
-        windows as long at least.
+        """ValueError unless the counts have this vocabulary, end-of-text and tokenizer (hash, if known), and at least
+        this order.
         """
         for folder in folders:
             _check_header(folder, options, tokenizer)
@@ -97,7 +97,7 @@ class CountsSource:
     key = "counts"
 
     def identity(self, piece: int) -> dict[str, Any]:
-        """What a file is, for JSON."""
+        """A file's path, size and modification time, for JSON."""
         path = self._pieces[piece][1]
         return {"path": str(path), "size": path.stat().st_size, "mtime_ns": path.stat().st_mtime_ns}
 
@@ -109,17 +109,17 @@ class CountsSource:
         return self._pieces[piece][1].stat().st_size
 
     def read(self, piece: int) -> Iterable[Content]:
-        """The windows of a file, some at once."""
+        """Yields the windows of a file in batches."""
         folder, path = self._pieces[piece]
         return (_shortened(batch, self._order) for batch in replace(folder, paths=(path,), whole=False).batches())
 
     def skipped(self, piece: int) -> dict[str, Any]:
-        """Nothing: whoever counted has told."""
+        """Nothing: skipped documents were reported when the counts were made."""
         return {"documents": 0}
 
 
 class Sources:
-    """Several sources, one after another."""
+    """Several sources, concatenated."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = [source for source in sources if len(source)]
@@ -161,8 +161,7 @@ def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | N
     header, where = folder.header, folder.paths[0].parent
     if header.order < options.order:
         raise ValueError(
-            f"{where}: counts of n-grams up to order {header.order}, from which no model of order {options.order} can "
-            "be made"
+            f"{where}: expected counts of n-grams up to order {options.order} or more, got order {header.order}"
         )
     if (header.vocab_size, header.eot) != (options.vocab_size, options.eot):
         raise ValueError(
@@ -174,7 +173,7 @@ def _check_header(folder: CountsFiles, options: CountOptions, tokenizer: str | N
 
 
 def _shortened(batch: WindowCounts, order: int) -> Windows:
-    """The last tokens of each window, `order` at most."""
+    """The windows cut to their last `order` tokens."""
     ends = batch.offsets[1:].astype(np.int64)
     lengths = np.minimum(np.diff(batch.offsets), order).astype(np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -1,8 +1,8 @@
-"""Counting the windows of a text on an Apache Spark cluster.
+"""Counts the windows of a text on an Apache Spark cluster.
 
-Executors tokenize the documents and count the windows (`windows.py`) of some 4M tokens at a time; Spark adds the counts
-up. A window travels as one to four 64-bit words, which take Spark about a quarter less CPU than arrays, and leaves as
-the Parquet rows of `counts_files.py`. The result is that of one machine, n-gram for n-gram, however the input is split.
+Executors tokenize the documents and count the windows (`windows.py`) of about 4M tokens at a time; Spark sums the
+counts. A window is sent as one to four 64-bit words, which cost Spark about a quarter less CPU than arrays, and written
+as a Parquet row of `counts_files.py`. The result equals that of one machine, however the input is split.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ JSON_NAME = re.compile(r"\.(json|jsonl)(\.(gz|bz2|zst|lz4|snappy|deflate))?$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """How to read and count. ValueError if an option is out of range.
+    """Options of reading and counting. ValueError if one is out of range.
 
-    order       N, the longest n-grams that can be had from the counts
-    form        of the files, "json" (lines) or "parquet"; None: as their names say
+    order       N, the greatest order that the counts allow
+    form        of the files, "json" (lines) or "parquet"; None: by their names
     field       the key or column of the documents: text or, in Parquet, lists of token ids
-    partitions  of the shuffle, each of which is counted in an executor's memory; None: as the session is set
-    strict      the first malformed document is an error; otherwise they are counted and passed over
-    overwrite   what is at the output is replaced; otherwise it is an error
+    partitions  of the shuffle, each of which is counted in an executor's memory; None: the session's setting
+    strict      the first malformed document is an error; otherwise they are skipped and counted
+    overwrite   replace an existing output; otherwise it is an error
     """
 
     order: int = 4
@@ -59,9 +59,9 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCounts:
-    """What was written: the header, how many distinct windows and documents; and the documents skipped.
+    """The result: the header, the numbers of distinct windows and of documents, and the skipped documents.
 
-    `skipped` may count a document more than once where Spark ran a task more than once; all else is exact.
+    `skipped` may count a document several times if Spark repeated a task; everything else is exact.
     """
 
     header: CountsHeader
@@ -81,14 +81,14 @@ def count_windows(
     eot: int | None = None,
     options: SparkOptions = SparkOptions(),
 ) -> SparkCounts:
-    """Counts the windows of all documents and writes them to the folder `output`, on any file system that Spark knows.
+    """Counts the windows of all documents and writes them to the folder `output`, on any file system of Spark.
 
     inputs          paths and globs of JSON lines or Parquet files, or a DataFrame with the column `options.field`
-    tokenizer_json  the content of a Hugging Face tokenizer.json, for text; it gives V and the end-of-text id as well
-    vocab_size, eot for tokens; where a tokenizer is given too they take its place
+    tokenizer_json  the content of a Hugging Face tokenizer.json, for text; also gives V and the end-of-text id
+    vocab_size, eot required for tokens; with a tokenizer they override its own
 
-    A row of tokens is made of whole documents: an end-of-text is put before its first and after its last token where it
-    is missing. ValueError names what is wrong with options, columns, ids or, with `strict`, a document.
+    A row of tokens is made of whole documents: an end-of-text is added before its first and after its last token if it
+    is missing. ValueError names wrong options, columns, ids and, with `strict`, documents.
     """
     tokenizer = None if tokenizer_json is None else TextTokenizer.from_bytes(tokenizer_json, end_of_text)
     packing = _packing(tokenizer, vocab_size, eot, options.order)
@@ -131,14 +131,14 @@ def _packing(tokenizer: TextTokenizer | None, vocab_size: int | None, eot: int |
                 f"vocabulary size: expected at least the tokenizer's {tokenizer.vocab_size}, got {vocab_size}"
             )
     if vocab_size is None or eot is None:
-        raise ValueError("expected a tokenizer, or for tokens the vocabulary size and the end-of-text id")
+        raise ValueError("expected a tokenizer, or the vocabulary size and end-of-text id of token ids")
     return Packing(order=order, vocab_size=vocab_size, eot=eot)
 
 
 def _documents(
     spark: SparkSession, inputs: Sequence[str] | DataFrame, options: SparkOptions, text: bool
 ) -> tuple[DataFrame, str]:
-    """Columns `document` and `file`, and what a document is: "json", "text" or "tokens"."""
+    """The columns `document` and `file`, and the kind of the documents: "json", "text" or "tokens"."""
     if isinstance(inputs, DataFrame):
         frame, form, field = inputs, "parquet", options.field
     elif (form := options.form or _form(inputs)) == "json":
@@ -154,7 +154,7 @@ def _documents(
         if not text:
             raise ValueError(f"{_named(inputs)}: text needs a tokenizer.json")
         kind = "json" if form == "json" else "text"
-        document = F.col(field).cast("binary")  # as bytes: they may not be UTF-8
+        document = F.col(field).cast("binary")  # bytes, since they may not be UTF-8
     elif isinstance(found, ArrayType) and isinstance(found.elementType, IntegralType):
         kind, document = "tokens", F.col(field)
     else:
@@ -170,7 +170,7 @@ def _form(inputs: Sequence[str]) -> str:
     if form is None:
         raise ValueError(
             f"{_named(inputs)}: expected names that all end in .json, .jsonl (also .gz and the like) or all in "
-            ".parquet; else give the form"
+            ".parquet; otherwise give the form"
         )
     return form
 
@@ -185,7 +185,7 @@ def _windows(frame: DataFrame, worker: Worker) -> DataFrame:
 
 
 def _spelled(packing: Packing) -> Column:
-    """`Packing.spell` in Spark's own expressions, which spares the way back through Python."""
+    """`Packing.spell` as Spark expressions, which avoids a second pass through Python."""
     tokens = []
     for back in reversed(range(packing.order)):
         word, shift = packing.place(back)
@@ -197,7 +197,7 @@ def _spelled(packing: Packing) -> Column:
 
 
 def _write(windows: DataFrame, packing: Packing, output: str, mode: str) -> dict[str, int]:
-    """Writes the Parquet files; totals of what was written."""
+    """Writes the Parquet files and returns their totals."""
     observed = Observation()
     ends = F.when(F.element_at("ngram", -1) == packing.eot, F.col("count")).otherwise(0)
     totals = {"windows": F.count(F.lit(1)), "tokens": F.sum("count"), "documents": F.sum(ends)}
@@ -207,7 +207,7 @@ def _write(windows: DataFrame, packing: Packing, output: str, mode: str) -> dict
 
 
 def _write_header(spark: SparkSession, output: str, header: CountsHeader) -> None:
-    """counts.json beside the files, whole or not at all."""
+    """Writes counts.json beside the files, atomically."""
     session: Any = spark
     folder = session._jvm.org.apache.hadoop.fs.Path(output)
     temporary, final = (
@@ -218,7 +218,7 @@ def _write_header(spark: SparkSession, output: str, header: CountsHeader) -> Non
     stream.write(bytearray(header.to_json().encode()))
     stream.close()
     if not system.rename(temporary, final):
-        raise OSError(f"{output}: {FILE_NAME} could not be given its name")
+        raise OSError(f"{output}: {FILE_NAME}: the temporary file could not be renamed")
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def _shuffle_partitions(spark: SparkSession, partitions: int | None) -> Iterator
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What Spark says of wrong input, as our own errors: a line, without the traces of the executors."""
+    """Turns Spark's errors about wrong input into a ValueError of one line, without the executors' traces."""
     try:
         yield
     except PythonException as error:
@@ -263,7 +263,7 @@ class _SkippedParam(AccumulatorParam):  # type: ignore[type-arg]
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A broadcast as a function of nothing, for workers that know nothing of Spark."""
+    """A broadcast as a function, so that workers need not depend on Spark."""
 
     broadcast: Any
 

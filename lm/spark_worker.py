@@ -1,7 +1,6 @@
-"""What a Spark executor's Python does with its share of the documents: tokenize, take windows, count what it has at
-hand.
+"""The work of a Spark executor: tokenizes its share of the documents and counts their windows.
 
-Nothing here imports pyspark. Executors need this package, numpy, pyarrow and, for text, tokenizers.
+This module does not import pyspark. Executors need this package, numpy, pyarrow and, for text, tokenizers.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ BATCH = 256  # documents tokenized at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """One task's work, as it travels to the executors.
+    """The work of one task, as sent to the executors.
 
     kind       of the column `document`: "json" a line, "text" a string, both as bytes, or "tokens" a list of ids
-    field      of a JSON line that holds the text
-    tokenizer  gives the tokenizer.json's bytes, and is called there alone; None for tokens
-    report     is told what was skipped, once a task
+    field      the key of a JSON line that holds the text
+    tokenizer  returns the bytes of tokenizer.json, called on executors only; None for tokens
+    report     called with the skipped documents, once per task
     """
 
     kind: str
@@ -49,7 +48,7 @@ class Worker:
     report: Callable[[Skipped], None]
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of `document` and `file` to batches of key words and counts, no window twice among 4M."""
+        """Turns batches of `document` and `file` into batches of keys and counts, combined over 4M windows."""
         skipped = Skipped()
         waiting: list[NDArray[np.int64]] = []
         size = 0
@@ -89,7 +88,7 @@ class Worker:
 
     @contextmanager
     def _passing_over(self, file: str, skipped: Skipped) -> Iterator[None]:
-        """A document that cannot be used is skipped or, if so wished, an error."""
+        """Skips a document that cannot be used or, if strict, raises an error."""
         try:
             yield
         except BadText as fault:
@@ -113,7 +112,7 @@ class Worker:
 
 
 def _lists(column: pa.Array) -> list[NDArray[np.integer[Any]] | None]:
-    """The lists of a column as arrays, without a Python object for each id."""
+    """The lists of a column as arrays, without creating a Python object per id."""
     values = column.values
     if column.flatten().null_count:
         raise ValueError("expected ids, got null in a list of tokens")
@@ -132,6 +131,6 @@ def _counted(waiting: list[NDArray[np.int64]]) -> Iterator[pa.RecordBatch]:
 
 @lru_cache(maxsize=1)
 def _opened(raw: bytes, end_of_text: str | None) -> TextTokenizer:
-    """One tokenizer a process, which uses one thread: Spark starts a process for each core."""
+    """One tokenizer per process, with one thread: Spark starts a process per core."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return TextTokenizer.from_bytes(raw, end_of_text)

@@ -1,13 +1,13 @@
-"""A model built in stages on disk, within bounds of memory and disk, and gone on with after an interruption.
+"""Builds a model in resumable stages on disk, within limits of memory and disk space.
 
-    count     the text, in runs as large as memory holds     counting.py
-    merge     runs to the n-grams of every order             merging.py
+    count     the text, in runs that fit in memory           counting.py
+    merge     runs into the n-grams of every order           merging.py
     estimate  Katz or Kneser-Ney                             katz.py, kneser_ney.py
-    prune     by entropy, if asked for                       prune.py
+    prune     by entropy, optional                           prune.py
     compile   the automaton                                  compile.py
 
-Every stage writes columns into the work folder and reads those before it as maps. The result depends on the text and
-the options alone: not on memory, threads, or where the work was interrupted.
+Every stage writes columns into the work folder and maps the columns of earlier stages. The result depends only on the
+text and the options, not on memory, threads or interruptions.
 """
 
 from __future__ import annotations
@@ -29,55 +29,54 @@ from rescore.lm.runs import Run
 from rescore.lm.tables import Tables
 from rescore.lm.work import WorkFolder
 
-RESERVE_BYTES = 200 << 20  # beside the runs that are counted: tokenizer, buffers
+RESERVE_BYTES = 200 << 20  # for the tokenizer and buffers, beside the runs
 LEAST_RUN = 1 << 18  # tokens
-COMPILED_BYTES = 27  # for each n-gram, while the model is made compact: its plain arrays are mapped beside it
+COMPILED_BYTES = 27  # per n-gram while the model is compacted, when its plain arrays are mapped too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What building may use: bytes of memory, which the process stays within, and threads."""
+    """Limits of a build: bytes of memory of the process, and threads."""
 
     memory_bytes: int = 4 << 30
     threads: int = os.cpu_count() or 1
 
     def run_tokens(self, options: CountOptions) -> int:
-        """Tokens that can be counted at once, on every thread."""
+        """Tokens that each thread can count at once within the memory."""
         room = self.memory_bytes - memory_in_use() - RESERVE_BYTES
         tokens = room // ((self.threads + 1) * bytes_per_token(options))
         if tokens < LEAST_RUN:
             needed = LEAST_RUN * (self.threads + 1) * bytes_per_token(options) + self.memory_bytes - room
             raise ValueError(
                 f"memory: expected at least {needed / 1e6:.0f} MB for {self.threads} threads, "
-                f"got {self.memory_bytes / 1e6:.0f} MB; "
-                "allow more, or use fewer threads"
+                f"got {self.memory_bytes / 1e6:.0f} MB; allow more, or use fewer threads"
             )
         return tokens
 
     def check_model(self, ngrams: int) -> None:
-        """ValueError if a model of so many n-grams cannot be made within the memory."""
+        """Raises ValueError if a model of this many n-grams cannot be compiled within the memory."""
         needed = memory_in_use() + COMPILED_BYTES * ngrams
         if needed > self.memory_bytes:
             most = max(self.memory_bytes - memory_in_use(), 0) // COMPILED_BYTES
             raise ValueError(
                 f"memory: expected at least {needed / 1e9:.2f} GB to write a model of {ngrams:,} n-grams, "
                 f"got {self.memory_bytes / 1e9:.2f} GB; allow more, "
-                f"or prune to at most {most:,} n-grams; what is finished stays, and the same command goes on from there"
+                f"or prune to at most {most:,} n-grams; the same command resumes the build"
             )
 
 
 def memory_in_use() -> int:
-    """Memory that this process has now."""
+    """Resident memory of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# Stage, done of a total (bytes); items done so far, and what they are.
+# Arguments: stage, bytes done, bytes in all, items done so far, the items' unit.
 Progress = Callable[[str, int, int, int, str], None]
 
 
 class StagedBuild:
-    """The stages of one model, each done when it is asked for unless it was done before."""
+    """The stages of one model. Each method runs its stage, or opens the result if the stage is finished."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class StagedBuild:
         self._work, self._options, self._resources, self._progress = work, options, resources or Resources(), progress
 
     def runs(self, source: Source) -> list[Run]:
-        """The windows of the text."""
+        """The sorted and counted windows of the text."""
         sizes = [source.size(piece) for piece in range(len(source))]
 
         def tell(tokens: int, pieces: int) -> None:
@@ -105,7 +104,7 @@ class StagedBuild:
         )
 
     def count(self, source: Source, *, adjusted: bool = False) -> Counts:
-        """The counts of all orders; with those of Kneser-Ney if asked for."""
+        """The counts of all orders. adjusted: with the adjusted counts of Kneser-Ney."""
         runs = self.runs(source)
         total, windows = sum(run.slices[-1] for run in runs), sum(run.windows for run in runs)
         return merge_runs(
@@ -118,7 +117,7 @@ class StagedBuild:
         )
 
     def estimate(self, counts: Counts, options: EstimateOptions) -> Tables:
-        """The model before pruning."""
+        """The model before pruning, as tables."""
         grams, contexts = sum(map(len, counts.levels)), sum(level.contexts for level in counts.levels)
         return self._stage(
             "estimate",
@@ -129,7 +128,7 @@ class StagedBuild:
         )
 
     def prune(self, tables: Tables, options: PruneOptions | None) -> Tables:
-        """The pruned model; the same one where there are no options."""
+        """The pruned model; `tables` itself if options is None."""
         if options is None:
             return tables
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
@@ -143,7 +142,7 @@ class StagedBuild:
         )
 
     def compile(self, tables: Tables, *, words: Sequence[str] | None, metadata: dict[str, Any]) -> NGram:
-        """The automaton."""
+        """The model as an automaton."""
         grams, contexts = sum(tables.ngrams), sum(level.contexts for level in tables.levels)
         self._resources.check_model(grams)
         arrays = self._stage(
@@ -156,7 +155,7 @@ class StagedBuild:
         return NGram.from_tables(tables, arrays=arrays, words=words, metadata={**metadata, "eot": self._options.eot})
 
     def _stage(self, name: str, key: dict[str, Any], total: int, grams: int, body: Callable[[Folder], Any]) -> Any:
-        """total: bytes that the stage is expected to write."""
+        """Runs a stage, or opens its result. total: bytes that the stage is expected to write."""
         state, written = self._work.begin(name, key), 0
 
         def tell(bytes: int) -> None:
@@ -166,6 +165,6 @@ class StagedBuild:
 
         columns = self._work.columns(name, state, self._resources.threads, tell)
         if state["done"]:
-            return body(columns)  # opens what is there
+            return body(columns)  # opens finished columns
         with self._work.timed(state):
             return body(columns)

@@ -1,10 +1,10 @@
-"""The contexts of an automaton, found again from its arcs alone, and whether its states are what they should be.
+"""Reconstructs the contexts of an automaton from its arcs and checks its states against them.
 
 An arc hw whose next state has a longer context than h leads to the state hw. By induction over the lengths of contexts
-it is then enough to compare each n-gram hw with h'w:
+it then suffices to compare each n-gram hw with h'w:
 
-    hw is a state:  its backoff state is the next state of h'w
-    hw is none:     its next state is that of h'w
+    hw is a state:      its backoff state is the next state of h'w
+    hw is not a state:  its next state is that of h'w
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rescore.lm.grams import pack
 
 
 class Structure:
-    """An automaton as far as it has been checked.
+    """An automaton under check.
 
-    Each check relies on those before it; it returns what was found, for a person, or is a ValueError that names the
-    first state or n-gram which is not as it should be.
+    The checks must run in order, as each relies on those before it. A check returns a finding as text, or raises
+    ValueError naming the first wrong state or n-gram.
     """
 
     def __init__(self, arrays: Arrays, *, order: int, words: Sequence[str] | None = None) -> None:
-        """The entries of the arrays are in range; words are for messages."""
+        """arrays: entries must be in range. words: for messages."""
         self.arrays, self.order, self.words = arrays, order, words
         self.begin = self.arrays.arc_begin.astype(np.int64)
         states = len(self.begin) - 1
@@ -35,7 +35,7 @@ class Structure:
         self.suffix: list[NDArray[np.int64]] = []  # for contexts of each length >= 1, the arc h'w of each arc hw
 
     def check_states(self) -> str:
-        """They come by the length of their contexts, at most N - 1."""
+        """States are in order of the length of their contexts, at most N - 1."""
         shorter, order = self.arrays.backoff_state.astype(np.int64), self.order
         _refuse(
             shorter[1:] > np.arange(len(shorter) - 1),
@@ -57,13 +57,13 @@ class Structure:
         return ", ".join(f"{number:,}" for number in np.diff(self.first).tolist()) + " by length"
 
     def check_contexts(self) -> str:
-        """Each context is an n-gram, and that alone leads to it."""
+        """Each context is an n-gram, the only one that leads to it."""
         for length in (0, *self.lengths):
             self._find_longer(length)
-        return "each is an n-gram, which alone leads to it"
+        return "each is an n-gram, the only one that leads to it"
 
     def _find_longer(self, length: int) -> None:
-        """The contexts of one token more."""
+        """Finds the contexts of length + 1 tokens."""
         low, high = self.first[length + 1], self.first[min(length + 2, len(self.first) - 1)]
         state, arcs = self.arcs(length)
         after = self.arrays.arc_next[arcs].astype(np.int64)
@@ -86,7 +86,7 @@ class Structure:
         self.last[after[extends]] = self.arrays.arc_token[arcs][extends]
 
     def check_order(self) -> str:
-        """Within a length, by the context read backwards: by backoff state, then by the first token."""
+        """States of a length are in order of the context read backwards: by backoff state, then by the first token."""
         oldest = self.last.copy()
         for length in self.lengths[1:]:
             own = slice(self.first[length], self.first[length + 1])
@@ -95,14 +95,14 @@ class Structure:
         _refuse(
             keys[1:] <= keys[:-1],
             lambda at: (
-                f"state {at + 2}: its context {self.spell(at + 2)} is not after that of the state before it, "
+                f"state {at + 2}: expected its context {self.spell(at + 2)} to come after that of the state before it, "
                 f"{self.spell(at + 1)}"
             ),
         )
         return "by length, then read backwards"
 
     def check_suffixes(self) -> str:
-        """For each n-gram hw of an order above 1, h'w is an n-gram."""
+        """For each n-gram hw of order 2 or more, h'w is an n-gram."""
         for length in self.lengths:
             (state, arcs), (shorter, below) = self.arcs(length), self.arcs(length - 1)
             wanted = pack(self.arrays.backoff_state[state], self.arrays.arc_token[arcs])
@@ -110,7 +110,7 @@ class Structure:
             found = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
             self._refuse_missing(there[found] != wanted, length)
             self.suffix.append(found + below.start)
-        return "every n-gram's is in the model"
+        return "every n-gram's suffix is in the model"
 
     def check_backoffs(self) -> str:
         """A context backs off to itself without its first token."""
@@ -129,18 +129,18 @@ class Structure:
 
     @property
     def lengths(self) -> range:
-        """Of contexts, without the empty one."""
+        """The lengths of contexts, without the empty one."""
         return range(1, len(self.first) - 1)
 
     def arcs(self, length: int) -> tuple[NDArray[np.int64], slice]:
-        """Of the states of a length: the state of each arc, and where the arcs are."""
+        """The arcs of states with contexts of a length: the state of each, and their slice of all arcs."""
         low, high = self.first[length : length + 2]
         return np.repeat(np.arange(low, high), np.diff(self.begin[low : high + 1])), slice(
             int(self.begin[low]), int(self.begin[high])
         )
 
     def spell(self, state: int) -> str:
-        """A context as ids, and as text where the model has words."""
+        """A context as ids, and as text if the model has words."""
         return self._text(self._tokens(state))
 
     def _tokens(self, state: int) -> list[int]:
@@ -159,9 +159,7 @@ class Structure:
         return self._text([*self._tokens(state[at]), int(self.arrays.arc_token[arcs.start + at])])
 
     def _next(self, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of the n-grams hw after contexts of a length: their next states, and those of h'w (the root where h is
-        empty).
-        """
+        """For the n-grams hw with h of a length: their next states, and those of h'w (the root if h is empty)."""
         _, arcs = self.arcs(length)
         after = self.arrays.arc_next[arcs].astype(np.int64)
         return after, self.arrays.arc_next[self.suffix[length - 1]].astype(np.int64) if length else np.zeros_like(after)
@@ -173,7 +171,7 @@ class Structure:
         _refuse(
             wrong,
             lambda at: (
-                f"n-gram {self._gram(length, at)}: expected one of the same token after {shorter(at)} too, got none"
+                f"n-gram {self._gram(length, at)}: expected its last token to follow {shorter(at)} too, got no n-gram"
             ),
         )
 
@@ -200,6 +198,6 @@ class Structure:
 
 
 def _refuse(wrong: NDArray[np.bool_], message: Callable[[int], str]) -> None:
-    """ValueError with the message about the first that is wrong."""
+    """Raises ValueError with the message about the first wrong entry."""
     if wrong.any():
         raise ValueError(message(int(wrong.argmax())))

@@ -1,4 +1,4 @@
-"""A backoff model as tables: what estimation makes, pruning shortens and files are written from."""
+"""A backoff model as tables: the output of estimation and pruning, from which files are written."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rescore.lm.columns import Columns, Memory
 from rescore.lm.grams import NO_CONTEXT, NOTHING, Grams, check_vocabulary, spell
 from rescore.lm.rows import BadRow, close_suffixes, index_rows, with_backoff
 
-# The cost of what never happens, such as <s> as an event: the -99 that ARPA files write for it.
+# The cost of an impossible event, such as <s>; ARPA files write log10 -99 for it.
 NEVER = 99.0 * float(np.log(10.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histories:
-    """How often the contexts of a model were seen.
+    """The counts of a model's contexts.
 
     count   N - 1 arrays uint64 [C] for the contexts of orders 2..N
-    tokens  seen in all
+    tokens  number of tokens in all
     """
 
     count: tuple[NDArray[np.uint64], ...]
@@ -40,7 +40,7 @@ class Tables:
     backoff  N - 1 arrays float64 [C] for the contexts of orders 2..N, -ln bow
     bos      id of a begin-of-sentence word, a context that is never an event, or None
     eos      id of an end-of-sentence word, or None
-    histories  where the probability of a context is not that of the chain rule, as in Kneser-Ney models; or None
+    histories  counts of contexts, if the chain rule does not give their probabilities (Kneser-Ney); or None
     """
 
     levels: tuple[Grams, ...]
@@ -79,14 +79,14 @@ class Tables:
         eos: int | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Tables:
-        """A model from n-grams spelled out, in any order of rows.
+        """Builds a model from n-grams given as rows of tokens, in any order.
 
         rows     tokens of each order n, uint32 [rows, n], ids below V
-        cost     float64 [rows] each; backoff likewise, for orders 1..N-1
+        cost     float64 [rows] for each order; backoff likewise, for orders 1..N-1
         unseen_cost  cost of ids without a unigram; None makes a missing unigram an error
 
-        An n-gram hw whose h'w is missing gets it, with the probability that backing off gives; scores do not
-        change (KenLM does the same). An n-gram whose context h is missing, or that comes twice, is an error.
+        A missing suffix h'w of an n-gram hw is added with its backed-off probability, which changes no score (KenLM
+        does the same). An n-gram whose context h is missing, or that occurs twice, is an error.
         """
         check_vocabulary(vocab_size, len(rows))
         closed, costs, backoffs = close_suffixes(rows, cost, backoff)
@@ -126,7 +126,7 @@ class Tables:
         vocab_size: int,
         unseen_cost: float | None = None,
     ) -> Tables:
-        """A small model from {tokens: (probability, backoff weight)}, the weight 1 where there is no context."""
+        """Builds a small model from {tokens: (probability, backoff weight)}; the weight is 1 if it is not a context."""
         order = max(map(len, ngrams), default=0)
         rows, cost, backoff = [], [], []
         for n in range(1, order + 1):
@@ -141,7 +141,7 @@ class Tables:
         return spell(self.levels, order)
 
     def gram_backoffs(self) -> list[NDArray[np.float64]]:
-        """The backoff cost of the n-grams of orders 1..N-1 as contexts, float64 [n] each; NaN where they are none."""
+        """The backoff costs of the n-grams of orders 1..N-1, float64 [n] each; NaN for those that are not contexts."""
         found = []
         for as_context, backoff in zip(links(self.levels), self.backoff):
             is_one = as_context != NO_CONTEXT
@@ -152,9 +152,7 @@ class Tables:
 
 
 def links(levels: Sequence[Grams], columns: Columns | None = None) -> list[NDArray[np.uint32]]:
-    """For each n-gram of orders 1..N-1 its number among the contexts of the next order, or NO_CONTEXT:
-    uint32 [n] each.
-    """
+    """The index of each n-gram of orders 1..N-1 among the next order's contexts, or NO_CONTEXT: uint32 [n] each."""
     columns = columns or Memory()
     found: list[NDArray[np.uint32]] = []
     first = NOTHING
@@ -186,14 +184,14 @@ def _unigram_costs(
     again = np.bincount(tokens, minlength=vocab_size) > 1
     if again.any():
         token = int(again.argmax())
-        raise BadRow(1, int(np.flatnonzero(tokens == token)[1]), [token], "comes twice")
+        raise BadRow(1, int(np.flatnonzero(tokens == token)[1]), [token], "occurs twice")
     unigram = np.full(vocab_size, np.nan)
     unigram[tokens] = cost
     missing = np.isnan(unigram)
     if missing.any():
         if unseen_cost is None:
             raise ValueError(
-                f"unigrams: expected all {vocab_size} ids, id {int(missing.argmax())} is missing; "
+                f"unigrams: expected all {vocab_size} ids, got none for id {int(missing.argmax())}; "
                 "give unseen_cost for such ids"
             )
         unigram[missing] = unseen_cost

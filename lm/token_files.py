@@ -1,4 +1,4 @@
-"""Token ids from files of them: flat arrays and dumps."""
+"""Reads token ids from flat arrays and dumps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TOKENS = 1 << 28  # of a document in a file of tokens
 
 
 class TokenPart(NamedTuple):
-    """Ids as a file holds them, and where: "token" and the number of the first, or "sequence" and its number."""
+    """Ids from a file, and their place: "token" and the number of the first, or "sequence" and its number."""
 
     ids: NDArray[Any]
     unit: str
@@ -26,15 +26,15 @@ class TokenPart(NamedTuple):
 
 
 def token_dtype(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The dtype of arrays of tokens of a vocabulary."""
+    """The dtype of token arrays for a vocabulary."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 def token_documents(piece: Piece, *, vocab_size: int, eot: int | None) -> Iterator[NDArray[Any]]:
-    """The tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
+    """Yields the tokens of a piece of a token file: flat arrays of whole documents, each followed by one end of text.
 
-    Empty documents are left out. Without an end of text (`eot` None) the arrays are stretches of the file as it is.
-    ValueError names file and position of an id outside 0..V-1, and of a file that is damaged or of another kind.
+    Empty documents are skipped. If `eot` is None, the arrays are unchanged stretches of the file. ValueError names file
+    and position of an id outside 0..V-1, and a file that is damaged or of another kind.
     """
     checked = _checked(_parts(piece, eot), piece.name, vocab_size)
     if eot is None:
@@ -49,8 +49,8 @@ def map_npy(path: str | Path) -> NDArray[Any]:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, MemoryError):
         raise
-    # numpy reads headers as Python, and raises of many kinds; what it does not know it takes for pickles, and offers to
-    # run them.
+    # numpy parses headers as Python and raises many kinds of errors. It takes unknown files for pickles, and its
+    # message suggests loading them.
     except Exception as error:
         got = "something else, or objects" if "pickle" in str(error) else error
         raise ValueError(f"{path}: expected a .npy file of token ids, got {got}") from None
@@ -61,10 +61,10 @@ def map_npy(path: str | Path) -> NDArray[Any]:
 
 
 def bin_length(path: str | Path, dtype: np.dtype, size: int) -> int:
-    """How many ids a file of `size` bytes holds."""
+    """Number of ids in a file of `size` bytes."""
     if size % dtype.itemsize:
         raise ValueError(
-            f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: cut off, or of another --dtype"
+            f"{path}: expected {dtype} ids of {dtype.itemsize} bytes, got {size} bytes: truncated, or another --dtype"
         )
     return size // dtype.itemsize
 
@@ -78,12 +78,12 @@ def _parts(piece: Piece, eot: int | None) -> Iterator[TokenPart]:
             return _read(piece, dtype)
         return _stretch(np.memmap(piece.path, dtype, "r") if piece.size else np.empty(0, dtype), piece, eot)
     if eot is None:
-        raise ValueError(f"{piece.path}: holds many sequences, which an end-of-text id separates: give --eot")
+        raise ValueError(f"{piece.path}: a dump needs an end-of-text id, which separates its sequences: give --eot")
     return _sequences(piece.path, eot)
 
 
 def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[TokenPart]:
-    """The documents that begin in tokens begin..end of the piece."""
+    """Yields the documents that begin in tokens begin..end of the piece, in parts."""
     end = len(array) if piece.end is None else piece.end
     begin, end = (_first_document(array, at, eot) for at in (piece.begin, end))
     for at in range(begin, end, CHUNK):
@@ -91,7 +91,7 @@ def _stretch(array: NDArray[Any], piece: Piece, eot: int | None) -> Iterator[Tok
 
 
 def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
-    """The first position at or after `begin` at which a document begins."""
+    """The first position >= `begin` at which a document begins."""
     if not begin or eot is None:
         return begin
     for at in range(begin - 1, len(array), CHUNK):
@@ -102,7 +102,7 @@ def _first_document(array: NDArray[Any], begin: int, eot: int | None) -> int:
 
 
 def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
-    """The ids of a pipe."""
+    """Yields the ids of a pipe."""
     number = 0
     with lines.opened(piece.path) as stream:
         while block := stream.read(CHUNK * dtype.itemsize):
@@ -111,14 +111,14 @@ def _read(piece: Piece, dtype: np.dtype) -> Iterator[TokenPart]:
 
 
 def _sequences(path: str, eot: int) -> Iterator[TokenPart]:
-    """The sequences of a shard of a dump, prompt and continuation."""
+    """Yields the sequences of a shard of a dump, prompt and continuation."""
     dump = Dump.open(Path(path).parent)
     for number, text in enumerate(dump.texts(Path(path).name)):
         yield TokenPart(np.append(text, eot), "sequence", number)
 
 
 def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator[NDArray[Any]]:
-    """The ids, all in 0..V-1, in the dtype of the vocabulary."""
+    """Checks that ids are in 0..V-1; yields them in the dtype of the vocabulary."""
     dtype = token_dtype(vocab_size)
     for ids, unit, number in parts:
         low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, 0)
@@ -130,7 +130,7 @@ def _checked(parts: Iterable[TokenPart], name: str, vocab_size: int) -> Iterator
 
 
 def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iterator[NDArray[Any]]:
-    """The documents of consecutive parts, some CHUNK tokens at once, or one that is longer."""
+    """Yields the documents of consecutive parts, about CHUNK tokens at a time, or one longer document."""
     held: list[NDArray[Any]] = []
     size, wanted = 0, CHUNK
     for part in parts:
@@ -145,16 +145,16 @@ def _whole_documents(parts: Iterable[NDArray[Any]], name: str, eot: int) -> Iter
         held, size = [tokens[cut:]], len(tokens) - cut
         if size > MAX_TOKENS:
             raise ValueError(
-                f"{name}: a document of more than {MAX_TOKENS} tokens; is {eot} the end of text? give --eot, "
-                "or split the document"
+                f"{name}: expected documents of at most {MAX_TOKENS} tokens, got a longer one; if {eot} is not the "
+                "end of text, give --eot, else split the document"
             )
-        wanted = CHUNK + 2 * size  # so that a long document is joined a few times, not at every part
+        wanted = CHUNK + 2 * size  # grows, so that a long document is not concatenated at every part
     if size:
         yield from _without_empty(np.concatenate([*held, np.array([eot], held[0].dtype)]), eot)
 
 
 def _without_empty(tokens: NDArray[Any], eot: int) -> Iterator[NDArray[Any]]:
-    """The tokens less each end of text that follows another, or begins them; nothing if none is left."""
+    """Removes each end of text that comes first or follows another; yields the tokens unless none is left."""
     ends = tokens == eot
     empty = ends.copy()
     empty[1:] &= ends[:-1]

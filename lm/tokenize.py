@@ -1,4 +1,4 @@
-"""Tokens of pieces: text tokenized on all processors, token files read."""
+"""Reads the tokens of pieces: tokenizes text on all processors, reads token files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rescore.lm.token_files import token_documents, token_dtype
 from rescore.lm.tokenizer import Tokenizer
 
 BATCH = 1 << 20  # characters tokenized at once
-AHEAD = 3  # batches under way
+AHEAD = 3  # batches in progress
 
 
 class Numbered(NamedTuple):
-    """Documents one after another, each followed by an end of text, and where they are from.
+    """Concatenated documents, each followed by an end of text, and their origin.
 
-    numbers  of the lines or rows in the piece; None for tokens of a file of tokens
+    numbers  of the documents' lines or rows in the piece; None for token files
     """
 
     tokens: NDArray[Any]
@@ -31,7 +31,7 @@ class Numbered(NamedTuple):
     numbers: list[int] | None
 
     def lines(self) -> list[int] | None:
-        """The numbers in the whole file."""
+        """The lines or rows in the whole file."""
         return None if self.numbers is None else [self.faults.in_file(number) for number in self.numbers]
 
 
@@ -43,7 +43,7 @@ def tokens_of(
     tokenizer: Tokenizer | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[NDArray[Any]]:
-    """The tokens of `numbered_tokens` alone."""
+    """Yields the tokens of a piece; see `numbered_tokens`."""
     found = numbered_tokens(piece, vocab_size=vocab_size, eot=eot, tokenizer=tokenizer, skipped=skipped)
     return (documents.tokens for documents in found)
 
@@ -56,13 +56,14 @@ def numbered_tokens(
     tokenizer: Tokenizer | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[Numbered]:
-    """The tokens of a piece: flat arrays uint16 (V <= 65536) or uint32 of whole documents, each followed by one `eot`.
+    """Yields the tokens of a piece with their origin.
 
-    Empty documents add nothing. Arrays hold some hundred thousand tokens, or one longer document, so that memory does
-    not depend on the size of the file. Without `eot` (None), for token files only, they are stretches of the file.
+    Tokens are flat arrays, uint16 (V <= 65536) or uint32, of whole documents, each followed by one `eot`; empty
+    documents are dropped. An array holds a few hundred thousand tokens, or one longer document, so memory does not
+    depend on the size of the file. For token files `eot` may be None: the arrays are then stretches of the file.
 
-    skipped  where bad lines are counted: no JSON, no text, no UTF-8, longer than 16 MiB, or a text whose tokens hold
-             the end of text; None makes the first of them a ValueError
+    skipped  counts bad documents: not JSON, without text, not UTF-8, longer than 16 MiB, or with the end of text among
+             their tokens; None makes the first of them a ValueError
 
     ValueError names the file and the place of ids outside 0..V-1 and of damaged data.
     """
@@ -102,10 +103,10 @@ def _batches(found: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]
 def _encoded(
     batches: Iterable[list[tuple[int, str]]], tokenizer: Tokenizer, faults: Faults
 ) -> Iterator[list[tuple[int, NDArray[np.uint32]]]]:
-    """Batches of documents, each as its number and its ids, while the next batches are read and encoded.
+    """Yields batches of (number, ids) while the next batches are read and encoded.
 
-    The package encodes a batch on all processors without the GIL. Two batches at a time keep them busy where
-    documents are long, and while ids become arrays; a pool of processes took a quarter more processor time.
+    The package encodes a batch on all processors without the GIL. Encoding two batches at a time keeps them busy when
+    documents are long and while ids are converted to arrays. A pool of processes took a quarter more CPU time.
     """
     waiting: deque[tuple[tuple[int, ...], Future[list[NDArray[np.uint32]]]]] = deque()
     pool = ThreadPoolExecutor(AHEAD - 1)
@@ -135,7 +136,7 @@ def _result(
 def _kept(
     documents: Iterable[tuple[int, NDArray[np.uint32]]], eot: int, faults: Faults
 ) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """The documents that are not empty and do not hold the end of text."""
+    """Yields the documents that are not empty and do not contain the end of text."""
     for number, ids in documents:
         try:
             refuse_end_of_text(ids, eot)

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer, as text files are read with it."""
+"""A Hugging Face tokenizer for reading text files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rescore.lattice.extras import needed_for
 from rescore.lm.vocabulary import Vocabulary
 from rescore.lm.word_ids import WordIds, is_word_wise
 
-FEW_THREADS = 5  # on more the package alone is faster than with look-ups of words, which take turns under the GIL
+FEW_THREADS = 5  # with more, the package alone is faster than with word look-ups, which are serialised by the GIL
 OFF = ("", "off", "false", "f", "no", "n", "0")  # values of TOKENIZERS_PARALLELISM
 FILE_NAME = "tokenizer.json"
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
@@ -28,31 +28,31 @@ END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 class TextTokenizer:
     """A Hugging Face `tokenizer.json`: V (its greatest id + 1), the end-of-text id, the hash of the file.
 
-    Text is only text to it: special tokens that a document spells out are encoded like any other characters, and
-    truncation and padding, which some files ask for, are off.
+    Special tokens spelled out in a document are encoded like any other characters. Truncation and padding, which some
+    files enable, are off.
     """
 
     tokenizer: Any
     vocab_size: int
     eot: int
     sha256: str
-    word_ids: WordIds | None = None  # where text may be encoded word by word, and that pays
+    word_ids: WordIds | None = None  # if text can be encoded word by word, and faster so
 
     @classmethod
     def open(cls, path: str | Path, end_of_text: str | None = None) -> TextTokenizer:
-        """That of a file, or of a folder with a tokenizer.json.
+        """Opens a tokenizer file, or the tokenizer.json of a folder.
 
-        ValueError if it has no such end-of-text token; by default one of the usual names.
+        end_of_text: name of the end-of-text token; None tries the usual names. ValueError if there is no such token.
         """
         path = Path(path)
         if path.is_dir() and not (path / FILE_NAME).is_file():
-            raise FileNotFoundError(f"{path}: expected a {FILE_NAME} in this folder; a model's folder has one")
+            raise FileNotFoundError(f"{path}: expected a {FILE_NAME} in this folder, as in a model's folder")
         file = path / FILE_NAME if path.is_dir() else path
         return cls.from_bytes(file.read_bytes(), end_of_text, str(file))
 
     @classmethod
     def from_bytes(cls, raw: bytes, end_of_text: str | None = None, name: str = "tokenizer.json") -> TextTokenizer:
-        """The same of a file's content; `name` is what errors call it."""
+        """A tokenizer from the content of a file. name: of the file, for messages."""
         with needed_for("reading text"):
             from tokenizers import Tokenizer
         try:
@@ -79,17 +79,14 @@ class TextTokenizer:
         )
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
-        """The text of every id in 0..V-1, alone; pieces of characters decode to U+FFFD, ids beyond the tokenizer's to
-        nothing.
-        """
+        """The text of every id in 0..V-1 on its own; parts of characters decode to U+FFFD, unknown ids to nothing."""
         ids = range(self.vocab_size if vocab_size is None else vocab_size)
         return tuple(self.tokenizer.decode([i], skip_special_tokens=False) for i in ids)
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Ids of each document. The package runs on all processors, or as many as RAYON_NUM_THREADS says, with the GIL
-        released.
+        """Ids of each document. The package runs on all processors, or RAYON_NUM_THREADS of them, and releases the GIL.
 
-        ValueError if the tokenizer fails at one of them, e.g. for want of an unknown token.
+        ValueError if the tokenizer fails on a document, for example because it has no unknown token.
         """
         try:
             return self.word_ids.encode(documents) if self.word_ids else _encode(self.tokenizer, documents)
@@ -97,7 +94,7 @@ class TextTokenizer:
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
 
 
-Tokenizer = TextTokenizer | Vocabulary  # what makes tokens of text
+Tokenizer = TextTokenizer | Vocabulary
 
 
 def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
@@ -105,7 +102,7 @@ def _encode(tokenizer: Any, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
 
 
 def _threads() -> int:
-    """That the package runs on."""
+    """Number of threads of the package."""
     if os.environ.get("TOKENIZERS_PARALLELISM", "on").lower() in OFF:
         return 1
     asked = os.environ.get("RAYON_NUM_THREADS", "")

@@ -1,8 +1,8 @@
-"""Weights of a mixture of models that make held-out text most probable.
+"""Fits the weights of a mixture of models to held-out text.
 
-Linear: expectation maximisation (Jelinek and Mercer 1980); no round makes the text less probable. Log-linear: Newton's
-method on the nats of the text, which are convex in the weights (`heldout.py`). These stay >= 0 by projection
-(Bertsekas, SIAM J. Control and Optimization 20, 1982) and need not sum to one.
+Linear: expectation maximisation (Jelinek and Mercer 1980), which never makes the text less probable. Log-linear:
+Newton's method on the log loss of the text, which is convex in the weights (`heldout.py`). Projection keeps the weights
+>= 0 (Bertsekas, SIAM J. Control and Optimization 20, 1982); they need not sum to one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rescore.lm.interpolate import Mixture, check_alike, mixed_cost
 from rescore.lm.ngram import NGram
 
 ROUNDS = 1000
-CLOSE = 1e-6  # of weights from round to round, and of nats per token
+CLOSE = 1e-6  # convergence: change of weights per round, and of nats per token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TunedMixture:
-    """The mixture found on held-out text, and the nats of its n tokens.
+    """The mixture fitted to held-out text, and the log loss of its n tokens, in nats.
 
-    alone  each model's; equal: those of equal weights; nats: those of the mixture. All of dynamic mixtures
+    alone  of each model; equal: with equal weights; nats: of the mixture. All are of dynamic mixtures
            (`interpolate.py`)
     """
 
@@ -40,11 +40,11 @@ class TunedMixture:
 def tune_mixture(
     models: Sequence[NGram], texts: Sequence[ArrayLike], *, eot: int | None = None, log_linear: bool = False
 ) -> TunedMixture:
-    """The best weights for the tokens [n] of texts, which are read one after the other as one text.
+    """The best weights of J models for the tokens [n] of texts, read one after the other as one text.
 
-    eot  the end-of-text token that the first follows; None: it follows nothing
+    eot  the end-of-text token that precedes the first token; None: the history is empty
 
-    ValueError where there is no token. Takes 8 J bytes a token, and for log-linear mixtures 8 J bytes for each n-gram.
+    ValueError if there is no token. Takes 8 J bytes per token, and for log-linear mixtures 8 J bytes per n-gram.
     """
     check_alike(models)
     costs = np.array([read(model, texts, eot)[0] for model in models], np.float64)
@@ -67,19 +67,19 @@ class Optimum(NamedTuple):
 
 
 def _linear(costs: NDArray[np.float64]) -> Optimum:
-    """For the costs [J, n] that the models give the tokens."""
+    """EM for costs [J, n] of the tokens under each model."""
     weights = np.full(len(costs), 1 / len(costs))
     equal = _mixed_nats(costs, weights)
     likelihood = np.exp(costs.min(axis=0) - costs)
     for _ in range(ROUNDS):
-        # Each model's share of each token, under the weights so far; their means are the new weights.
+        # The new weights are the means of the models' posteriors for each token.
         better = weights * (likelihood @ (1 / (weights @ likelihood))) / costs.shape[1]
         moved = np.abs(better - weights).max()
         weights = better / better.sum()
         if moved < CLOSE:
             break
     best = _mixed_nats(costs, weights)
-    for j in np.argsort(weights)[:-1]:  # a weight that only comes near 0 would keep all n-grams of its model
+    for j in np.argsort(weights)[:-1]:  # a weight near 0 would keep all n-grams of its model; try 0
         without = np.where(np.arange(len(weights)) == j, 0, weights)
         without /= without.sum()
         nats = _mixed_nats(costs, without)
@@ -100,7 +100,7 @@ def _log_linear(
     weights = np.full(len(models), 1 / len(models))
     now = equal = text.nats(weights)
     for _ in range(ROUNDS):
-        # A weight of 0 that wants to become negative stays.
+        # A weight of 0 whose gradient points below 0 stays fixed.
         free = (weights > 0) | (now.slope < 0)
         step = np.zeros(len(weights))
         step[free] = -np.linalg.lstsq(now.curve[np.ix_(free, free)], now.slope[free], rcond=None)[0]
@@ -114,7 +114,7 @@ def _log_linear(
 def _downhill(
     text: HeldOut, weights: NDArray[np.float64], step: NDArray[np.float64], now: Nats
 ) -> tuple[NDArray[np.float64], Nats]:
-    """The first of the step, its half, its quarter, .. that does not lead up; none if all do."""
+    """Backtracking: the first of the step, its half, its quarter, .. that does not increase F; no step if all do."""
     for halves in range(20):
         tried = np.maximum(weights + step / 2**halves, 0)
         found = text.nats(tried) if tried.any() else None

@@ -1,7 +1,7 @@
-"""The n-grams of several models together, and what each model says of all of them.
+"""The union of the n-grams of several models, and each model's costs for all of them.
 
-The union is closed as its parts are. Walking it from the root up, the cost that model j gives hw is its own, where it
-has hw, and else that of backing off: bow_j(h), nothing where h is no context of it, and what it gives h'w.
+The union is closed, as its parts are. From the root up, model j's cost of hw is its own if it has hw, and else its
+backoff cost of h (0 if h is not a context of it) plus its cost of h'w.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rescore.lm.tables import Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Union:
-    """What any of J models holds.
+    """The union of J models.
 
     levels    n-grams of orders 1..N of the longest model (`grams.py`)
-    grams     for each model and each of its orders, which of the n-grams here its own are: int64 [n], ascending
+    grams     for each model and each of its orders, the indices of its n-grams in `levels`: int64 [n], ascending
     contexts  the same for its contexts: int64 [C], ascending
     """
 
@@ -32,7 +32,7 @@ class Union:
 
     @classmethod
     def of(cls, models: Sequence[Tables]) -> Union:
-        """That of at least one model; where vocabularies differ, the largest."""
+        """The union of one or more models, with the largest of their vocabularies."""
         levels = [Grams.unigrams(max(model.vocab_size for model in models))]
         grams = [[np.arange(model.vocab_size)] for model in models]
         contexts = [[np.zeros(1, np.int64)] for _ in models]
@@ -53,8 +53,9 @@ class Union:
         return cls(levels=tuple(levels), grams=tuple(map(tuple, grams)), contexts=tuple(map(tuple, contexts)))
 
     def costs(self, models: Sequence[Tables]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """For orders 1..N, what each model asks for the n-grams here, float64 [J, n], and for backing off from the
-        contexts, float64 [J, C], 0 for a model that does not know one. The models have one vocabulary.
+        """Yields for orders 1..N each model's costs of all n-grams, float64 [J, n], and of backing off, float64 [J, C].
+
+        The backoff cost of a context that a model does not know is 0. The models must have the same vocabulary.
         """
         below = np.empty((len(models), 0))
         for order, level in enumerate(self.levels, 1):
@@ -75,14 +76,14 @@ class Union:
 
 
 def _merged(keys: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint64], list[NDArray[np.int64]]]:
-    """All of some ascending numbers, each once and ascending; and where in them those given are."""
-    every = np.sort(np.concatenate(keys), kind="stable")  # which merges what ascends
+    """Merges ascending arrays into one without duplicates; also returns the positions of each array's entries."""
+    every = np.sort(np.concatenate(keys), kind="stable")  # merges ascending runs
     every = every[np.concatenate([np.ones(1, bool), every[1:] != every[:-1]])] if len(every) else every
     return every, [np.searchsorted(every, own) for own in keys]
 
 
 def _level(contexts: NDArray[np.uint64], grams: NDArray[np.uint64]) -> Grams:
-    """An order from its sorted (parent, first token) and (context, last token)."""
+    """An order from its sorted keys (parent, first token) and (context, last token)."""
     begin = np.searchsorted(grams, pack(np.arange(len(contexts) + 1), np.zeros(1))).astype(np.uint64)
     token = np.uint64(MAX_VOCABULARY - 1)
     return Grams(

@@ -1,4 +1,4 @@
-"""All that is true of a model, checked on its arrays without the code that made them."""
+"""Checks the invariants of a model on its arrays, independently of the code that built them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from rescore.lm.formats import load
 from rescore.lm.ngram import NGram
 from rescore.lm.structure import Structure
 
-# Of the sum of probabilities after a context. That of float32 costs is off by some 1e-6, that of quantised ones by up
-# to a
-# tenth where one word has nearly all of the mass.
+# Of the sum of probabilities after a context. With float32 costs the error is about 1e-6; with quantised costs it is up
+# to a tenth if one word has nearly all of the mass.
 TOLERANCE, QUANTISED_TOLERANCE = 1e-4, 0.2
-HUGE = 40  # log-probabilities are cut here, where they are wrong anyway: products of one for each order stay numbers
+HUGE = 40  # cap of log-probabilities, which are wrong from there on: the product over all orders stays finite
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked, whether it holds (None: not looked at, as something that it needs does not hold), and what was
-    found.
-    """
+    """The name of a check, whether it passed (None: skipped, since an earlier check failed), and its finding."""
 
     name: str
     passed: bool | None
@@ -34,22 +31,22 @@ class Check:
 def verify(
     path: str | os.PathLike[str], *, arpa: ArpaOptions | None = None, tolerance: float | None = None
 ) -> list[Check]:
-    """Every check of the model in a file (see `load`), the file's own checksums first. OSError where it cannot be read.
+    """Runs all checks on the model in a file (see `load`), first the file's checksums. OSError if it cannot be read.
 
-    tolerance  how far the probabilities after a context may be from a sum of 1; None: 1e-4, of quantised models 0.2
+    tolerance  allowed deviation from 1 of the sum of probabilities after a context; None: 1e-4, or 0.2 if quantised
     """
     try:
         model = load(path, arpa=arpa, verify=True)
     except ValueError as error:
         return [Check("file", False, str(error))]
     return [
-        Check("file", True, f"{os.path.getsize(path):,} bytes, as they were written"),
+        Check("file", True, f"{os.path.getsize(path):,} bytes, read without errors"),
         *verify_model(model, tolerance=tolerance),
     ]
 
 
 def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]:
-    """Every check of a model in memory, as of `verify`. Takes some 70 bytes for each n-gram."""
+    """Runs all checks on a model in memory (see `verify`). Takes about 70 bytes per n-gram."""
     entries = _run("entries", lambda: check_entries(model))
     if not entries.passed:
         return [entries]
@@ -64,7 +61,7 @@ def verify_model(model: NGram, *, tolerance: float | None = None) -> list[Check]
 
 
 def verify_structure(structure: Structure, tolerance: float = TOLERANCE) -> list[Check]:
-    """The checks of states and n-grams, in which every one needs those before it."""
+    """Runs the checks of states and n-grams. Each needs those before it; after a failure the rest are skipped."""
     found: list[Check] = []
     for name, check in (
         ("states", structure.check_states),
@@ -102,24 +99,24 @@ def check_sums(structure: Structure, tolerance: float) -> str:
         lower = np.bincount(state - low, p[structure.suffix[length - 1]], minlength=high - low)
         total[low:high] = own + bow[low:high] * (total[arrays.backoff_state[low:high]] - lower)
     worst = int(np.abs(total - 1).argmax())
-    found = f"{total[worst]:.9g} after {structure.spell(worst)} is the farthest from it"
+    found = f"{total[worst]:.9g} after {structure.spell(worst)} is farthest from 1"
     if not abs(total[worst] - 1) <= tolerance:
         raise ValueError(f"expected 1 within {tolerance:g} after every context; {found}")
     return found
 
 
 def check_metadata(model: NGram, structure: Structure) -> str:
-    """What the metadata say of the model is true."""
+    """The metadata agree with the model."""
     said, size = model.metadata, model.vocab_size
     for name in ("eot", "bos", "eos"):
         token = said.get(name)
         if token is not None and not (type(token) is int and 0 <= token < size):
             raise ValueError(f"{name}: expected an id in 0..{size - 1}, got {token!r:.80}")
     if not isinstance(said.get("tokenizer", ""), str):
-        raise ValueError(f"tokenizer: expected the hash of its file, got {said['tokenizer']!r:.80}")
+        raise ValueError(f"tokenizer: expected a hash, got {said['tokenizer']!r:.80}")
     counted = np.diff(structure.begin[structure.first]).tolist()
     if said.get("ngrams", counted) != counted:
-        raise ValueError(f"ngrams: expected {counted}, what there is of each order, got {said['ngrams']!r:.80}")
+        raise ValueError(f"ngrams: expected {counted}, the n-grams of each order, got {said['ngrams']!r:.80}")
     return "n-grams of each order, special ids, tokenizer"
 
 

@@ -1,4 +1,4 @@
-"""Words between white space as tokens: the vocabulary of a text, as `lmplz` takes it."""
+"""Whitespace-separated words as tokens, and the vocabulary of a text, as in `lmplz`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BOUNDARIES = (BOS.encode(), EOS.encode())
 
 
 def split(text: str) -> list[bytes]:
-    """The words of a text, UTF-8: what is between ASCII white space, as ARPA files and KenLM understand it."""
+    """The words of a text, UTF-8, split at ASCII white space as in ARPA files and KenLM."""
     return text.encode().replace(b"\0", b" ").split()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Vocabulary:
-    """The words of a model as a tokenizer: text is split at white space, words that are none of them are <unk>.
+    """The words of a model as a tokenizer: text is split at white space, and unknown words become <unk>.
 
-    spelled  the words by id, <unk> among them
-    eot      the id that ends a sentence; <s> and </s> in a text stand for it
+    spelled  the words by id, including <unk>
+    eot      the id that ends a sentence; <s> and </s> in a text become this id
     """
 
     spelled: tuple[str, ...]
@@ -41,7 +41,7 @@ class Vocabulary:
 
     @classmethod
     def empty(cls) -> Vocabulary:
-        """That of a text without words."""
+        """The vocabulary of a text without words."""
         return cls(spelled=(UNK, EOS), eot=END_OF_TEXT)
 
     @property
@@ -50,11 +50,11 @@ class Vocabulary:
 
     @property
     def unknown(self) -> int:
-        """The id of words that are not in it."""
+        """The id of unknown words."""
         return self._ids[UNK.encode()]
 
     def words(self, vocab_size: int | None = None) -> tuple[str, ...]:
-        """The words by id, ids beyond them empty."""
+        """The words by id; ids beyond the vocabulary are empty."""
         return self.spelled + ("",) * ((vocab_size or self.vocab_size) - self.vocab_size)
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
@@ -64,7 +64,7 @@ class Vocabulary:
 
 
 class GrowingVocabulary:
-    """The words of a text by their first appearance, <unk> and </s> before them."""
+    """The words of a text in order of first appearance, after <unk> and </s>."""
 
     def __init__(self) -> None:
         self._ids: defaultdict[bytes, int] = defaultdict()
@@ -72,20 +72,20 @@ class GrowingVocabulary:
         self._ids.default_factory = self._ids.__len__
 
     def encode(self, text: str) -> Iterable[int]:
-        """The ids of a document, new words being added; BadText for <s> and </s>, which would cut it in two."""
+        """The ids of a document; adds new words. BadText if it contains <s> or </s>, which would split it."""
         words = split(text)
         if found := next((word for word in BOUNDARIES if word in words), None):
-            raise BadText("holds the end of text", f"holds the word {found.decode()}, which would cut it in two")
+            raise BadText("holds the end of text", f"contains the word {found.decode()}, which would split it")
         return map(self._ids.__getitem__, words)
 
     def check(self) -> None:
-        """ValueError for more words than a model may have."""
+        """Raises ValueError if there are more words than a model may have."""
         if len(self._ids) > MAX_VOCABULARY:
             raise ValueError(
-                f"words: expected at most {MAX_VOCABULARY:,} different ones, got more; give --tokenizer, whose tokens "
-                "are fewer"
+                f"words: expected at most {MAX_VOCABULARY:,} distinct words, got more; use --tokenizer, which has "
+                "fewer tokens"
             )
 
     def words(self) -> Iterator[bytes]:
-        """All of them by id, UTF-8."""
+        """All words by id, UTF-8."""
         return iter(self._ids)

@@ -1,15 +1,15 @@
-"""The windows of a token stream: one n-gram for each position, from which the counts of all orders follow.
+"""The windows of a token stream: one n-gram per position, which determine the counts of all orders.
 
-A stream is all documents with an end-of-text token before the first, between and after them. The window of a
-position i >= 1 is the longest n-gram that ends there, of at most N tokens, and does not reach back over an
-end-of-text: that is its first or its last token, never inside. With N = 3:
+A stream is all documents with an end-of-text token before the first, between them and after the last. The window of
+position i >= 1 is the longest n-gram of at most N tokens that ends there and does not cross an end-of-text: this token
+may be its first or last, never inside. With N = 3:
 
     stream   eot a b c eot d eot
     windows  [eot a] [eot a b] [a b c] [b c eot] [eot d] [eot d eot]
 
-An n-gram of any order was seen as often as the windows that end in it, so grouped windows are what machines exchange
-(`counts_files.py`). A window shorter than N always begins with an end-of-text; filled up on the left with further ones
-it is a row of N tokens that still says where it began, and which packs into a few 64-bit words.
+The count of an n-gram is the number of windows that end in it, so it suffices to exchange counts of windows
+(`counts_files.py`). A window shorter than N always begins with an end-of-text. Padded on the left with further ones it
+is a row of N tokens, which packs into a few 64-bit words and can be unpadded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rescore.lm.grams import check_vocabulary
 
 
 def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np.generic]:
-    """A sequence of ids as an array of integers [n]. TypeError or ValueError names anything else by its number."""
+    """A sequence of ids as an array of integers [n]. TypeError or ValueError gives its number if it is not one."""
     array = np.asarray(sequence)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"sequence {number}: expected integers, got {array.dtype}")
@@ -38,10 +38,10 @@ def checked_ids(sequence: ArrayLike, number: int, vocab_size: int) -> NDArray[np
 
 
 def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[np.generic]:
-    """The stream of all sequences, uint16 [n] where V allows, else uint32: an end-of-text first, between and last.
+    """The stream of all sequences, uint16 [n] if V allows, else uint32, with an end-of-text first, between and last.
 
-    sequences  integer arrays [n] of ids in [0, V), each made of whole documents; the end-of-text before its first
-               and after its last token may be missing, and an empty one adds nothing. ValueError names the sequence.
+    sequences  integer arrays [n] of ids in [0, V), each of whole documents; the end-of-text before the first and after
+               the last token may be missing. Empty sequences add nothing. ValueError names the sequence.
     """
     dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
     end = np.array([eot], dtype)
@@ -50,7 +50,7 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[n
         array = checked_ids(sequence, number, vocab_size)
         if not array.size:
             continue
-        skip = int(array[0] == eot)  # the end-of-text that every part before it ends with
+        skip = int(array[0] == eot)  # the part before it already ends with one
         parts.append(array[skip:].astype(dtype, copy=False))
         if array[-1] != eot:
             parts.append(end)
@@ -59,8 +59,9 @@ def join(sequences: Iterable[ArrayLike], vocab_size: int, eot: int) -> NDArray[n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """How windows become keys: `words` int64 of `per_word` tokens of `bits` bits each, the last token lowest in the
-    last word.
+    """Packs windows into keys of `words` int64, each with `per_word` tokens of `bits` bits.
+
+    The last token is in the lowest bits of the last word.
     """
 
     order: int
@@ -114,11 +115,12 @@ class Packing:
 def group(
     keys: NDArray[np.int64], count: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs, or the sum of its `count`
-    [n].
+    """The distinct keys int64 [words, m] of keys [words, n], sorted, and how often each occurs.
+
+    With `count` [n], the sums of their counts instead.
     """
     if len(keys) == 1 and count is None:
-        keys = np.sort(keys, axis=1)  # several times as quick as sorting indices
+        keys = np.sort(keys, axis=1)  # several times faster than sorting indices
     else:
         by_key = np.lexsort(keys[::-1])
         keys = keys[:, by_key]

@@ -1,14 +1,15 @@
-"""Ids of text, word by word: what a tokenizer made of a word is looked up, and new words alone go to it.
+"""Encodes text word by word: ids of known words are looked up, and only new words go to the tokenizer.
 
-A byte-level BPE encodes each piece that its regular expression cuts text into on its own. GPT-2's expression is
+A byte-level BPE cuts text into pieces by a regular expression and encodes each piece independently. GPT-2's is
 
     's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
 
-A space between two characters that are no white space begins a piece: in a piece that holds more than white space, a
-space comes first. What is before it ends in no white space, so it does not look ahead, and nothing looks back. So text
-may be cut there, and the ids are the same. Digits set apart before do not change that.
+A space between two characters that are not white space always begins a piece, since a piece with other characters has
+a space only at its beginning. The piece before it does not end in white space, so its match does not depend on what
+follows, and nothing in the expression looks back. Cutting text at such a space therefore does not change the ids, nor
+does it if digits were split off before.
 
-The package takes more than a microsecond a token, for copies of pieces and of tokens' texts above all.
+The package takes more than a microsecond per token, mostly to copy the texts of pieces and tokens.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-WORDS = 1 << 19  # kept, in some 80 MB
-LONGEST = 64  # characters of one that is kept
+WORDS = 1 << 19  # cached, in about 80 MB
+LONGEST = 64  # characters of a cached word
 WHITE = {*filter(str.isspace, map(chr, range(0x3001))), "\u180e", "\u200b"}  # in any version of Unicode
 SPACE = "\u0120"  # byte 32 in byte-level vocabularies
-TEXTS = 32  # that new words are given to the tokenizer in, for its threads
+TEXTS = 32  # into which new words are joined for the tokenizer's threads
 NO_IDS = np.zeros(0, np.uint32)
 
 Encode = Callable[[Sequence[str]], list[NDArray[np.uint32]]]
 
 
 def is_word_wise(tokenizer: dict[str, Any]) -> bool:
-    """Whether text may be cut at spaces between words, by the content of a tokenizer.json. False where unsure."""
+    """Whether text may be cut at spaces between words, by the content of a tokenizer.json. False if unsure."""
     model, steps = tokenizer["model"], tokenizer.get("pre_tokenizer") or {}
     *before, last = steps.get("pretokenizers", ()) if steps.get("type") == "Sequence" else (steps,)
     return (
@@ -40,7 +41,7 @@ def is_word_wise(tokenizer: dict[str, Any]) -> bool:
         and SPACE in model["vocab"]
         and not any(model.get(name) for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"))
         and tokenizer.get("normalizer") is None
-        and all(token["special"] for token in tokenizer.get("added_tokens", ()))  # those are encoded as text
+        and all(token["special"] for token in tokenizer.get("added_tokens", ()))  # special ones are encoded as text
         and all(step["type"] == "Digits" for step in before)
         and last.get("type") == "ByteLevel"
         and last.get("use_regex", True)
@@ -62,7 +63,7 @@ class Ragged(NamedTuple):
         return len(self.ends) - 1
 
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The rows one after another, and where each begins."""
+        """The rows, concatenated, and where each begins."""
         begin = self.ends[rows]
         size = self.ends[rows + 1] - begin
         at = np.cumsum(size) - size
@@ -70,28 +71,28 @@ class Ragged(NamedTuple):
 
 
 def joined(parts: Sequence[Ragged]) -> Ragged:
-    """The rows of all."""
+    """Concatenates the rows of all parts."""
     return Ragged.of(
         np.concatenate([part.ids for part in parts]), np.concatenate([np.diff(part.ends) for part in parts])
     )
 
 
 class WordIds:
-    """The ids of words with a space in front; those of the first `WORDS` words that come are kept."""
+    """Caches the ids of words with a leading space, for the first `WORDS` distinct words."""
 
     def __init__(self, encode: Encode, vocabulary: dict[str, int]) -> None:
         """encode      a tokenizer for which `is_word_wise` holds
         vocabulary  the id of each of its tokens
         """
         self._encode = encode
-        self._opens = np.zeros(max(vocabulary.values()) + 1, bool)  # the tokens that hold the space
+        self._opens = np.zeros(max(vocabulary.values()) + 1, bool)  # the tokens that begin with a space
         self._opens[[token for text, token in vocabulary.items() if text.startswith(SPACE)]] = True
         self._rows: dict[str, int] = {}
         self._kept = Ragged(NO_IDS, np.zeros(1, np.int64))
         self._adding = Lock()
 
     def encode(self, documents: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """Ids of each document, as `encode` would give them. Several threads may call it."""
+        """Ids of each document, equal to those of the tokenizer. Thread-safe."""
         if not documents:
             return []
         words: list[str] = []
@@ -115,7 +116,7 @@ class WordIds:
         return np.split(found, at[np.searchsorted(begin, first[1:])])
 
     def _learnt(self, words: list[str]) -> Ragged:
-        """The ids of new words, which are kept as long as there is room."""
+        """The ids of new words; adds them to the cache while there is room."""
         if not words:
             return Ragged.of(NO_IDS, np.zeros(0, np.int64))
         each = -(-len(words) // TEXTS)
@@ -127,13 +128,14 @@ class WordIds:
         with self._adding:
             room = min(max(WORDS - len(self._kept), 0), len(words))
             row = len(self._kept)
-            self._kept = joined([self._kept, Ragged(ids[: found.ends[room]], found.ends[: room + 1])])  # first, so that
-            self._rows.update(zip(words[:room], range(row, row + room)))  # who finds a row finds its ids
+            # Ids first, then rows: a reader that finds a row must find its ids.
+            self._kept = joined([self._kept, Ragged(ids[: found.ends[room]], found.ends[: room + 1])])
+            self._rows.update(zip(words[:room], range(row, row + room)))
         return found
 
 
 def _texts(words: list[str], begin: NDArray[np.int64], stop: NDArray[np.int64], first: list[int]) -> list[str]:
-    """The text of the words begin .. stop - 1 of each piece, with the space in front unless a document begins there."""
+    """The text of words begin .. stop - 1 of each piece, with a leading space unless a document begins there."""
     spaces = np.where(np.isin(begin, first), "", " ").tolist()
     return [space + " ".join(words[a:b]) for space, a, b in zip(spaces, begin.tolist(), stop.tolist())]
 
@@ -143,7 +145,7 @@ def _rows_of(texts: list[NDArray[np.uint32]]) -> Ragged:
 
 
 def _cuts(words: list[str], rows: NDArray[np.int64], first: list[int]) -> tuple[NDArray[np.bool_], list[int]]:
-    """Whether text may be cut before each word, and which of those without a row are worth one.
+    """Whether text may be cut before each word, and which uncached words are to be cached.
 
     first  the words that begin a document
     """

@@ -1,12 +1,11 @@
-"""The folder in which a large model is built: what is finished, so that it need not be done again, and how much room
-there is.
+"""The work folder of a large build: a manifest of finished work, which makes builds resumable, and a disk limit.
 
-`manifest.json` holds, for each stage, the options it was begun with (its key) and what is done of it, and a checksum,
-so that what it says can be relied on. A stage that was begun with other options is done anew, and all after it; but
-counts, and words as ids, which take longest, are never thrown away silently.
+`manifest.json` holds a checksum and, for each stage, its options (its key) and its progress. A stage that was begun
+with other options is redone, and so are all later stages. Counts and numbered words, which take longest, are never
+discarded silently.
 
-A stage that is done, every run of counts and the manifest are synced to the disk before the manifest says so. What is
-done of a stage that is not is relied on until the machine starts anew: after a loss of power that stage begins again.
+Finished stages, every run of counts and the manifest are synced to disk before the manifest refers to them. The columns
+of an unfinished stage are not synced: they are reused until the machine restarts, and redone after a power loss.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from rescore.lm.atomic import replacing, sync
 from rescore.lm.columns import Folder
 
 STAGES = ("words", "count", "merge", "estimate", "prune", "compile")
-COUNTS = STAGES[:2]  # what text becomes first
+COUNTS = STAGES[:2]  # the stages that read the text
 VERSION = 1
-OWN = ("lock", "manifest.json", "runs", *STAGES)  # what a work folder holds
+OWN = ("lock", "manifest.json", "runs", *STAGES)  # names in a work folder
 
 
 class WorkFolder:
     """A work folder, locked while it is in use."""
 
     def __init__(self, path: str | os.PathLike[str], disk_bytes: int | None = None) -> None:
-        """disk_bytes  what the folder may hold at most; ValueError where more would be needed"""
+        """disk_bytes  limit of the folder's size; ValueError if more is needed"""
         self.path, self.disk_bytes, self.peak_bytes = Path(path), disk_bytes, 0
         self._maps: list[np.memmap[Any, Any]] = []
         self._measuring = Lock()
-        self._kept = 0  # bytes that are being written
-        self._tick: Callable[[], None] = lambda: None  # notes the time of the stage that is timed
+        self._kept = 0  # bytes reserved for writes in progress
+        self._tick: Callable[[], None] = lambda: None  # updates the time of the current stage
         self.path.mkdir(parents=True, exist_ok=True)
         self._refuse_others()
         self._lock = open(self.path / "lock", "w")
@@ -53,42 +52,42 @@ class WorkFolder:
                 raise BlockingIOError
             self._manifest = self._read()
             self._drop_unsynced()
-            self.save()  # from now on the folder can be told from any other
+            self.save()  # marks the folder as a work folder
         except BlockingIOError:
             self._lock.close()
-            raise ValueError(f"{self.path}: another build works there; wait for it or name another folder") from None
+            raise ValueError(f"{self.path}: in use by another build; wait for it or name another folder") from None
         except BaseException:
             self._lock.close()
             raise
 
     def close(self) -> None:
-        """Let others work there. A folder in which nothing is finished goes."""
+        """Unlocks the folder. A folder without finished work is deleted."""
         if not self._lock.closed and not self._counted():
             self._delete()
         self._lock.close()
 
     def remove(self) -> None:
-        """Delete all that the build has put into the folder, and the folder unless there is more."""
+        """Deletes the build's files, and the folder if nothing else is in it."""
         self._delete()
         self._lock.close()
 
     def _refuse_others(self) -> None:
-        """ValueError for a folder that holds what no build has put there."""
+        """Raises ValueError if the folder holds anything that is not from a build."""
         names = sorted(path.name for path in self.path.iterdir() if not path.name.startswith(".manifest.json."))
         expected = OWN if "manifest.json" in names else ("lock",)
         if strange := next((name for name in names if name not in expected), None):
             raise ValueError(
-                f"{self.path}: expected an empty folder, or the work folder of a build, got one that holds {strange}; "
+                f"{self.path}: expected an empty folder or the work folder of a build, got one that holds {strange}; "
                 "name another"
             )
 
     def _is_ours(self) -> bool:
-        """Whether the lock is still that of the folder, which whoever had it before may have removed."""
+        """Whether the lock file still exists: the previous owner may have removed it."""
         path = self.path / "lock"
         return path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock.fileno()))
 
     def _counted(self) -> bool:
-        """Whether anything is there that took long."""
+        """Whether the folder holds counts or numbered words."""
         words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
         return words.get("done", False) or any(run["tokens"] for run in runs.get("runs", []))
 
@@ -103,9 +102,7 @@ class WorkFolder:
             self.path.rmdir()
 
     def begin(self, stage: str, key: dict[str, Any]) -> dict[str, Any]:
-        """What is done of a stage, to be added to and saved; empty if nothing is, or if it was begun with
-        another key.
-        """
+        """The state of a stage, to be updated and saved; a fresh one if the stage is new or its key changed."""
         stages, key = self._manifest["stages"], json.loads(json.dumps(key))
         if stage in stages and stages[stage]["key"] != key:
             if stage in COUNTS and self._counted():
@@ -119,7 +116,7 @@ class WorkFolder:
         return stages[stage]
 
     def refusal(self, mine: dict[str, Any], wanted: dict[str, Any]) -> ValueError:
-        """The error of counts that are not those wanted."""
+        """The error for a folder with counts of other inputs or options."""
         return ValueError(
             f"{self.path}: holds the counts of other inputs or options ({_difference(mine, wanted)}); "
             "name another folder, or remove this one"
@@ -127,7 +124,7 @@ class WorkFolder:
 
     @contextmanager
     def timed(self, state: dict[str, Any]) -> Iterator[None]:
-        """Adds the time of the block to a stage, and calls it done if the block ends."""
+        """Adds the time of the block to a stage, and marks the stage as done if the block ends without error."""
         begin, before = time.monotonic(), state["seconds"]
         self._tick = lambda: state.update(seconds=before + time.monotonic() - begin)
         try:
@@ -139,7 +136,7 @@ class WorkFolder:
             self._tick = lambda: None
 
     def save(self) -> None:
-        """Write the manifest."""
+        """Writes the manifest."""
         self._tick()
         self._manifest["crc32"] = _checksum(self._manifest["stages"])
         self._manifest["boot"] = boot_id()
@@ -147,14 +144,14 @@ class WorkFolder:
             file.write(json.dumps(self._manifest).encode())
 
     def _sync(self, state: dict[str, Any]) -> None:
-        """The columns of a stage; runs were synced as they were written."""
+        """Syncs the columns of a stage; runs are synced when written."""
         (stage,) = (name for name, own in self._manifest["stages"].items() if own is state)
         if (folder := self.path / stage).exists():
             for path in (*folder.iterdir(), folder, self.path):
                 sync(path)
 
     def _drop_unsynced(self) -> None:
-        """Forget what is done of unfinished stages, if the machine was started anew since."""
+        """Drops unfinished stages if the machine has restarted since."""
         if self._manifest.get("boot") is not None and self._manifest["boot"] == boot_id():
             return
         stages = self._manifest["stages"]
@@ -163,25 +160,23 @@ class WorkFolder:
             self._drop(unfinished[0])
 
     def seconds(self) -> dict[str, float]:
-        """How long each stage took, interruptions not counted."""
+        """The time of each stage in seconds, without interruptions."""
         return {name: self._manifest["stages"][name]["seconds"] for name in STAGES if name in self._manifest["stages"]}
 
     def skipped(self) -> list[dict[str, Any]]:
-        """What was left out of the text."""
+        """The skipped documents of the text, part by part."""
         words, runs = (self._manifest["stages"].get(stage, {}) for stage in COUNTS)
         own = [words["skipped"]] if "skipped" in words else []
         return own + [one for record in runs.get("runs", []) for one in record["skipped"]]
 
     def check_room(self, more: int = 0) -> None:
-        """ValueError if the folder holds more than it may, or would with so many bytes more. Any thread may ask."""
+        """Raises ValueError if the folder with `more` bytes would exceed its limit. Thread-safe."""
         with self._measuring:
             self._check(more)
 
     @contextmanager
     def room(self, more: int) -> Iterator[None]:
-        """Keeps room for so many bytes that the block writes, whatever other threads write meanwhile; ValueError if
-        there is none.
-        """
+        """Reserves room for the bytes that the block writes, against other threads too; ValueError if there is none."""
         with self._measuring:
             self._check(more)
             self._kept += more
@@ -197,15 +192,15 @@ class WorkFolder:
         if self.disk_bytes is not None and used > self.disk_bytes:
             raise ValueError(
                 f"{self.path}: expected at most {self.disk_bytes / 1e9:.3g} GB in the work folder (--disk), "
-                f"got {used / 1e9:.3g} GB; "
-                "allow more, or cut off rare n-grams; what is finished stays, and the same command goes on from there"
+                f"got {used / 1e9:.3g} GB; allow more, or cut off rare n-grams; the same command resumes the build"
             )
 
     def columns(
         self, stage: str, state: dict[str, Any], threads: int = 1, tell: Callable[[int], None] = lambda bytes: None
     ) -> Folder:
-        """The columns of a stage; those that its state names are there. tell: called with the bytes of each part that
-        is written.
+        """The columns of a stage; those named in its state are complete.
+
+        tell: called with the bytes of each part written.
         """
 
         def growing(bytes: int) -> None:
@@ -222,9 +217,7 @@ class WorkFolder:
         )
 
     def _drop(self, stage: str) -> None:
-        """Forget a stage and all after it, and remove their columns: never written over, since somebody may still map
-        them.
-        """
+        """Drops a stage and all later ones, and deletes their columns; overwriting them would change live maps."""
         dropped = STAGES[STAGES.index(stage) :]
         if any([self._manifest["stages"].pop(later, None) for later in dropped]):
             self.save()
@@ -234,7 +227,7 @@ class WorkFolder:
 
     def _read(self) -> dict[str, Any]:
         path = self.path / "manifest.json"
-        for left in self.path.glob(".manifest.json.*.part"):  # of a run that was killed
+        for left in self.path.glob(".manifest.json.*.part"):  # left by a killed build
             left.unlink()
         if not path.exists():
             return {"format": "rescore-build", "version": VERSION, "stages": {}}
@@ -243,7 +236,7 @@ class WorkFolder:
             if (manifest["format"], manifest["version"]) != ("rescore-build", VERSION):
                 raise ValueError(f"expected version {VERSION}, got {manifest['version']}")
             if manifest["crc32"] != _checksum(manifest["stages"]):
-                raise ValueError("a damaged one, which its checksum does not fit")
+                raise ValueError("a damaged one: its checksum does not match")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"{path}: expected the manifest of a build, got {error!s:.100}; name another folder, or remove this one"
@@ -252,7 +245,7 @@ class WorkFolder:
 
 
 def boot_id() -> str | None:
-    """What tells one start of the machine from another; None where the system does not say."""
+    """An id of the machine's current boot; None if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -260,11 +253,11 @@ def boot_id() -> str | None:
 
 
 def expect_bytes(path: Path, size: int) -> None:
-    """ValueError unless a file of a work folder has so many bytes."""
+    """Raises ValueError unless a file of a work folder has this size."""
     got = path.stat().st_size if path.exists() else 0
     if got != size:
         raise ValueError(
-            f"{path}: expected {size} bytes, as the manifest says, got {got}; remove the work folder and start anew"
+            f"{path}: expected {size} bytes from the manifest, got {got}; remove the work folder and start again"
         )
 
 
@@ -273,7 +266,7 @@ def _checksum(stages: dict[str, Any]) -> int:
 
 
 def _sizes(path: Path) -> Iterator[int]:
-    """Bytes of each file; other threads write, rename and remove files meanwhile."""
+    """Yields the size of each file, while other threads may write, rename and remove files."""
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
             yield from _sizes(Path(entry.path))
@@ -295,7 +288,7 @@ def _differences(name: str, mine: Any, wanted: Any) -> Iterator[str]:
         for number, (own, other) in enumerate(zip(mine, wanted)):
             yield from _differences(f"{name}[{number}]", own, other)
     elif mine != wanted:
-        yield f"{name}: {_short(mine)} there, {_short(wanted)} now"
+        yield f"{name}: {_short(mine)} in the folder, {_short(wanted)} now"
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-// Python's arrays as the bindings take and give them: fixed dtypes, contiguous, on the CPU.
+// Arrays that bindings take from Python and return: fixed dtypes, contiguous, on the CPU.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -33,7 +33,7 @@ Owned<T> make(std::initializer_list<size_t> shape) {
   return {data, Out<T>(data, shape, owner)};
 }
 
-// An array that a caller gives to be written, or a new one.
+// The array of an answer: the caller's own, or a new one.
 template <typename T, int Dims>
 struct Answer {
   T* data;
@@ -50,7 +50,7 @@ struct Answer {
     nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu> taken;
     if (!nb::try_cast(given, taken, false))
       throw nb::type_error(
-          (std::string("out: ") + name + ": expected an array of the answer's dtype, contiguous, that can be written")
+          (std::string("out: ") + name + ": expected a writable contiguous array of the answer's dtype and dimensions")
               .c_str());
     int axis = 0;
     for (const size_t extent : shape)
@@ -64,7 +64,7 @@ struct Answer {
   }
 };
 
-// Array i of what a caller gives for an answer of so many; null if that is None.
+// Array i of `out`, the caller's tuple of `count` arrays for an answer; null if `out` is None.
 inline nb::handle given(const nb::object& out, size_t i, size_t count) {
   if (out.is_none()) return nb::handle();
   const nb::tuple arrays = nb::cast<nb::tuple>(out);
@@ -88,7 +88,7 @@ inline void expect_range(const char* name, int64_t got, int64_t low, int64_t hig
                               .c_str());
 }
 
-// A vector as an array that keeps it.
+// An array that owns the vector.
 template <typename T>
 Out<T> keep(std::vector<T>&& values) {
   auto* kept = new std::vector<T>(std::move(values));

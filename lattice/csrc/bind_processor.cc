@@ -1,4 +1,4 @@
-// Which instructions the processor has, so that a core that was compiled for them may be chosen.
+// The instruction sets of the processor, by which Python chooses a compiled core.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-// Levels of x86-64 as its psABI names them, and one more with two instructions of AVX-512, the highest first; none on
-// other processors, or if the compiler knows none.
+// Levels of x86-64 by their psABI names, highest first, and above them one with two more AVX-512 extensions. Empty on
+// other processors, or if the compiler knows no levels.
 static std::vector<std::string> levels() {
   std::vector<std::string> found;
 #ifdef RESCORE_HAS_LEVELS

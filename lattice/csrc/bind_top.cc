@@ -28,12 +28,12 @@ nb::tuple top(In<float, 2> logits, int k) {
   return nb::make_tuple(ids.array, logp.array, entropy.array);
 }
 
-// The places of rows [m, vocab] of several arrays, one after another.
+// Pointers to the rows of several arrays [m, vocab], array by array.
 template <typename T>
 std::vector<const T*> rows_of(const std::vector<In<T, 2>>& arrays) {
   std::vector<const T*> rows;
   for (const In<T, 2>& one : arrays) {
-    expect_size("logits, in every array as many columns as in the first", one.shape(1), arrays[0].shape(1));
+    expect_size("logits: columns of every array, as in the first", one.shape(1), arrays[0].shape(1));
     for (size_t row = 0; row < one.shape(0); ++row) rows.push_back(one.data() + row * one.shape(1));
   }
   return rows;

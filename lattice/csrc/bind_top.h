@@ -1,4 +1,4 @@
-// What Python sees of full-vocabulary logits.
+// Python bindings of top.h.
 #pragma once
 
 #include <nanobind/nanobind.h>

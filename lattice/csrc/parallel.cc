@@ -21,7 +21,7 @@ void Loop::work() {
 
 namespace {
 
-// Threads that wait for a loop. One loop at a time has their help.
+// Threads that wait for a loop to help with. They help one loop at a time; others run on their calling thread alone.
 class Pool {
  public:
   void share(Loop& loop, int64_t helpers) {
@@ -45,7 +45,7 @@ class Pool {
     called_.notify_all();
   }
 
-  // No helper begins any more, and those that have begun are done.
+  // Keeps further helpers from starting and waits for those that have.
   void wait() {
     std::unique_lock<std::mutex> lock(mutex_);
     wanted_ = 0;
@@ -67,15 +67,15 @@ class Pool {
     }
   }
 
-  std::mutex owner_;  // held by the loop that has the threads
-  std::mutex mutex_;  // of all below
+  std::mutex owner_;  // held by the loop that the threads help
+  std::mutex mutex_;  // guards all members below
   std::condition_variable called_, done_;
   Loop* loop_ = nullptr;
   int64_t wanted_ = 0, busy_ = 0;
   size_t threads_ = 0;
 };
 
-// That of this process. Never destroyed, as its threads never end.
+// The pool of this process. Never destroyed, as its threads never end.
 std::atomic<Pool*> current{nullptr};
 
 Pool& pool() {

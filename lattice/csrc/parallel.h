@@ -1,4 +1,4 @@
-// A loop over independent items, on several threads that are kept from one loop to the next.
+// parallel_for: a loop over independent items on a pool of threads.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace rescore {
 
-// A loop that threads share: each takes the next item until there is none.
+// A loop that threads share: each takes the next item until none is left.
 class Loop {
  public:
   using Body = void (*)(const void* body, int64_t item);
   Loop(int64_t count, const void* body, Body call) : count_(count), body_(body), call_(call) {}
 
   void work();
-  // The first exception of an item, which stopped the loop.
+  // Throws the first exception of an item, if any; it stopped the loop.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -30,11 +30,11 @@ class Loop {
   std::exception_ptr failure_;
 };
 
-// Works on the loop with up to `helpers` other threads, and returns when all are done with it.
+// Runs the loop with up to `helpers` other threads, and returns when all of them are done.
 void share(Loop& loop, int64_t helpers);
 
-// Calls body(i) for i in [0, count) on up to `threads` threads, this one included. The first exception
-// stops the loop and is thrown here.
+// Calls body(i) for i in [0, count) on up to `threads` threads, including the caller's. The first exception
+// stops the loop and is rethrown.
 template <typename Body>
 void parallel_for(int64_t count, int threads, const Body& body) {
   const int64_t helpers = std::min<int64_t>(threads, count) - 1;

@@ -6,7 +6,7 @@
 namespace rescore {
 
 constexpr int kMaxSlots = 32;
-constexpr int kMaxCandidates = 64;  // so that a word of bits tells which
+constexpr int kMaxCandidates = 64;  // a set of candidates fits a 64-bit word
 
 struct Sausage {
   const int32_t* ids;  // [slots, width]; padding is -1
@@ -17,14 +17,14 @@ struct Sausage {
   const int32_t* slot_ids(int t) const { return ids + static_cast<int64_t>(t) * width; }
   const float* slot_cost(int t) const { return cost + static_cast<int64_t>(t) * width; }
 
-  // Candidates come first and padding after them, so the count is that of the ids before the first -1.
+  // Number of candidates of slot t: the ids before the first padding.
   int candidates(int t) const {
     int count = 0;
     while (count < width && slot_ids(t)[count] >= 0) ++count;
     return count;
   }
 
-  // Slots before the first empty one.
+  // Number of slots before the first empty one.
   int length() const {
     int t = 0;
     while (t < slots && slot_ids(t)[0] >= 0) ++t;

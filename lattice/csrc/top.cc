@@ -10,7 +10,7 @@ namespace rescore {
 
 namespace {
 
-// Vectors as long as the processor's; sums are of kLanes parts whatever that is, so that their bits are the same.
+// Vectors of the processor's width. Sums always have kLanes parts, so results are bit-identical at every width.
 #ifdef __AVX512F__
 constexpr int kWide = 16;
 #elif defined(__AVX__)
@@ -20,13 +20,13 @@ constexpr int kWide = 4;
 #endif
 using Floats = float __attribute__((vector_size(4 * kWide)));
 using Bits = int32_t __attribute__((vector_size(4 * kWide)));
-using Words = uint32_t __attribute__((vector_size(4 * kWide)));  // which may overflow, as what is no number does
-constexpr int kLanes = 32;                                       // so many that no sum waits for the one before it
-constexpr int kStep = std::max(kLanes, kWide);                   // logits that are weighed at once
+using Words = uint32_t __attribute__((vector_size(4 * kWide)));  // unsigned, since exp_of of NaN overflows
+constexpr int kLanes = 32;                                       // enough that additions do not wait for each other
+constexpr int kStep = std::max(kLanes, kWide);                   // logits per iteration of a sum
 constexpr int kSummed = std::min(kLanes, kWide);
 using Sums = float __attribute__((vector_size(4 * kSummed)));
-constexpr int kBlock = 64;   // logits that are compared with the least of the found ones at once
-constexpr int kPart = 2048;  // logits that are summed in single precision
+constexpr int kBlock = 64;   // logits compared at once with the least of the top k
+constexpr int kPart = 2048;  // logits summed in single precision before adding in double
 
 Floats load(const float* from) {
   Floats lanes;
@@ -65,18 +65,18 @@ double sum_of(const Parts& parts) {
   return sum;
 }
 
-// Adds values [kStep], kLanes of them after the others.
+// Adds values [kStep] to the parts, kLanes at a time.
 void add_to(Parts& parts, const std::array<Floats, kStep / kWide>& values) {
   std::array<Sums, kStep / kSummed> pieces;
   std::memcpy(&pieces, &values, sizeof pieces);
   for (size_t i = 0; i < pieces.size(); ++i) parts[i % parts.size()] += pieces[i];
 }
 
-constexpr float kLeast = -87;  // of an exponent: e^-87 is the least power of e that is a normal float
+constexpr float kLeast = -87;  // e^-87 is the smallest integer power of e that is a normal float
 
-// e^x for kLeast <= x <= 0, to a relative error of 3e-7 and 1e-7 |x|.
+// e^x for kLeast <= x <= 0, with a relative error of at most 3e-7 + 1e-7 |x|.
 //
-// 2^(n + f) with |f| <= 1/2, where 2^f is the polynomial of its degree with the least relative error, 8e-8.
+// Computed as 2^(n + f) with |f| <= 1/2, where 2^f is the minimax polynomial of its degree (relative error 8e-8).
 [[gnu::always_inline]] inline Floats exp_of(const Floats& x) {
   constexpr float kLog2E = 1.44269504f, kRounder = 12582912;  // 1.5 * 2^23
   const Floats power = x * kLog2E, rounded = power + kRounder, f = power - (rounded - kRounder);
@@ -85,7 +85,7 @@ constexpr float kLeast = -87;  // of an exponent: e^-87 is the least power of e 
   return sum * reinterpret_cast<Floats>((reinterpret_cast<Words>(rounded) + 127) << 23);
 }
 
-// The k greatest so far, descending.
+// The k greatest logits so far, descending.
 struct Found {
   int k;
   int32_t* ids;
@@ -118,7 +118,7 @@ bool any_above(const T* logits, float least) {
   return any;
 }
 
-// The sums over a row, relative to its greatest logit: of e^x, and of x e^x.
+// Sums over a row of e^x and x e^x, where x is a logit minus the greatest.
 struct Mass {
   double total = 0, weighted = 0;
 };

@@ -1,5 +1,5 @@
-// What is stored of the arcs of one order beside their tokens, arc by arc: the cost, and where orders above have states
-// a code of the next state. What a search wants to know of an arc lies in one line of memory.
+// The records of the arcs of one order: the cost of each arc and, below the highest order, a code of its next state.
+// A search reads both from one cache line. Tokens are stored separately.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +10,23 @@ namespace rescore {
 
 class ArcRecords {
  public:
-  static constexpr uint64_t kSpare = 4;  // bytes behind the last record that may be read with it
+  static constexpr uint64_t kSpare = 4;  // bytes after the last record that may be read with it
 
   static uint32_t code_bytes(uint32_t next_bits) { return next_bits < 8 ? 1 : 2; }
 
   ArcRecords() = default;
-  // A view of records that someone else keeps, each a cost and `code_bytes` more: 0, 1 or 2.
+  // A view of records, each a cost and a code of `code_bytes` bytes: 0, 1 or 2.
   ArcRecords(const uint8_t* data, CostForm form, uint32_t code_bytes)
       : data_(data), form_(form), stride_(form.bytes + code_bytes), code_mask_((uint32_t{1} << 8 * code_bytes) - 1) {}
 
   float cost(uint64_t i) const { return form_.read(at(i), i); }
-  // 0 where records have no code.
+  // 0 if records have no codes.
   uint32_t code(uint64_t i) const { return load32(at(i) + form_.bytes) & code_mask_; }
-  void prefetch(uint64_t i) const { ask_for(at(i)); }
+  void prefetch(uint64_t i) const { prefetch_line(at(i)); }
   const CostForm& form() const { return form_; }
 
-  // The costs of those arcs of a row of `size`, a multiple of eight, that have a bit; the others stay.
+  // Writes the costs of the arcs whose bit in `here` is set. The row has `size` entries, a multiple of eight; other
+  // entries of `cost` are unchanged.
   void costs(const uint32_t* arc, uint64_t here, [[maybe_unused]] int size, double* cost) const {
 #ifdef __AVX512BW__
     for (int first = 0; first < size; first += 8) {
@@ -43,7 +44,7 @@ class ArcRecords {
 #endif
   }
 
-  // Which of arcs i .. i + count - 1 cost at most as much as the limit, a bit each; count <= 64.
+  // A bit for each of arcs i .. i + count - 1 whose cost is at most `limit`; count <= 64.
   uint64_t within(uint64_t i, uint64_t count, float limit) const {
     uint64_t found = 0;
 #ifdef __AVX512BW__
@@ -88,14 +89,14 @@ class ArcRecords {
     if (stride_ % 2)
       return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), static_cast<__mmask16>((uint32_t{1} << size) - 1),
                                          _mm512_mullo_epi32(number, stride), at(i), 1);
-    // Two loads and one choice of 16-bit words are faster than a gather.
+    // Two loads and one permutation of 16-bit words are faster than a gather.
     const uint64_t words = (uint64_t{1} << (size * stride_ + 2) / 2) - 1;
     const __m512i low = _mm512_srli_epi32(_mm512_mullo_epi32(number, stride), 1);
     const __m512i chosen = _mm512_or_si512(low, _mm512_slli_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(1)), 16));
     return _mm512_permutex2var_epi16(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(words), at(i)), chosen,
                                      _mm512_maskz_loadu_epi16(static_cast<__mmask32>(words >> 32), at(i) + 64));
   }
-  // first: the number of the first one, should one be damaged.
+  // The costs of codes from the codebook. first: the number of the first arc, for the error.
   __m512 of_book(__m512i bits, __mmask16 here, uint64_t first) const {
     const __m512i codes = _mm512_and_si512(bits, _mm512_set1_epi32(form_.bytes == 1 ? 0xFF : 0xFFFF));
     if (_mm512_mask_cmpge_epu32_mask(here, codes, _mm512_set1_epi32(form_.entries))) corrupt(form_.name, first);

@@ -7,20 +7,23 @@
 #include "gallop.h"
 
 namespace rescore {
-// Let the arcs of order n with token w, in their order, lead to states of length n. Such a state is w and the tokens of
-// the arc's context, so read backwards it is w and that context read backwards: as contexts ascend read backwards,
-// these states ascend. So the numbers x that they have among the states of length n can be cut where they pass a
-// multiple of 2^b: x = k 2^b + low, where k is the greatest number such that the arc is not before jumps[k], the first
-// arc with token w that leads to k 2^b or beyond. All the states that end in w lie together, from first[w] to first[w +
-// 1] - 1, so k is one of first[w] >> b, .., (first[w + 1] - 1) >> b. The first of these needs no jump: x is never less.
-// Every other k has first[w] < k 2^b < first[w + 1], so jumps[k], one number whatever the token, is about this w; and
-// they ascend in k.
+// Decodes the state of length n = l + 1 to which an arc of order n with token w leads.
+//
+// Consider all such arcs with token w, in order. The state's context is the arc's context followed by w. Read
+// backwards, it is w followed by the arc's context read backwards; since contexts ascend read backwards, so do these
+// states. Let x be the index of the state among those of length n, and b = next_bits. The arc's code holds the low b
+// bits of x, and x = k 2^b + low. jumps[k] is the first arc with token w that leads to an index of k 2^b or more, so k
+// is the greatest number whose jump is not after the arc.
+//
+// The states that end in w are first[w], .., first[w + 1] - 1, so k is in first[w] >> b, .., (first[w + 1] - 1) >> b.
+// The smallest of these needs no jump, as x is never less. Every other k has first[w] < k 2^b < first[w + 1], so the
+// states around k 2^b all end in w and one array of jumps serves all tokens. Jumps ascend in k.
 uint32_t Automaton::extension(uint32_t l, uint32_t arc, Ending ending) const {
   if (l == 0) return ending.begin;
   if (ending.begin == ending.end) corrupt_arc(l, arc);
   const uint32_t* jumps = levels_[l].jumps;
   uint32_t k = ending.begin >> next_bits_;
-  // The last k whose jump is not behind the arc, without branches on what is read.
+  // Branch-free binary search for the last k whose jump is not after the arc.
   for (uint32_t left = ((ending.end - 1) >> next_bits_) - k, half; left; left -= half) {
     half = (left + 1) / 2;
     k = jumps[k + half] <= arc ? k + half : k;
@@ -31,7 +34,7 @@ uint32_t Automaton::extension(uint32_t l, uint32_t arc, Ending ending) const {
   return static_cast<uint32_t>(index);
 }
 
-// An arc hw leads to the state hw, or if there is none where h'w leads, h' being h without its first token.
+// An arc hw leads to the state hw if there is one, else to where h'w leads; h' is h without its first token.
 uint32_t Automaton::next(uint32_t state, uint64_t arc, uint32_t token) const {
   uint32_t l = arc_level(arc);
   while (length(state) > l) state = backoff(state);
@@ -84,7 +87,7 @@ const std::vector<uint32_t>& Automaton::by_unigram_cost() const {
   std::call_once(unigram_once_, [this] {
     unigram_order_.resize(vocab_size);
     std::iota(unigram_order_.begin(), unigram_order_.end(), 0u);
-    // A NaN of a damaged file would leave no order at all.
+    // A NaN of a damaged file would break the strict weak ordering.
     const auto cost = [this](uint32_t t) { return std::isnan(root_cost_[t]) ? INFINITY : root_cost_[t]; };
     std::stable_sort(unigram_order_.begin(), unigram_order_.end(),
                      [cost](uint32_t a, uint32_t b) { return cost(a) < cost(b); });

@@ -1,12 +1,12 @@
 // The n-gram automaton: a deterministic acceptor with failure arcs, over the compact arrays of an `.ngram` file.
 //
 // State 0 is the root, with an arc for every token. Any other state is a context; states are numbered by the length of
-// their context, then by the context read backwards, and with a context the set holds its suffixes. So the failure
-// arc of a state of length l leads to one of length l - 1. Arcs lie state by state, ascending by token; costs are
+// their context, then by the context read backwards. All suffixes of a state's context are states, so the failure arc
+// of a state of length l leads to one of length l - 1. Arcs are stored state by state, ascending by token; costs are
 // negated natural logarithms. docs/reference/ngram-format.md describes the arrays.
 //
-// They may come from a file that nobody has checked: every index read from them is compared with its bound before it
-// is used.
+// The arrays may come from an unverified file: every index read from them is checked against its bound before it is
+// used.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +39,12 @@ struct Span {
 // One row of `sizes` for each order n.
 struct Sizes {
   uint64_t arcs;                    // of order n
-  uint64_t arc_bytes, arc_entries;  // of their costs, and of the book of these
+  uint64_t arc_bytes, arc_entries;  // of their costs, and of the codebook of these
   uint64_t states;                  // of length n - 1
   uint64_t backoff_bytes, backoff_entries;
 };
 
-// The arrays as they lie in the file. Root arcs are in root_cost and first_state alone.
+// The arrays of the file. Root arcs are in root_cost and first_state only.
 struct Sections {
   Span<Sizes> sizes;        // [order]
   Span<float> root_cost;    // [vocab_size]
@@ -59,18 +59,18 @@ struct Sections {
   Span<uint64_t> backoff_state;  // Elias-Fano, lengths 2, 3, ..
 };
 
-// What is known of the states of one length l, and of their arcs, which are those of order l + 1.
+// The states of one length l and their arcs, which are the arcs of order l + 1.
 struct StateLevel {
   uint64_t first_state = 0, states = 0;
   uint64_t first_arc = 0, arcs = 0;
-  const uint32_t* first = nullptr;  // [vocab_size + 1]: where the states begin whose context ends in each token
+  const uint32_t* first = nullptr;  // [vocab_size + 1]: the first state whose context ends in each token
   const uint32_t* jumps = nullptr;  // for `extension`
   ArcRecords records;               // [arcs]
   ContextBlocks contexts;           // [states]
   EliasFano shorter;                // [states]
 };
 
-// Of a text those suffixes that are states, one of each length from 1 to `length`: which of the states of that length.
+// The suffixes of a text that are states, one of each length from 1 to `length`, as indices into those of the length.
 struct Suffixes {
   std::array<uint32_t, kMaxOrder> index;
   uint32_t length = 0;
@@ -82,9 +82,9 @@ struct Step {
 };
 
 struct Taken {
-  uint32_t state;  // that has the arc
+  uint32_t state;  // the state that has the arc
   uint64_t arc;
-  double cost;  // backing off included
+  double cost;  // including backoff costs
 };
 
 class Automaton {
@@ -94,11 +94,11 @@ class Automaton {
   uint32_t vocab_size = 0;
   uint32_t order = 0;
 
-  // A view of arrays that someone else keeps; std::invalid_argument unless their lengths agree. next_bits: how many low
-  // bits of a state's number are in a code.
+  // A view of arrays; std::invalid_argument unless their lengths agree. next_bits: number of low bits of a state in a
+  // code.
   Automaton(const Sections& sections, uint32_t order, uint32_t vocab_size, uint32_t next_bits);
 
-  // Every array, wholly: what is not the automaton of a closed model in canonical order is std::invalid_argument.
+  // Reads all arrays; std::invalid_argument unless they are the automaton of a closed model in canonical order.
   void check() const;
 
   const StateLevel& level(uint32_t length) const { return levels_[length]; }
@@ -120,7 +120,7 @@ class Automaton {
     const auto [begin, end] = levels_[l].contexts.arcs(index);
     return {levels_[l].first_arc + begin, levels_[l].first_arc + end};
   }
-  // What is stored of a state other than the root.
+  // A state other than the root.
   struct Context {
     Arcs arcs;
     uint32_t length;
@@ -141,9 +141,9 @@ class Automaton {
     const uint32_t l = length(state);
     return l ? levels_[l].contexts.backoff(state - levels_[l].first_state) : 0;
   }
-  // Of arcs below num_arcs.
+  // The cost of an arc < num_arcs.
   float cost(uint64_t arc) const { return cost(arc_level(arc), arc); }
-  // Of an arc of a state of length l.
+  // The cost of an arc of a state of length l.
   float cost(uint32_t l, uint64_t arc) const { return levels_[l].records.cost(arc - levels_[l].first_arc); }
   uint32_t token(uint64_t arc) const {
     if (arc < vocab_size) return arc;
@@ -156,10 +156,10 @@ class Automaton {
     if (found >= vocab_size) corrupt("arc_token", arc);
     return found;
   }
-  // The state after an arc that `token` < vocab_size takes in `state`.
+  // The state after taking `arc` with `token` < vocab_size in `state`.
   uint32_t next(uint32_t state, uint64_t arc, uint32_t token) const;
 
-  // Which of the arcs of a state that is not the root, or of the last of them, is that of `token`; arcs.end: none.
+  // The arc of `token` among the arcs of a state other than the root, or a tail of them; arcs.end if there is none.
   uint64_t find(Arcs arcs, uint32_t token) const;
   bool has_arc(Arcs arcs, uint32_t token) const { return find(arcs, token) != arcs.end; }
 
@@ -174,15 +174,15 @@ class Automaton {
 
   // The suffixes of a history that are states. Tokens outside the vocabulary are an error.
   Suffixes suffixes(const int32_t* history, size_t length) const;
-  // The longest of them.
+  // The state of the longest suffix.
   uint32_t state(const Suffixes& suffixes) const {
     return suffixes.length ? levels_[suffixes.length].first_state + suffixes.index[suffixes.length] : kRoot;
   }
   uint32_t start(const int32_t* history, size_t length) const { return state(suffixes(history, length)); }
 
-  // To read many states of one length l > 0 so that their memory accesses overlap, each of these for all of them before
-  // the next: prefetch_state, `list` and prefetch_list, `match` and prefetch_arc. index: among the states of that
-  // length. Lists, and arcs, are numbered among the arcs of these states.
+  // Interleaved look-ups in many states of one length l > 0, whose memory accesses overlap. Call each of these for all
+  // states before the next: prefetch_state; `list` and prefetch_list; `match` and prefetch_arc. index: among the states
+  // of that length. Arcs are numbered among the arcs of these states.
   struct List {
     uint32_t begin, end;
     const DenseList* dense;  // or null
@@ -200,8 +200,7 @@ class Automaton {
     else
       prefetch_tokens(inner(l, list.begin), list.end - list.begin);
   }
-  // Which of the wanted tokens a list has, as the functions of list_match.h: `list.begin` is to be added to their
-  // numbers.
+  // Matches the wanted tokens with a list, like the functions of list_match.h; `out` must add list.begin to numbers.
   template <typename Out>
   uint64_t match(uint32_t l, const List& list, const TokenSet& tokens, uint64_t wanted, Out out) const {
     if (list.dense) return list.dense->match(tokens, wanted, out);
@@ -213,7 +212,7 @@ class Automaton {
   }
   void prefetch_arc(uint32_t l, uint32_t arc) const { levels_[l].records.prefetch(arc); }
 
-  // The states of length l > 0 whose context ends in a token: those from `begin` to end - 1.
+  // The states of length l > 0 whose context ends in a token: `begin` to end - 1.
   struct Ending {
     uint32_t begin, end;
   };
@@ -222,26 +221,26 @@ class Automaton {
     if (found.begin > found.end || found.end > levels_[l].states) corrupt("first_state", token);
     return found;
   }
-  // Whether an arc of a state of length l leads to a state of length l + 1, and to which of those whose context ends in
-  // its token. Precondition of `extension`: extends.
+  // Whether an arc of a state of length l leads to a state of length l + 1; and if so, to which of those of that
+  // length. ending: the states of length l + 1 whose context ends in the arc's token.
   bool extends(uint32_t l, uint32_t arc, Ending ending) const {
     return l ? levels_[l].records.code(arc) >> next_bits_ : ending.begin < ending.end;
   }
   uint32_t extension(uint32_t l, uint32_t arc, Ending ending) const;
-  // The state of length l + 1 that an arc of a state of length l leads to, or kRoot: to none of that length.
+  // The state of length l + 1 to which an arc of a state of length l leads; kRoot if it leads to a shorter one.
   uint32_t longer(uint32_t l, uint32_t arc, uint32_t token) const {
     if (l + 1 == order) return kRoot;
     const Ending own = ending(l + 1, token);
     return extends(l, arc, own) ? levels_[l + 1].first_state + extension(l, arc, own) : kRoot;
   }
 
-  // For what an arc of a state of length l > 0 contradicts.
+  // Throws the error for an inconsistent arc of a state of length l > 0.
   [[noreturn]] void corrupt_arc(uint32_t l, uint32_t arc) const { corrupt("arcs", levels_[l].first_arc + arc); }
 
   // The costs [vocab_size] of all tokens in `state`.
   void distribution(uint32_t state, float* cost) const;
 
-  // Tokens by ascending unigram cost, ties by token; made once, when first asked for.
+  // Tokens by ascending unigram cost, ties by token; computed on first use and cached.
   const std::vector<uint32_t>& by_unigram_cost() const;
 
  private:
@@ -254,9 +253,9 @@ class Automaton {
 
   static constexpr uint64_t kPrefetched = 1024;  // entries of a list
 
-  // The number that an arc of a state of length l > 0 has in arrays without the root's.
+  // The index of an arc of a state of length l > 0 in arrays without the root's arcs.
   uint64_t inner(uint32_t l, uint32_t arc) const { return levels_[l].first_arc - vocab_size + arc; }
-  // The list as bits; as a rule not null.
+  // The list as a bit set; null only in exceptional cases (see DenseLists::at).
   const DenseList* dense(uint32_t l, uint32_t index, List list) const {
     const uint64_t first = levels_[l].first_arc + list.begin;
     return dense_[l]->at(index, [&] {
@@ -269,10 +268,10 @@ class Automaton {
       return token16_ ? reinterpret_cast<const uint8_t*>(token16_ + at) : token24_ + 3 * at;
     };
     const uint8_t* last = address(begin + std::min(size, kPrefetched) - 1);
-    // Most lists are shorter than a line.
-    ask_for(address(begin));
-    ask_for(last);
-    for (const uint8_t* at = address(begin) + 64; at < last; at += 64) ask_for(at);
+    // Most lists are shorter than a cache line.
+    prefetch_line(address(begin));
+    prefetch_line(last);
+    for (const uint8_t* at = address(begin) + 64; at < last; at += 64) prefetch_line(at);
   }
 
   void lay_out(const Sections& sections);
@@ -285,13 +284,13 @@ class Automaton {
     for (uint32_t l = 1; l < order; ++l) found += arc >= levels_[l].first_arc;
     return found;
   }
-  // Among the states of length - 1; 0 for length 1.
+  // The backoff state, among the states of length - 1; 0 for length 1.
   uint64_t shorter(uint32_t length, uint64_t index) const { return length > 1 ? levels_[length].shorter[index] : 0; }
   friend class Check;
 
   std::array<StateLevel, kMaxOrder> levels_;
   const float* root_cost_ = nullptr;
-  const uint16_t* token16_ = nullptr;  // or null: then token24_ has them
+  const uint16_t* token16_ = nullptr;  // null if token24_ is used
   const uint8_t* token24_ = nullptr;
   uint32_t next_bits_ = 0;
   std::array<std::unique_ptr<DenseLists>, kMaxOrder> dense_;  // by length

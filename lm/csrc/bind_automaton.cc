@@ -19,7 +19,7 @@ Span<T> span(const nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::c
   return {array.data(), array.shape(0)};
 }
 
-// The bytes of an array of `wide` items of 2 bytes, else of 1.
+// The bytes of an array of uint16 (`wide`) or uint8.
 Span<uint8_t> bytes_of(const char* name, const Bytes& array, bool wide) {
   if (array.dtype() != (wide ? nb::dtype<uint16_t>() : nb::dtype<uint8_t>()))
     throw nb::type_error((std::string(name) + ": expected an array of " + (wide ? "uint16" : "uint8")).c_str());
@@ -92,7 +92,7 @@ std::tuple<Out<float>, Out<uint32_t>> score(const Model& model, In<int32_t, 1> t
   for (size_t b = 0; b < rows; ++b) {
     expect_state(lm, states.data()[b]);
     if (offsets.data()[b] < 0 || offsets.data()[b] > offsets.data()[b + 1])
-      throw nb::value_error(("offsets[" + std::to_string(b) + "]: expected offsets that ascend from 0").c_str());
+      throw nb::value_error(("offsets[" + std::to_string(b) + "]: expected ascending offsets from 0").c_str());
   }
   if (offsets.data()[0] != 0) throw nb::value_error("offsets[0]: expected 0");
   expect_size("tokens", total, offsets.data()[rows]);

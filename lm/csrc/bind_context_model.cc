@@ -17,7 +17,7 @@ using namespace nb::literals;
 
 namespace {
 
-using Ids = std::optional<In<int32_t, 2>>;   // [n, k], padding -1 behind a row's own
+using Ids = std::optional<In<int32_t, 2>>;   // [n, k], padding -1 at the end of a row
 using Shares = std::optional<In<float, 2>>;  // [n, k]
 
 void expect_tokens(const char* name, In<int32_t, 1> tokens) {
@@ -28,7 +28,7 @@ void expect_tokens(const char* name, In<int32_t, 1> tokens) {
                                 .c_str());
 }
 
-// The predictions of n positions, checked; none if they are not given.
+// The checked predictions of n positions; empty ones if they are not given.
 std::vector<Prediction> predictions(const Ids& ids, const Shares& p, size_t n) {
   std::vector<Prediction> found(n);
   if (!ids && !p) return found;
@@ -64,7 +64,7 @@ void foresee(ContextModel& model, In<int32_t, 1> draft, In<int32_t, 2> ids, In<f
   model.foresee(draft.data(), draft.shape(0), predicted);
 }
 
-// The shares of tokens [n] after the text and a draft, and that of the other model.
+// The probabilities of tokens [n] after the text and a draft from counts, and the weight of the other model.
 std::tuple<Out<double>, double> mixture(const ContextModel& model, In<int32_t, 1> draft, In<double, 1> strength,
                                         In<int32_t, 1> tokens) {
   expect_size("strength, of every order", strength.shape(0), model.order());

@@ -1,4 +1,4 @@
-// What Python sees of counting: text to runs of windows, runs to the n-grams of every order.
+// Python bindings of counting: text to runs of windows, runs to the n-grams of every order.
 
 #include "bind_lm.h"
 
@@ -49,7 +49,7 @@ void append(const Tokens& array, size_t begin, size_t stop, const WindowLayout& 
 
 void expect_starts(const std::vector<uint32_t>& starts) {
   if (std::adjacent_find(starts.begin(), starts.end(), std::greater_equal<uint32_t>()) != starts.end())
-    throw nb::value_error("starts: expected tokens that ascend");
+    throw nb::value_error("starts: expected ascending tokens");
 }
 
 RunTuple as_tuple(const Run& run) {
@@ -136,7 +136,7 @@ RunTuple run_of_windows(In<int64_t, 1> offsets, In<int32_t, 1> tokens, In<int64_
   return as_tuple(run);
 }
 
-// A slice of several runs, merged into one; three things can be made of it.
+// A merged slice of several runs, which can be built into levels, written as a run, or spelled out.
 class Merge {
  public:
   virtual ~Merge() = default;
@@ -236,7 +236,7 @@ class Levels {
 
   bool add(RunSlices& slices, size_t windows) {
     if (!(slices.layout() == builder_.layout()))
-      throw nb::value_error("slices: expected those of the same order, vocabulary and end of text");
+      throw nb::value_error("slices: expected slices of the same order, vocabulary and end of text");
     expect_windows(windows);
     nb::gil_scoped_release release;
     return slices.merge().build(builder_, windows);

@@ -1,4 +1,4 @@
-// What Python sees of the n-grams of one order.
+// Python bindings of the n-grams of one order.
 
 #include <nanobind/stl/tuple.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace nb::literals;
 
-// An empty array stands for none.
+// An empty array means that there is none.
 using Ids = In<uint32_t, 1>;
 using Numbers = In<uint64_t, 1>;
 using Values = In<double, 1>;
@@ -34,19 +34,18 @@ class PyLevel {
       expect_size("context_token", context_token.shape(0), level_.contexts);
       expect_size("context_parent", context_parent.shape(0), level_.contexts);
     }
-    static const uint32_t none = 0;  // an order without n-grams is no root, wherever its empty arrays lie
+    static const uint32_t none = 0;  // not null, since an order without n-grams is not the root
     level_.context_token = root ? nullptr : context_token.size() ? context_token.data() : &none;
     level_.context_parent = root ? nullptr : context_parent.size() ? context_parent.data() : &none;
   }
   const Level& get() const { return level_; }
-  // A range of contexts whose offsets ascend: the others, of which the file may be large, are not read.
+  // A range of contexts, after checking that its offsets ascend. Others are not read: the file may be large.
   Range range(size_t from, size_t to) const {
     if (from > to || to > level_.contexts) throw nb::value_error("range: expected from <= to <= contexts");
     for (size_t context = from; context < to; ++context)
       if (level_.begin[context] > level_.begin[context + 1])
         throw nb::value_error(
-            ("begin " + std::to_string(context + 1) + ": expected offsets that never fall; the arrays are damaged")
-                .c_str());
+            ("begin " + std::to_string(context + 1) + ": expected ascending offsets; the arrays are damaged").c_str());
     if (level_.begin[to] > level_.grams)
       throw nb::value_error(("begin " + std::to_string(to) + ": expected an offset of at most " +
                              std::to_string(level_.grams) + ", got " + std::to_string(level_.begin[to]) +
@@ -54,7 +53,7 @@ class PyLevel {
                                 .c_str());
     return {from, to};
   }
-  // Only the longer orders have contexts with a first token.
+  // Only orders from 2 on have contexts with a first token.
   void expect_contexts(const char* name) const {
     if (level_.root())
       throw nb::value_error((std::string(name) + ": expected an order of at least 2, got the unigrams").c_str());
@@ -242,7 +241,7 @@ Out<uint32_t> py_next_states(const PyLevel& level, const PyLevel& below, Ids lin
 }  // namespace
 
 void bind_levels(nb::module_& m) {
-  // Arrays are maps of files as often as not: one of another dtype is an error, never a copy.
+  // Arrays are often maps of files: another dtype is an error, never a copy.
   const auto exact = [](const char* name) { return nb::arg(name).noconvert(); };
   const auto from = nb::arg("from_"), to = nb::arg("to");
   nb::class_<PyLevel>(m, "Level")

@@ -1,4 +1,4 @@
-// Words of bits, in the little-endian order of the files.
+// Bit operations on words, in the little-endian order of the files.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace rescore {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "models are mapped as they lie in their files: little-endian");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "model files are little-endian and mapped without conversion");
 
-// A model that contradicts itself: its file is damaged.
+// An inconsistent model: its file is damaged.
 class CorruptModel : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -37,16 +37,15 @@ Word load_word(const uint8_t* bytes) {
 inline uint16_t load16(const uint8_t* bytes) { return load_word<uint16_t>(bytes); }
 inline uint32_t load32(const uint8_t* bytes) { return load_word<uint32_t>(bytes); }
 
-// Asks for the memory at an address, which may be anywhere. GCC takes a function that does nothing but
-// __builtin_prefetch for one without effect and leaves out its calls; the empty statement keeps them.
-inline void ask_for(const void* address) {
+// Prefetches the cache line of an address, which need not be valid. GCC removes calls of a function that only contains
+// __builtin_prefetch, as if it had no effect; the empty asm statement prevents that.
+inline void prefetch_line(const void* address) {
   __builtin_prefetch(address);
   asm volatile("");
 }
 
-// The ones up to and in each byte, the least byte first (Vigna 2008, Broadword implementation of rank/select queries):
-// portable code, as no instruction that counts bits belongs to every x86-64; where they are allowed for, as on every
-// aarch64, those are used.
+// The number of ones in the bytes up to and including each byte, lowest byte first (Vigna 2008, Broadword
+// implementation of rank/select queries). Portable, as not every x86-64 has an instruction that counts bits.
 inline uint64_t ones_by_byte(uint64_t word) {
   word -= (word >> 1) & 0x5555555555555555ull;
   word = (word & 0x3333333333333333ull) + ((word >> 2) & 0x3333333333333333ull);
@@ -61,7 +60,7 @@ inline uint32_t count_ones(uint64_t word) {
 #endif
 }
 
-// [byte][rank]: the place of the one of that rank in a byte.
+// [byte][rank]: the position of the one of that rank in a byte.
 struct SelectTable {
   uint8_t place[256][8] = {};
   constexpr SelectTable() {
@@ -72,20 +71,20 @@ struct SelectTable {
 };
 inline constexpr SelectTable kSelectInByte;
 
-// Where the one of the given rank (from 0) is in a word that has so many.
+// The position of the one of the given rank (from 0) in a word; it must have more than `rank` ones.
 inline uint32_t place_of_one(uint64_t word, uint32_t rank) {
 #ifdef __BMI2__
   return __builtin_ctzll(_pdep_u64(uint64_t{1} << rank, word));
 #else
   const uint64_t sums = ones_by_byte(word);
-  // Each byte whose sum is at most `rank` keeps its top bit: the wanted one lies beyond it.
+  // A byte whose sum is at most `rank` keeps its top bit: the wanted one comes after it.
   const uint64_t beyond = ((rank * 0x0101010101010101ull | 0x8080808080808080ull) - sums) & 0x8080808080808080ull;
   const uint32_t byte = static_cast<uint32_t>(((beyond >> 7) * 0x0101010101010101ull) >> 56) * 8;
   return byte + kSelectInByte.place[word >> byte & 0xFF][rank - ((sums << 8 >> byte) & 0xFF)];
 #endif
 }
 
-// The same in any word; 64, and the rank less the word's ones, if it has not so many.
+// The same for any word. If it has too few ones, returns 64 and subtracts their number from rank.
 inline uint32_t select_in_word(uint64_t word, uint32_t& rank) {
   const uint32_t ones = count_ones(word);
   if (rank < ones) return place_of_one(word, rank);

@@ -1,4 +1,4 @@
-// Whether arrays hold the automaton of a closed backoff model, in canonical order.
+// Checks that arrays hold the automaton of a closed backoff model in canonical order.
 #include <cmath>
 
 #include "automaton.h"
@@ -36,7 +36,7 @@ class Check {
   }
 
  private:
-  // The sequences of one length, on which every look-up relies.
+  // Checks the sequences of one length, on which every look-up relies.
   void sequences(uint32_t l) const {
     const StateLevel& own = lm_.levels_[l];
     const std::string length = " of length " + std::to_string(l);
@@ -45,21 +45,21 @@ class Check {
       const auto [from, to] = own.contexts.arcs(index);
       if (from != begin)
         fail("contexts", own.first_state + index,
-             "expected the states" + length + " to have arcs one behind the other, those of this one from " +
+             "expected the arcs of the states" + length + " to be contiguous, those of this one from " +
                  std::to_string(begin) + " on, got " + std::to_string(from));
       begin = to;
     }
     if (begin != own.arcs)
       fail("contexts", own.first_state,
-           "expected the states" + length + " to have " + std::to_string(own.arcs) + " arcs together, got " +
+           "expected the states" + length + " to have " + std::to_string(own.arcs) + " arcs in all, got " +
                std::to_string(begin));
     if (!own.shorter.well_formed())
-      fail("backoff_state", own.first_state, "expected ascending states" + length + " less one in Elias-Fano form");
+      fail("backoff_state", own.first_state, "expected ascending states" + length + " - 1 in Elias-Fano form");
     if (own.first[0] != 0 || own.first[lm_.vocab_size] != own.states)
       fail("first_state", 0, "expected 0 to " + std::to_string(own.states) + " for the states" + length);
     for (uint32_t token = 0; token < lm_.vocab_size; ++token)
       if (own.first[token] > own.first[token + 1] || (l == 1 && own.first[token + 1] > own.first[token] + 1))
-        fail("first_state", token, "expected numbers that ascend, for length 1 by one at most");
+        fail("first_state", token, "expected ascending numbers, for length 1 by steps of at most 1");
   }
 
   void tokens(uint32_t l) const {
@@ -71,7 +71,7 @@ class Check {
         const int64_t token = lm_.token(arc);
         if (token <= before || token >= lm_.vocab_size)
           fail("arc_token", arc,
-               "expected tokens that ascend in state " + std::to_string(own.first_state + index) + " " +
+               "expected ascending tokens in state " + std::to_string(own.first_state + index) + ", " +
                    below(lm_.vocab_size, token));
         before = token;
       }
@@ -80,8 +80,8 @@ class Check {
 
   void costs(uint32_t l) const {
     const StateLevel& own = lm_.levels_[l];
-    if (!own.records.form().book_ascends()) fail("arc_book", l, "expected costs that ascend");
-    if (!own.contexts.form().book_ascends()) fail("backoff_book", l, "expected costs that ascend");
+    if (!own.records.form().book_ascends()) fail("arc_book", l, "expected ascending costs");
+    if (!own.contexts.form().book_ascends()) fail("backoff_book", l, "expected ascending costs");
     for (uint64_t i = 0; i < own.arcs; ++i)
       if (!std::isfinite(own.records.cost(i))) fail("arcs", own.first_arc + i, "expected a finite cost");
     for (uint64_t i = 0; i < own.states; ++i)
@@ -89,9 +89,9 @@ class Check {
         fail("contexts", own.first_state + i, "expected a finite backoff cost");
   }
 
-  // Let h be a context of length l. If hw has an arc, so has h'w; and if the arc of hw leads to the state hw, its
-  // failure arc leads where h'w leads. All states of length l + 1 are entered so, each by one arc, and are in order: by
-  // h'w, their failure arc, then by the first token of h.
+  // Checks the arcs of the contexts h of length l. If there is an arc hw, there is an arc h'w; and if hw leads to the
+  // state hw, the failure arc of this state leads to where h'w leads. Each state of length l + 1 is the target of
+  // exactly one such arc. These states are ordered by their failure arc, then by the first token of h.
   void targets(uint32_t l) {
     const StateLevel& own = lm_.levels_[l];
     const bool extends = l + 1 < lm_.order;
@@ -116,7 +116,7 @@ class Check {
       const uint32_t state = lm_.levels_[l + 1].first_state + x;
       if (first_tokens[x] == UINT32_MAX) fail("contexts", state, "expected an arc that leads to this state");
       if (x && lm_.backoff(state) == lm_.backoff(state - 1) && first_tokens[x] <= first_tokens[x - 1])
-        fail("backoff_state", state, "expected the states of one length in the order of their contexts read backwards");
+        fail("backoff_state", state, "expected the states of one length in order of their contexts read backwards");
     }
     first_tokens_ = std::move(first_tokens);
   }
@@ -129,7 +129,7 @@ class Check {
       fail("arcs", arc,
            "expected a state that backs off to " + std::to_string(suffix) + ", got " + std::to_string(state));
     if (first_tokens[x] != UINT32_MAX)
-      fail("arcs", arc, "expected state " + std::to_string(state) + " to be entered by one context");
+      fail("arcs", arc, "expected one context to lead to state " + std::to_string(state) + ", got two");
     first_tokens[x] = first_token;
   }
 
@@ -144,7 +144,7 @@ class Check {
   }
 
   const Automaton& lm_;
-  std::vector<uint32_t> first_tokens_;  // of the contexts of the newest length
+  std::vector<uint32_t> first_tokens_;  // of the contexts of the last checked length
 };
 
 void Automaton::check() const {

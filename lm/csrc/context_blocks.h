@@ -1,14 +1,13 @@
-// What is stored of the contexts of one length: where the arcs of each begin and end, and its backoff cost, in one line
-// of memory.
+// The contexts of one length: the range of arcs and the backoff cost of each, in one cache line.
 //
-// A block of 64 bytes for every 10, 15 or 30 of them, as backoff costs have 4, 2 or 1 bytes:
+// A block of 64 bytes holds 10, 15 or 30 contexts, for backoff costs of 4, 2 or 1 bytes:
 //
-//     uint32  where the arcs of the first begin
-//     uint16  where those of each end, counted from there; uint8 where costs have 1 byte
+//     uint32  where the arcs of the first context begin
+//     uint16  where the arcs of each context end, relative to that; uint8 if costs have 1 byte
 //     costs
 //
-// Where that does not fit, since contexts of one block have many arcs, the first number is 2^32 - 1, and the next 32
-// bits say from where on the begins of all of them are in `wide`, and the end of the last.
+// If the contexts of a block have too many arcs for this, the first number is 2^32 - 1. The next 32 bits are then an
+// index into `wide`, from which the begins of all contexts of the block and the end of the last are stored.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@ class ContextBlocks {
   static constexpr uint32_t kBytes = 64;
 
   ContextBlocks() = default;
-  // A view of blocks that someone else keeps, and of `wide_size` numbers.
+  // A view of blocks and of `wide_size` numbers.
   ContextBlocks(const uint8_t* blocks, uint64_t arcs, CostForm form, const uint32_t* wide, uint64_t wide_size)
       : blocks_(blocks),
         arcs_(arcs),
@@ -34,16 +33,16 @@ class ContextBlocks {
         end_bytes_(end_bytes(form.bytes)),
         each_(contexts(form.bytes)) {}
 
-  // How many contexts a block has, and how many blocks so many contexts take.
+  // The number of contexts per block, and the number of blocks of `size` contexts.
   static uint32_t contexts(uint32_t cost_bytes) { return (kBytes - 4) / (end_bytes(cost_bytes) + cost_bytes); }
   static uint64_t blocks(uint64_t size, uint32_t cost_bytes) {
     return (size + contexts(cost_bytes) - 1) / contexts(cost_bytes);
   }
 
-  void prefetch(uint32_t i) const { ask_for(block(i)); }
+  void prefetch(uint32_t i) const { prefetch_line(block(i)); }
   const CostForm& form() const { return form_; }
 
-  // Where the arcs of context i are, among those of all contexts of this length.
+  // The arcs (begin, end) of context i, among those of all contexts of this length.
   std::pair<uint32_t, uint32_t> arcs(uint32_t i) const {
     const uint8_t* own = block(i);
     const uint32_t place = i % each_, begin = load32(own);

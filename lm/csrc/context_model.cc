@@ -76,7 +76,7 @@ void ContextModel::foresee(const int32_t* draft, size_t length, const Prediction
   for (int i = 0; i < predicted.size; ++i) greatest_ = std::max(greatest_, static_cast<uint32_t>(predicted.ids[i]));
 }
 
-// The contexts of the text, or of a draft behind it, after one token more.
+// Updates the contexts of the text, or of a draft after it, by one more token.
 void ContextModel::advance(Path& path, uint32_t& longest, uint32_t token) {
   Path now{};
   uint32_t shorter = kEmpty;

@@ -1,7 +1,7 @@
-// How costs are written: as floats, or as the numbers, of 1 or 2 bytes, of entries of a book of floats that ascend.
+// The encoding of costs: as floats, or as indices of 1 or 2 bytes into a codebook of ascending floats.
 //
-// Katz models repeat their costs, p(w | h) being made of two counts: a book of all the costs of an order is often
-// exact. A book of 256 is the quantised form.
+// In Katz models p(w | h) depends on two counts, so costs repeat and a codebook of all costs of an order is often
+// exact. Quantised costs use a codebook of 256 entries.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace rescore {
 
 struct CostForm {
   const char* name = "";
-  const float* book = nullptr;  // or null: floats
+  const float* book = nullptr;  // the codebook; null for floats
   uint64_t entries = 0;
   uint32_t bytes = 4;
 
@@ -22,7 +22,7 @@ struct CostForm {
                       : (bytes == 1 || bytes == 2) && entries >= 1 && entries <= uint64_t{1} << 8 * bytes;
   }
 
-  // The cost at an address; i: which of its array it is, should it be damaged.
+  // The cost at an address. i: its index, for the error if it is damaged.
   float read(const uint8_t* at, uint64_t i) const { return book ? book[code(at, i)] : load_word<float>(at); }
   uint32_t code(const uint8_t* at, uint64_t i) const {
     const uint32_t code = bytes == 1 ? *at : load16(at);
@@ -37,12 +37,12 @@ struct CostForm {
   }
 };
 
-// A book of all the costs [size], if it has at most 2^16 entries and saves a quarter of the space at least; else an
-// empty one.
+// The codebook of all costs [size] if it has at most 2^16 entries and saves at least a quarter of the space; else
+// empty.
 std::vector<float> exact_book(const float* cost, uint64_t size);
 
-// Writes costs in one of the forms: with a book, each as the nearest of its entries. No other cost becomes 0, which
-// says of a context that it has no backoff weight, while the book has another entry.
+// Encodes costs: with a codebook, each as its nearest entry; without, as floats. A nonzero cost never becomes 0, which
+// would mean a context without a backoff weight, unless the codebook has no other entry.
 class CostWriter {
  public:
   explicit CostWriter(std::vector<float> book) : book_(std::move(book)) {}

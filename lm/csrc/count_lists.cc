@@ -6,7 +6,7 @@
 namespace rescore {
 namespace {
 
-// Rooms have 1, 2, 3, 4, 6, 8, 12, 16, .. entries: at most a third is empty.
+// Blocks have 1, 2, 3, 4, 6, 8, 12, 16, .. entries, of which at most a third are empty.
 uint32_t capacity(int size_class) {
   if (size_class == 0) return 1;
   const int half = (size_class - 1) / 2;

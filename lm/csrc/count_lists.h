@@ -1,7 +1,7 @@
-// Many lists of tokens with counts, which grow and whose greatest counts are found without reading the rest.
+// Growing lists of tokens with counts, whose greatest counts are found without reading the rest.
 //
-// A list is a heap: no count is greater than that of its parent, entry (i - 1) / 2. Short lists are searched entry by
-// entry; the entries of long ones are found by a hash table that all lists share.
+// A list is a heap: no count is greater than the count of its parent, entry (i - 1) / 2. Short lists are searched
+// linearly; entries of long ones are found by a hash table that all lists share.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct CountList {
 
 class CountLists {
  public:
-  static constexpr uint32_t kShort = 24;  // entries that are searched one by one
+  static constexpr uint32_t kShort = 24;  // lists up to this size are searched linearly
 
   struct Entry {
     uint32_t token;
@@ -35,7 +35,7 @@ class CountLists {
   }
   const Entry* entries(const CountList& list) const { return &entries_[list.first]; }
 
-  // Calls see(token, count) for all entries whose count is at least least(), which may rise meanwhile.
+  // Calls see(token, count) for all entries whose count is at least least(), which may rise between calls.
   template <typename Least, typename See>
   void greatest(const CountList& list, Least least, See see) const {
     if (!list.size) return;
@@ -52,12 +52,12 @@ class CountLists {
     }
   }
 
-  // Calls see(token) for the `most` entries of the greatest counts, in order. The greatest count of the others.
+  // Calls see(token) for the `most` entries with the greatest counts, in order. Returns the greatest count of the rest.
   template <typename See>
   float first(const CountList& list, size_t most, See see) const {
     const Entry* heap = entries(list);
     const auto lesser = [heap](uint32_t a, uint32_t b) { return heap[a].count < heap[b].count; };
-    thread_local std::vector<uint32_t> open;  // a heap of places, whose parents were seen
+    thread_local std::vector<uint32_t> open;  // a heap of entries whose parents were seen
     open.clear();
     if (list.size) open.push_back(0);
     for (size_t seen = 0; seen < most && !open.empty(); ++seen) {
@@ -82,19 +82,19 @@ class CountLists {
     uint32_t owner, token, at;  // kNone: empty
   };
 
-  // From bit 32 on the product depends on both: below, keys of one token would share their places.
+  // The upper half of the product depends on both; in the lower half all keys of one token would collide.
   static size_t hash(uint32_t owner, uint32_t token) {
     return ((static_cast<uint64_t>(owner) << 32 | token) * 0x9E3779B97F4A7C15ull) >> 32;
   }
   uint32_t find(uint32_t owner, const CountList& list, uint32_t token) const;
   uint32_t append(uint32_t owner, CountList& list, uint32_t token);
   void rise(uint32_t owner, const CountList& list, uint32_t at);
-  size_t place(uint32_t owner, uint32_t token) const;  // in the table: its own, or the empty one for it
+  size_t place(uint32_t owner, uint32_t token) const;  // its place in the table, or the empty one where it would go
   void index(uint32_t owner, uint32_t token, uint32_t at);
   void grow();
 
   Growing<Entry> entries_;
-  std::array<uint32_t, 64> free_ = filled();  // by class of capacity: the first free room, each naming the next
+  std::array<uint32_t, 64> free_ = filled();  // free lists by class of capacity: the first free block, linked
   Growing<Place> table_;                      // open addressing
   size_t indexed_ = 0;
 

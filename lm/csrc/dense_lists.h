@@ -1,5 +1,5 @@
-// Long lists of arcs as bits: whether a token is in the list, and where, is one read away where a search would take a
-// dozen. Made when a list is first looked at, and kept: at most 4 bytes for each of its arcs.
+// Long lists of arcs as bit sets: one read tells whether and where a token is in the list; a search would take a dozen.
+// A bit set is built on first use of its list and cached. It takes at most 4 bytes per arc.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace rescore {
 #ifdef __AVX512VPOPCNTDQ__
   return _mm512_popcnt_epi64(words);
 #else
-  // By half bytes, whose sums are added up.
+  // A table look-up per half byte, then sums over the bytes.
   const __m512i half = _mm512_set1_epi8(0xF),
                 ones = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
   const __m512i low = _mm512_shuffle_epi8(ones, _mm512_and_si512(words, half)),
@@ -30,7 +30,7 @@ namespace rescore {
 }
 #endif
 
-// A set of tokens below some size: of every 32 a bit each, and how many there are before these.
+// A set of tokens as a bit set with ranks: for every 32 tokens their bits, and the number of members before them.
 class DenseList {
  public:
   // list(i) for i < size: ascending tokens below `vocab_size`.
@@ -49,10 +49,10 @@ class DenseList {
   }
 
   void prefetch(const TokenSet& tokens) const {
-    for (const uint32_t token : tokens) ask_for(&words_[token / 32]);
+    for (const uint32_t token : tokens) prefetch_line(&words_[token / 32]);
   }
 
-  // As the functions of list_match.h.
+  // Like the functions of list_match.h.
   template <typename Out>
   uint64_t match(const TokenSet& tokens, uint64_t wanted, Out& out) const {
     uint64_t found = 0;
@@ -83,16 +83,16 @@ class DenseList {
   }
 
  private:
-  using Word = uint64_t;  // bits below, their number before above
+  using Word = uint64_t;  // lower half: bits; upper half: number of members before them
   std::unique_ptr<Word[]> words_;
 };
 
-// Those of the contexts of one length: a hash table, to which threads may add at the same time.
+// The dense lists of the contexts of one length: a hash table to which threads may add concurrently.
 class DenseLists {
  public:
   DenseLists(uint64_t arcs, uint32_t vocab_size) : least_(std::max<uint64_t>(vocab_size / 16, 512)) {
     while (uint64_t{1} << bits_ < 2 * (arcs / least_)) ++bits_;
-    // Large blocks of zeros are not there before something is written.
+    // calloc: pages of a large zeroed block take no memory until they are written.
     entries_.reset(static_cast<Entry*>(std::calloc(size_t{1} << bits_, sizeof(Entry))));
     if (!entries_) throw std::bad_alloc();
   }
@@ -104,8 +104,8 @@ class DenseLists {
 
   bool dense(uint64_t size) const { return size >= least_; }
 
-  // That of a context, of make() when it is asked for first; null where there are more long lists than the arcs allow
-  // for, in a damaged model.
+  // The dense list of a context, built by make() on first use. Null if there are more long lists than the number of
+  // arcs allows, in a damaged model.
   template <typename Make>
   const DenseList* at(uint32_t context, Make make) const {
     const uint64_t first = (context * 0x9E3779B97F4A7C15ull) >> (64 - bits_);

@@ -1,11 +1,11 @@
-// A sequence that never descends, in some two bits a value above its entropy (Elias 1974; Fano 1971).
+// A non-decreasing sequence, in about two bits per value more than its entropy (Elias 1974; Fano 1971).
 //
-// Of each of n values up to `greatest` the low l bits lie packed beside each other; the rest, h, is a one at
-// position h + i of a vector of bits, i being the number of the value. So value i is found at the i-th one, and a
-// sample of every 32nd value says where to start counting. One block of 64-bit words holds it all:
+// The low l bits of each of n values up to `greatest` are packed. The high bits h of value i are a one at position
+// h + i of a bit vector, so value i is at the i-th one. Samples of every 32nd value tell where to start counting. One
+// block of 64-bit words holds all of it:
 //
-//     samples  h of values 0, 32, 64, .., two to a word; l is such that they fit into 32 bits
-//     low      n l bits, and a word more if l > 0, so that a value may be read with the next word
+//     samples  h of values 0, 32, 64, .., two per word; l is chosen so that they fit 32 bits
+//     low      n l bits, and one more word if l > 0, so that a value may be read together with the next word
 //     high     n + (greatest >> l) bits and at least one more
 #pragma once
 
@@ -21,7 +21,7 @@ class EliasFano {
   static constexpr uint64_t kSampled = 32;
 
   EliasFano() = default;
-  // A view of words that someone else keeps; there are words(count, greatest) of them.
+  // A view of words(count, greatest) words.
   EliasFano(const char* name, const uint64_t* block, uint64_t count, uint64_t greatest)
       : name_(name), count_(count), greatest_(greatest), low_bits_(low_bits(count, greatest)), samples_(block) {
     low_ = block + samples(count);
@@ -38,7 +38,7 @@ class EliasFano {
   // Value i < count.
   uint64_t operator[](uint64_t i) const { return value(i, select(i)); }
 
-  // Whether the words hold `count` values that never descend, and samples that fit them; O(count).
+  // Whether the words hold `count` non-decreasing values and the right samples; O(count).
   bool well_formed() const {
     if (!count_) return true;
     uint64_t number = 0, before = 0;
@@ -55,7 +55,7 @@ class EliasFano {
     return number == count_;
   }
 
-  // Appends the block of `count` values that never descend, value(i) each.
+  // Appends the block of `count` non-decreasing values value(i).
   template <typename Value>
   static void encode(uint64_t count, uint64_t greatest, Value value, std::vector<uint64_t>& block) {
     const uint32_t bits = low_bits(count, greatest);
@@ -95,7 +95,7 @@ class EliasFano {
     return found;
   }
 
-  // The position of one number i - i % kSampled.
+  // The position of the one of value i - i % kSampled.
   uint64_t sample(uint64_t i) const {
     const uint64_t number = i / kSampled;
     uint32_t high;
@@ -103,7 +103,7 @@ class EliasFano {
     return high + number * kSampled;
   }
 
-  // The position of one number i.
+  // The position of the one of value i.
   uint64_t select(uint64_t i) const {
     const uint64_t start = sample(i);
     uint64_t at = start / 64;

@@ -33,7 +33,7 @@ class Encoder {
   }
 
  private:
-  // A state's length is one more than that of the state it backs off to.
+  // Finds the states of each length; it is one more than the length of the backoff state.
   void find_lengths() {
     const uint64_t states = plain_.states();
     if (states == 0 || states > UINT32_MAX)
@@ -60,7 +60,7 @@ class Encoder {
              "states that ascend below " + std::to_string(state) + ", got " + std::to_string(shorter));
       const size_t length = first_state_.size() - 1;  // of the states so far
       if (shorter >= first_state_[length]) first_state_.push_back(state);
-      // The backed off to ascend, so none of them is of a length before that of the last.
+      // Backoff states ascend, so lengths never fall.
     }
     first_state_.push_back(states);
     const size_t lengths = states == 1 ? 1 : first_state_.size() - 1;
@@ -74,7 +74,7 @@ class Encoder {
                                     std::to_string(arcs(l)) + "; prune the model");
   }
 
-  // Of the states of length l, which are the arcs of order l + 1.
+  // The arcs of the states of length l, which are those of order l + 1.
   uint64_t first_arc(uint32_t l) const { return plain_.arc_begin.data[first_state_[l]]; }
   uint64_t arcs(uint32_t l) const { return first_arc(l + 1) - first_arc(l); }
   uint64_t states(uint32_t l) const { return first_state_[l + 1] - first_state_[l]; }
@@ -87,13 +87,13 @@ class Encoder {
       const uint32_t token = plain_.token(arc);
       if (token >= plain_.vocab_size || (arc < plain_.vocab_size && token != arc))
         fail("arc_token", arc,
-             "a token below " + std::to_string(plain_.vocab_size) + ", for the root its number, got " +
+             "a token below " + std::to_string(plain_.vocab_size) + ", at the root equal to the arc's number, got " +
                  std::to_string(token));
       if (arc >= plain_.vocab_size) std::memcpy(&out_.arc_token[bytes * (arc - plain_.vocab_size)], &token, bytes);
     }
   }
 
-  // Every state of length n is entered by one arc of order n, whose token its context ends in.
+  // Counts the states by their last token: one arc of order n leads to each state of length n, with that token.
   void count_endings() {
     const uint64_t width = uint64_t{plain_.vocab_size} + 1;
     out_.first_state.assign(width * (plain_.order - 1), 0);
@@ -104,7 +104,8 @@ class Encoder {
       for (uint32_t token = 0; token < plain_.vocab_size; ++token) first[token + 1] += first[token];
       if (first[plain_.vocab_size] != states(l))
         throw std::invalid_argument("arc_next: expected one arc to each of the " + std::to_string(states(l)) +
-                                    " states of length " + std::to_string(l) + " from those a token shorter, got " +
+                                    " states of length " + std::to_string(l) +
+                                    " from states that are one token shorter, got " +
                                     std::to_string(first[plain_.vocab_size]));
     }
   }
@@ -114,11 +115,11 @@ class Encoder {
       const uint32_t state = plain_.next[token];
       const bool is_state = plain_.order > 1 && out_.first_state[token] < out_.first_state[token + 1];
       if (state != (is_state ? first_state_[1] + out_.first_state[token] : kRoot))
-        fail("arc_next", token, "the state of the token alone, in the order of tokens, got " + std::to_string(state));
+        fail("arc_next", token, "the state of this token, in the order of tokens, got " + std::to_string(state));
     }
   }
 
-  // The contexts of a length, and their arcs.
+  // Writes the contexts of a length and their arcs.
   void write_length(uint32_t l) {
     const std::vector<float> arc_book = book(plain_.cost + first_arc(l), arcs(l)),
                              backoff_book = book(plain_.backoff_cost + first_state_[l], states(l));
@@ -152,8 +153,7 @@ class Encoder {
         const uint32_t token = plain_.token(arc);
         without = shorter == kRoot ? token : gallop(PlainTokens{plain_}, without, end, token);
         if (without == end || plain_.token(without) != token)
-          fail("arc_token", arc,
-               "a token that has an arc in the next shorter context too, got " + std::to_string(token));
+          fail("arc_token", arc, "a token with an arc in the next shorter context too, got " + std::to_string(token));
         costs.write(plain_.cost[arc], &out_.arcs[at]);
         const uint32_t code = target(l, arc, token, plain_.next[without]);
         std::memcpy(&out_.arcs[at + bytes], &code, stride - bytes);
@@ -161,14 +161,14 @@ class Encoder {
     }
   }
 
-  // The code of where an arc of a state of length l leads, and the jumps, as `Automaton::extension` explains them.
-  // without: where the arc of the next shorter context leads.
+  // The code of the target of an arc of a state of length l; also sets the jumps. See `Automaton::extension`.
+  // without: the target of the arc of the next shorter context.
   uint32_t target(uint32_t l, uint64_t arc, uint32_t token, uint32_t without) {
     const uint32_t state = plain_.next[arc];
     if (l + 1 == plain_.order || state < first_state_[l + 1]) {
       if (state != without)
         fail("arc_next", arc,
-             "state " + std::to_string(without) + ", as without the first token of the context, got " +
+             "state " + std::to_string(without) + ", the target of the arc in the next shorter context, got " +
                  std::to_string(state));
       return 0;
     }
@@ -179,7 +179,7 @@ class Encoder {
     uint32_t& before = reached_[token];
     if (x < first[0] || x >= first[1] || x < before)
       fail("arc_next", arc,
-           "states that end in token " + std::to_string(token) + " and do not descend, got " + std::to_string(state));
+           "ascending states that end in token " + std::to_string(token) + ", got " + std::to_string(state));
     before = x;
     uint32_t* jumps = &out_.jumps[jumps_];
     for (uint64_t k = x >> next_bits_; (k << next_bits_) >= first[0] && jumps[k] == UINT32_MAX; --k) {
@@ -205,9 +205,9 @@ class Encoder {
   const uint32_t next_bits_;
   const ChooseBook& choose_book_;
   Encoded out_;
-  std::vector<uint64_t> first_state_;  // of each length, and one more
-  uint64_t jumps_ = 0;                 // where those of this order begin
-  std::vector<uint32_t> reached_;      // the last state for each token that this order led to
+  std::vector<uint64_t> first_state_;  // of each length, and the end
+  uint64_t jumps_ = 0;                 // where the jumps of this order begin
+  std::vector<uint32_t> reached_;      // the last target of this order for each token
 };
 
 }  // namespace
@@ -222,7 +222,7 @@ void decode(const Automaton& lm, Decoded out) {
   uint64_t arc = 0;
   for (uint64_t state = 0; state < lm.num_states; ++state) {
     const Automaton::Arcs list = lm.arcs(state);
-    // Begins that descend would be caught by `arcs`; those that leave a gap would leave arcs unwritten.
+    // `arcs` catches descending begins; gaps would leave arcs unwritten.
     if (list.begin != arc) corrupt("contexts", state);
     const uint32_t shorter = lm.backoff(state), length = lm.length(state);
     out.arc_begin[state] = list.begin;
@@ -238,7 +238,7 @@ void decode(const Automaton& lm, Decoded out) {
       out.arc_cost[arc] = lm.cost(arc);
       out.arc_next[arc] = lm.longer(length, arc - lm.level(length).first_arc, token);
       if (out.arc_next[arc] != kRoot || state == kRoot) continue;
-      // Where the arc of the next shorter context leads, which was written before.
+      // The target of the arc of the next shorter context, which is already written.
       const uint64_t without = shorter == kRoot ? token : lm.find(rest, token);
       if (without == rest.end) corrupt("arc_token", arc);
       out.arc_next[arc] = out.arc_next[without];

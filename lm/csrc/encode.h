@@ -1,4 +1,4 @@
-// An automaton in plain arrays to the compact ones of `automaton.h`, and back.
+// Encodes an automaton in plain arrays as the compact arrays of `automaton.h`, and decodes it.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace rescore {
 
-// The automaton as one would write it down first; `NGram` in Python says what each array means.
+// The automaton in plain arrays; `NGram.arrays` in Python describes each.
 struct Plain {
   Span<uint64_t> arc_begin;           // [states + 1]
-  const uint16_t* token16 = nullptr;  // [arcs], or null: then token32 holds them
+  const uint16_t* token16 = nullptr;  // [arcs], null if token32 is used
   const uint32_t* token32 = nullptr;
   uint64_t arcs = 0;
   const float* cost = nullptr;              // [arcs]
@@ -24,10 +24,10 @@ struct Plain {
   uint32_t token(uint64_t arc) const { return token16 ? token16[arc] : token32[arc]; }
 };
 
-// The books of costs of arcs, of backoff costs, of an order n > 1 each: empty ones for costs that are to be floats.
+// Chooses the codebook of the arc costs, or of the backoff costs, of an order n > 1; empty for floats.
 using ChooseBook = std::function<std::vector<float>(const float* cost, uint64_t size)>;
 
-// Each array is the section of its name.
+// Each array is the section of the same name.
 struct Encoded {
   std::vector<uint64_t> sizes;  // [order, 6]
   std::vector<uint8_t> arc_token, arcs;
@@ -38,14 +38,14 @@ struct Encoded {
   std::vector<uint64_t> backoff_state;
 };
 
-// In one pass over the arcs for each array. std::invalid_argument, naming the entry, unless the states are in
-// canonical order and the arcs lead to suffixes. next_bits as in `Automaton`.
+// Makes one pass over the arcs per array. std::invalid_argument names the entry unless states are in canonical order
+// and arcs lead to suffixes. next_bits as in `Automaton`.
 Encoded encode(const Plain& plain, uint32_t next_bits, const ChooseBook& choose_book);
 
-// The arrays of the arcs and states that `encode` took, costs included.
+// Output arrays of `decode`, those that `encode` takes.
 struct Decoded {
   uint64_t* arc_begin;  // [states + 1]
-  uint16_t* token16;    // [arcs], or null: then token32 gets them
+  uint16_t* token16;    // [arcs], null if token32 is used
   uint32_t* token32;
   float* arc_cost;          // [arcs]
   uint32_t* arc_next;       // [arcs]

@@ -5,7 +5,7 @@
 
 namespace rescore {
 
-// The first index in [low, high) whose token is not below `token`, by doubling steps first.
+// The first index in [low, high) whose token is not below `token`, else `high`: doubling steps, then a binary search.
 template <typename Tokens>
 uint64_t gallop(Tokens tokens, uint64_t low, uint64_t high, uint32_t token) {
   uint64_t step = 1;

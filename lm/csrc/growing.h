@@ -1,6 +1,6 @@
-// An array of plain values that grows by a quarter.
+// A growable array of plain values, whose capacity grows by a quarter.
 //
-// A vector would copy, and hold twice what it needs; realloc moves large arrays by their pages.
+// std::vector would copy and take up to twice the memory; realloc moves large arrays by remapping pages.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Growing {
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }
 
-  // Appends `count` elements, as they are; the place of the first.
+  // Appends `count` uninitialised elements; returns the index of the first.
   size_t extend(size_t count) {
     const size_t at = size_;
     if (at + count > capacity_) reserve(std::max(at + count, capacity_ + capacity_ / 4 + 16));

@@ -1,4 +1,4 @@
-// Where everything lies in the sections of a model, from their sizes alone: constant work.
+// Locates all arrays in the sections of a model, from `sizes` only: constant work.
 #include <algorithm>
 
 #include "automaton.h"
@@ -6,7 +6,7 @@
 namespace rescore {
 namespace {
 
-// Parts of one section, handed out from its beginning.
+// Cuts a section into parts, from its beginning.
 template <typename T>
 class Cut {
  public:
@@ -23,7 +23,7 @@ class Cut {
  private:
   [[noreturn]] void fail(uint64_t expected) const {
     throw std::invalid_argument(std::string(name_) + ": expected " + std::to_string(expected) +
-                                " entries by `sizes`, got " + std::to_string(whole_.size));
+                                " entries from `sizes`, got " + std::to_string(whole_.size));
   }
   const char* name_;
   Span<T> whole_;
@@ -37,7 +37,7 @@ void expect(bool right, const std::string& what) {
 std::string row(uint32_t n) { return "sizes, order " + std::to_string(n) + ": expected "; }
 
 void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) {
-  // Far beyond any machine, and small enough that no sum or product below overflows.
+  // More than any machine holds, and small enough that no sum or product below overflows.
   constexpr uint64_t kMost = uint64_t{1} << 40;
   expect(sections.sizes.size == order, "sizes: expected a row for each of the " + std::to_string(order) +
                                            " orders, got " + std::to_string(sections.sizes.size));
@@ -50,14 +50,13 @@ void check_sizes(const Sections& sections, uint32_t order, uint32_t vocab_size) 
     }
     expect(own.arcs < UINT32_MAX, row(n) + "fewer than 2^32 - 1 arcs, got " + std::to_string(own.arcs));
     expect(own.states < kMost && own.states <= sections.sizes.data[n - 2].arcs,
-           row(n) + "at most as many states as arcs that may lead to them, got " + std::to_string(own.states));
-    expect(own.states > 0 || own.arcs == 0, row(n) + "no arcs where there are no states");
-    expect(own.states == 0 || sections.sizes.data[n - 2].states > 0,
-           row(n) + "no states where there are no shorter ones");
+           row(n) + "no more states than arcs of the order below, got " + std::to_string(own.states));
+    expect(own.states > 0 || own.arcs == 0, row(n) + "no arcs without states");
+    expect(own.states == 0 || sections.sizes.data[n - 2].states > 0, row(n) + "no states without shorter ones");
     expect(CostForm::valid(own.arc_bytes, own.arc_entries),
-           row(n) + "costs of 4 bytes, or of 1 or 2 and a book of them");
+           row(n) + "costs of 4 bytes, or of 1 or 2 bytes and a codebook");
     expect(CostForm::valid(own.backoff_bytes, own.backoff_entries),
-           row(n) + "backoff costs of 4 bytes, or of 1 or 2 and a book of them");
+           row(n) + "backoff costs of 4 bytes, or of 1 or 2 bytes and a codebook");
   }
 }
 
@@ -106,7 +105,7 @@ void Automaton::lay_out(const Sections& sections) {
   jumps.end();
 }
 
-// Arcs of the highest order lead to no state of their own: they have no code.
+// Arcs of the highest order have no code, since they never lead to a longer state.
 void Automaton::lay_out_arcs(const Sections& sections) {
   Cut arcs("arcs", sections.arcs);
   Cut book("arc_book", sections.arc_book);

@@ -10,18 +10,17 @@
 namespace rescore {
 namespace {
 
-// A mass below this is taken for none: what is left of 1 after a sum in double precision.
+// Smaller masses are rounding errors of sums in double precision, and count as 0.
 constexpr double kNoMass = 1e-10;
 
-// Arrays come from files. What a kernel is about to use as an index is checked where it is read, which costs a
-// comparison.
+// Arrays come from files, so every index is checked where it is read, at the cost of a comparison.
 [[noreturn]] void damaged(const char* what, uint64_t index, uint64_t bound, uint64_t got) {
   throw std::invalid_argument(std::string(what) + " " + std::to_string(index) + ": expected a number below " +
                               std::to_string(bound) + ", got " + std::to_string(got) + "; the arrays are damaged");
 }
 
-// Calls visit(gram, suffix) for the n-grams of a context. Both lists ascend; steps double so that a short list is
-// found in a long one in few looks.
+// Calls visit(gram, suffix) for the n-grams of a context. Both lists ascend; galloping finds a short list in a long one
+// with few reads.
 template <typename Visit>
 void with_suffixes(const Level& level, const Level& below, size_t context, Visit visit) {
   const uint64_t end = level.begin[context + 1];
@@ -49,7 +48,7 @@ void with_suffixes(const Level& level, const Level& below, size_t context, Visit
     low = std::lower_bound(below.token + low, below.token + std::min(bound, high), token) - below.token;
     if (low == high || below.token[low] != token)
       throw std::invalid_argument("n-gram " + std::to_string(gram) +
-                                  ": its suffix, without the first token, is not in the model");
+                                  ": expected its suffix without the first token in the model, got none");
     visit(gram, low);
   }
 }
@@ -59,15 +58,15 @@ struct Left {
   double lower = 1.0;  // 1 - sum of p(w | h') over the same words
 };
 
-// How a context's probabilities are scaled, and what backing off from it costs then.
+// The scale of a context's probabilities, and its backoff cost after scaling.
 struct Balance {
   double scale;
   double backoff;
 };
 
-// Where the context leaves no mass, or the shorter one has none for other words, its probabilities are scaled first:
-// by c / (c + 1), c the inverse of the smallest of them (as though one more event of another kind had been seen), or
-// to the sum one.
+// If the context leaves no mass to back off with, its probabilities are scaled by c / (c + 1), where c is the inverse
+// of the smallest, as if one more event had been seen. If the shorter context has no mass for other words, they are
+// scaled to sum to one.
 Balance balance(Left left, double largest_cost) {
   double scale = 1.0;
   const bool closed = left.lower < kNoMass;
@@ -82,7 +81,7 @@ Balance balance(Left left, double largest_cost) {
   return {scale, std::log(left.lower) - std::log(own)};
 }
 
-// The logarithms of discounted counts, those of small counts kept.
+// Logarithms of discounted counts, cached for small counts.
 class DiscountedLogs {
  public:
   explicit DiscountedLogs(const KatzInput& input) : input_(input) {
@@ -139,13 +138,13 @@ void kneser_ney(const Level& level, const Level& below, const double* below_cost
   const auto discount = [&](uint64_t count) { return input.discount[std::min<uint64_t>(count, 3) - 1]; };
   for (size_t context = range.from; context < range.to; ++context) {
     const uint64_t total = input.total[context];
-    uint64_t cut_off = total;  // what n-grams had that are not kept
+    uint64_t cut_off = total;  // the counts of n-grams that were not kept
     double taken = 0;
     for (uint64_t gram = level.begin[context]; gram < level.begin[context + 1]; ++gram) {
       const uint64_t count = input.count[gram];
       if (count == 0 || count > cut_off)
         throw std::invalid_argument("count of n-gram " + std::to_string(gram) + ": expected 1 to " +
-                                    std::to_string(cut_off) + ", what its context has left, got " +
+                                    std::to_string(cut_off) + ", the rest of its context's total, got " +
                                     std::to_string(count) + "; the arrays are damaged");
       cut_off -= count;
       taken += discount(count);

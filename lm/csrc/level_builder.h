@@ -1,12 +1,12 @@
-// From windows in context order to the n-grams of every order, each order in context order itself.
+// Builds the n-grams of every order, each in context order, from windows in context order.
 //
-// Windows come grouped by their longest context. When a context ends, the counts of what followed it are those of the
-// n-grams hw of its order; added up over the contexts that extend h', they are those of h'w. So a stack of one open
-// context per length is all that has to be held.
+// Windows arrive grouped by their longest context. When a context ends, the counts of the tokens after it are the
+// counts of the n-grams hw of its order; their sums over the contexts that extend h' are the counts of h'w. It
+// therefore suffices to keep a stack of one open context per length.
 //
-// Adjusted counts, those of Kneser-Ney (Chen and Goodman 1998, section 3), are how many different tokens stood before
-// an n-gram: how many contexts added to it. N-grams of the highest order, and those before which nothing can stand as
-// they begin with the end of text, keep their counts.
+// Adjusted counts, for Kneser-Ney (Chen and Goodman 1998, section 3), are the numbers of distinct tokens before an
+// n-gram, that is, of the contexts that added to it. N-grams of the highest order, and those that begin with the end of
+// text and so have no predecessor, keep their counts.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,16 @@
 
 namespace rescore {
 
-// The n-grams of one order that were added since the last part was taken; parents and ends count from the first.
+// The n-grams of one order added since the last part was taken. Parents and ends are indices from the beginning of all
+// parts.
 struct LevelPart {
   std::vector<uint32_t> context_token;   // first token of each context
   std::vector<uint32_t> context_parent;  // the context without it, in the order below
-  std::vector<uint64_t> context_total;   // how often any token followed, cut-offs or not
+  std::vector<uint64_t> context_total;   // the count of all tokens after it, before cut-offs
   std::vector<uint64_t> context_end;     // where its n-grams end
-  std::vector<uint32_t> token;           // of each n-gram kept
+  std::vector<uint32_t> token;           // of each kept n-gram
   std::vector<uint64_t> count;
-  // Where adjusted counts are wanted, of the orders below the highest, whose are `count` and `context_total`.
+  // Only with adjusted counts, and below the highest order, where they would equal `count` and `context_total`.
   std::vector<uint64_t> context_adjusted, adjusted;
 };
 
@@ -34,8 +35,8 @@ class LevelBuilder {
  public:
   const WindowLayout& layout() const { return layout_; }
 
-  // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are taken of 1..most.
-  // adjusted: adjusted counts are wanted as well.
+  // min_counts [N]: the smallest counts kept, never falling, the first 1. most: counts of counts are kept for 1..most.
+  // adjusted: compute adjusted counts too.
   LevelBuilder(const WindowLayout& layout, const std::vector<uint64_t>& min_counts, uint64_t most, bool adjusted)
       : unigrams(layout.vocab_size),
         adjusted_unigrams(adjusted ? layout.vocab_size : 0),
@@ -48,7 +49,7 @@ class LevelBuilder {
         open_(layout.order) {
     for (auto& own : of_counts) own.assign(most + 1, 0);
     for (auto& own : of_adjusted) own.assign(adjusted ? most + 1 : 0, 0);
-    // Only the longest context gets its n-grams in order and once.
+    // Only the longest context receives its n-grams in order and once each; the others need sums by token.
     for (int length = 1; length < layout.order - 1; ++length) {
       open_[length].sums.assign(layout.vocab_size, 0);
       if (adjusted) open_[length].before.assign(layout.vocab_size, 0);
@@ -58,17 +59,18 @@ class LevelBuilder {
   }
 
   std::vector<uint64_t> unigrams;           // [V]
-  std::vector<uint64_t> adjusted_unigrams;  // [V], or none
+  std::vector<uint64_t> adjusted_unigrams;  // [V], or empty
   std::vector<LevelPart> parts;             // by order; 0 and 1 are empty
-  // By order: how many n-grams were seen r times, before cut-offs; 0: more often. The same of adjusted counts.
+  // By order: [r] is the number of n-grams seen r times, before cut-offs; [0] of those seen more often. The same for
+  // adjusted counts.
   std::vector<std::vector<uint64_t>> of_counts, of_adjusted;
 
   template <int W>
   void add(const WindowKey<W>& key, uint64_t count) {
-    // No sum is greater, so none overflows, and an n-gram is seen no more often than those that it needs.
+    // Bounds all sums, so that none overflows and no n-gram is counted more often than its context and suffix.
     total_ += count;
     if (total_ > kMostTokens) throw std::invalid_argument("counts: expected at most 2^53 tokens in a slice");
-    int length = 0, same = 0;  // of the context, and of what it shares with the one before
+    int length = 0, same = 0;  // of the context, and of the part that it shares with the previous one
     bool shared = true;
     for (int i = 0; i < layout_.order - 1; ++i) {
       const uint32_t field = layout_.field(key, i);
@@ -82,7 +84,7 @@ class LevelBuilder {
       }
       ++length;
     }
-    // A context that another extends comes first: nothing longer than `length` is open.
+    // A context comes before those that extend it, so nothing longer than `length` is open.
     depth_ = length;
     put(length, layout_.field(key, layout_.order - 1), count);
   }
@@ -94,10 +96,10 @@ class LevelBuilder {
 
  private:
   struct Open {
-    std::vector<uint32_t> tokens;  // that followed
+    std::vector<uint32_t> tokens;  // the tokens after the context
     std::vector<uint64_t> counts;  // of each, if this is the longest context
-    std::vector<uint64_t> sums;    // by token otherwise
-    std::vector<uint64_t> before;  // by token: how many longer contexts it followed, if adjusted counts are wanted
+    std::vector<uint64_t> sums;    // otherwise: by token
+    std::vector<uint64_t> before;  // by token: the number of longer contexts before it; only with adjusted counts
     bool ascending = true;
   };
 
@@ -163,7 +165,7 @@ class LevelBuilder {
     if (part.token.size() == before) return;
     grams_[order] += part.token.size() - before;
     part.context_token.push_back(path_[length - 1]);
-    // The shorter context is still open. It will be kept, as its n-grams are seen at least as often.
+    // The shorter context is still open. It will be kept, as its n-grams are counted at least as often.
     part.context_parent.push_back(length > 1 ? static_cast<uint32_t>(contexts_[order - 1]) : 0);
     part.context_total.push_back(total);
     if (adjusted_ && !highest) part.context_adjusted.push_back(adjusted_total);

@@ -1,10 +1,9 @@
-// Which of a few tokens are in an ascending list of tokens.
+// Finds which of a few tokens are in an ascending list of tokens.
 //
-// Each of the functions returns which of the wanted tokens are in the list, a bit for each place in the set, and hands
-// their numbers in the list to `out`. A list that a damaged model has out of order gives other numbers, each token once
-// at most.
+// Each function returns a bit per place in the set for the wanted tokens that are in the list, and passes their indices
+// in the list to `out`. For an unsorted list of a damaged model the indices are arbitrary, with at most one per token.
 //
-// Nothing branches on what is found, as that is hard to foretell: a wrong guess takes as long as twenty comparisons.
+// The code is branch-free with respect to matches: a misprediction costs about 20 comparisons.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 #include "bits.h"
 #include "token_set.h"
 
-// How many entries of a list are compared at once: sixteen where there is an instruction for that.
+// The number of list entries compared at once: sixteen if the processor has an instruction for it.
 #if defined(__AVX512VP2INTERSECT__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #define RESCORE_SIXTEEN_ENTRIES
@@ -30,10 +29,10 @@
 namespace rescore {
 
 constexpr int kMatchStep = 16;
-constexpr uint64_t kMatchSpare = 8;  // entries behind a list that may be read with it
+constexpr uint64_t kMatchSpare = 8;  // entries after a list that may be read with it
 
 #ifdef RESCORE_EIGHT_ENTRIES
-// Of every byte the numbers of its ones, ascending, each in a byte.
+// For every byte the positions of its ones, ascending, each in a byte.
 constexpr std::array<uint64_t, 256> ones_of_bytes() {
   std::array<uint64_t, 256> ones{};
   for (int byte = 0; byte < 256; ++byte)
@@ -43,7 +42,7 @@ constexpr std::array<uint64_t, 256> ones_of_bytes() {
 }
 inline constexpr std::array<uint64_t, 256> kOnes = ones_of_bytes();
 
-// Writes the numbers of a byte's ones, `first` added; eight are written. Returns how many there are.
+// Writes the positions of a byte's ones plus `first`. Always writes eight entries; returns the number of valid ones.
 [[gnu::always_inline]] inline int write_ones(uint32_t byte, uint32_t first, uint32_t* to) {
 #ifdef __aarch64__
   const uint16x8_t ones = vmovl_u8(vcreate_u8(kOnes[byte]));
@@ -58,7 +57,7 @@ inline constexpr std::array<uint64_t, 256> kOnes = ones_of_bytes();
 }
 #endif
 
-// Takes numbers by place, and adds `first` to each. Whole steps of places may be written.
+// Stores indices by place, with `first` added. Whole steps of places may be written.
 struct MatchRow {
   uint32_t* number;
   uint32_t first, nothing = 0;
@@ -77,8 +76,8 @@ struct MatchRow {
 #endif
 };
 
-// Takes what was found one after the other, ascending by place: numbers and places, with something added to both. A
-// step more than that may be written.
+// Stores matches densely, ascending by place: indices plus `first`, and places plus `first_place`. Up to one step more
+// may be written.
 struct PackedMatches {
   uint32_t *number, *place;
   uint32_t first, first_place;
@@ -90,7 +89,7 @@ struct PackedMatches {
     place += here;
   }
 #ifdef RESCORE_EIGHT_ENTRIES
-  // As many of eight entries, from `own` on, as of sixteen places, from `at` on, a bit each.
+  // Matches as bits: `entries` of eight from `own` on, and equally many `places` of sixteen from `at` on.
   void add(uint32_t entries, uint32_t own, uint32_t places, int at) {
     number += write_ones(entries, first + own, number);
     place += write_ones(places & 0xFF, first_place + at, place);
@@ -109,7 +108,7 @@ struct PackedMatches {
 #endif
 };
 
-// Of wanted tokens, each once.
+// Passes matches of wanted tokens to `out`, each token once.
 template <typename Out>
 struct Wanted {
   Out& out;
@@ -122,8 +121,8 @@ struct Wanted {
   }
 };
 
-// Binary searches for eight tokens, each step for all of them before the next: their reads do not wait for each other.
-// A search for a token of the list ends where it is.
+// Eight interleaved binary searches, so that their reads do not wait for each other. A search for a token of the list
+// ends at its index.
 template <typename List>
 inline void search_eight(List list, uint32_t size, const uint32_t* tokens, uint32_t* ended) {
   std::array<uint32_t, 8> low{};
@@ -161,7 +160,7 @@ inline uint64_t scan_list(List list, uint32_t size, const TokenSet& tokens, uint
 }
 
 #ifdef RESCORE_SIXTEEN_ENTRIES
-// Sixteen entries with sixteen tokens at once.
+// Compares sixteen entries with sixteen tokens at once.
 template <typename Out>
 inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
   const __m512i no_token = _mm512_set1_epi32(-1), no_entry = _mm512_set1_epi32(-2);
@@ -188,7 +187,7 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
 #endif
 
 #ifdef RESCORE_EIGHT_ENTRIES
-// Entries of a list: with fewer a scan takes fewer instructions, with more a search.
+// Sizes of lists to compare: for shorter lists a scan takes fewer instructions, for longer ones a search.
 #ifdef __aarch64__
 constexpr uint32_t kComparedFrom = 8;
 #else
@@ -196,7 +195,7 @@ constexpr uint32_t kComparedFrom = 0;
 #endif
 constexpr uint32_t kCompared = 64;
 
-// Of eight entries, those behind a list that has only some of them.
+// A mask of those of eight entries that are after the end of the list.
 struct Behind {
   alignas(16) std::array<int16_t, 16> entry{0, 0, 0, 0, 0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1};
   const int16_t* of(uint32_t here) const { return &entry[8 - here]; }
@@ -216,8 +215,8 @@ using Eight = uint16x8_t;
   return vbslq_u16(vreinterpretq_u16_s16(vld1q_s16(kBehind.of(here))), vdupq_laneq_u16(read, 0), read);
 }
 
-// Eight entries with sixteen tokens at once. Which of the tokens are among the entries, and which of the entries among
-// the tokens: entry by entry; pairwise maxima bring what eight comparisons found into one vector.
+// Compares eight entries with sixteen tokens: which tokens are among the entries, and which entries among the tokens.
+// Entry by entry; pairwise maxima combine the eight comparisons into one vector.
 [[gnu::always_inline]] inline void intersect(Sixteen tokens, Eight entries, uint32_t& of_tokens, uint32_t& of_entries) {
   uint16x8_t low = vdupq_n_u16(0), high = low;
   std::array<uint16x8_t, 8> any;
@@ -230,7 +229,7 @@ using Eight = uint16x8_t;
   }
   for (int left = 4; left; left /= 2)
     for (int i = 0; i < left; ++i) any[i] = vpmaxq_u16(any[2 * i], any[2 * i + 1]);
-  // A byte for each token and entry, a bit of its own in it; their sums are the bits: two bytes of tokens, one of
+  // Each token and entry has a byte with a distinct bit; pairwise sums collect the bits: two bytes for tokens, one for
   // entries.
   const auto bytes = [](uint16x8_t a, uint16x8_t b) {
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
@@ -256,8 +255,8 @@ using Eight = __m128i;
   return _mm_blendv_epi8(read, _mm_broadcastw_epi16(read), behind);
 }
 
-// Eight entries with sixteen tokens at once. Which of the tokens are among the entries, and which of the entries among
-// the tokens: the entries are turned past the tokens, one place at a time, and what is found is turned back.
+// Compares eight entries with sixteen tokens: which tokens are among the entries, and which entries among the tokens.
+// The entries are rotated past the tokens, one place at a time, and the matches are rotated back.
 [[gnu::always_inline]] inline void intersect(__m256i tokens, __m128i entries, uint32_t& of_tokens,
                                              uint32_t& of_entries) {
   const __m256i turning = _mm256_broadcastsi128_si256(entries);
@@ -282,7 +281,7 @@ using Eight = __m128i;
 }
 #endif
 
-// Entries behind the list, up to kMatchSpare, are read; they count as the first one of the eight.
+// Reads up to kMatchSpare entries after the list; they are replaced by the first of the eight.
 template <typename Out>
 inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet& tokens, uint64_t wanted, Out& out) {
   const Out before = out;
@@ -295,7 +294,7 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
       intersect(set, eight_of(list + n, here), of_tokens, of_entries);
       of_entries &= (uint32_t{1} << here) - 1;
       const uint64_t found = static_cast<uint64_t>(of_tokens) << first;
-      // A token that is not wanted, or twice in a damaged list: one by one.
+      // A match of an unwanted token, or a token that a damaged list holds twice: fall back to a scan.
       if ((found & (all | ~wanted)) | (count_ones(of_tokens) ^ count_ones(of_entries))) {
         out = before;
         return scan_list(list, size, tokens, wanted, out);
@@ -308,7 +307,7 @@ inline uint64_t compare_list(const uint16_t* list, uint32_t size, const TokenSet
 }
 #endif
 
-// spare: whether kMatchSpare entries behind the list may be read.
+// spare: whether kMatchSpare entries after the list may be read.
 template <typename List, typename Out>
 inline uint64_t match_list(List list, uint32_t size, const TokenSet& tokens, uint64_t wanted,
                            [[maybe_unused]] bool spare, Out& out) {

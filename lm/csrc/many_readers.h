@@ -1,4 +1,4 @@
-// A mutex that many threads may share, one of them several times over: std::shared_mutex allows each once.
+// A shared mutex that a thread may lock shared several times; std::shared_mutex does not allow that.
 #pragma once
 
 #include <atomic>

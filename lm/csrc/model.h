@@ -1,4 +1,4 @@
-// The automaton that Python sees: a native one and the arrays that it reads.
+// The Python class of the automaton: the native automaton and the arrays that it views.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rescore {
 
-using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  // of one of two dtypes
+using Bytes = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu, nb::ro>;  // dtype checked at run time
 
 class Model {
  public:
@@ -20,7 +20,7 @@ class Model {
   const Automaton& lm() const { return *automaton_; }
 
  private:
-  std::shared_ptr<const void> kept_;  // the arrays
+  std::shared_ptr<const void> kept_;  // keeps the arrays alive
   std::unique_ptr<Automaton> automaton_;
 };
 
@@ -30,7 +30,7 @@ inline void expect_state(const Automaton& lm, uint64_t state) {
         ("state: expected a state below " + std::to_string(lm.num_states) + ", got " + std::to_string(state)).c_str());
 }
 
-// Those of a history of at most `size` tokens; padding -1 comes first in a shorter one.
+// The suffixes of a history row [size]; shorter histories are padded with -1 in front.
 inline Suffixes suffixes_of_row(const Automaton& lm, const int32_t* row, size_t size) {
   while (size && *row == -1) ++row, --size;
   return lm.suffixes(row, size);

@@ -1,4 +1,4 @@
-// The longest n-grams.
+// The greatest order of n-grams.
 #pragma once
 
 namespace rescore {

@@ -1,4 +1,4 @@
-// Least-significant-digit radix sort of window keys, alone or with a count.
+// Least-significant-digit radix sort of window keys, with or without counts.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ void radix_sort(std::vector<Item>& items, std::vector<Item>& spare, int bits) {
   for (int at = 0; at < bits; at += 8) {
     std::array<size_t, 257> begin{};
     for (const Item& item : items) ++begin[key_of(item).bits_at(at, 8) + 1];
-    bool same = false;  // all have this digit in common
+    bool same = false;  // whether all items have the same digit
     for (size_t digit = 0; digit < 256; ++digit) {
       same |= begin[digit + 1] == items.size();
       begin[digit + 1] += begin[digit];

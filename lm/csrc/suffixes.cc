@@ -1,8 +1,8 @@
-// Which suffixes of a history are states.
+// Finds the suffixes of a history that are states.
 //
-// A state is entered by one arc only, of its last token, from the state of the tokens before. So the states of two
-// tokens are found at all places of the history together, then those of three, and so on: a place's reads do not wait
-// for those of another.
+// Only one arc leads to a state from a shorter one: the arc of its last token in the state of the tokens before. The
+// states of two tokens are found at all positions of the history, then those of three, and so on. The look-ups of
+// different positions are interleaved, so that their reads do not wait for each other.
 #include <algorithm>
 
 #include "automaton.h"
@@ -14,8 +14,8 @@ constexpr uint32_t kNoState = UINT32_MAX;
 
 struct Place {
   TokenSet token;
-  uint32_t before, own;  // of the states of the last l tokens before it, and of l + 1 with it: kNoState: there is none
-  Automaton::List list;  // arcs of the former
+  uint32_t before, own;  // the states of the l tokens before it, and of l + 1 tokens with it; kNoState if there is none
+  Automaton::List list;  // arcs of `before`
   std::array<uint32_t, kMatchStep> arc;
 };
 
@@ -34,7 +34,7 @@ Suffixes Automaton::suffixes(const int32_t* history, size_t length) const {
   history += length - count;
   std::array<Place, kMaxOrder> places;
   for (size_t i = 0; i < count; ++i)
-    for (uint32_t l = 1; l < order; ++l) ask_for(&levels_[l].first[history[i]]);
+    for (uint32_t l = 1; l < order; ++l) prefetch_line(&levels_[l].first[history[i]]);
   for (size_t i = 0; i < count; ++i) {
     uint8_t place;
     places[i].token.assign(&history[i], 1, &place);

@@ -1,4 +1,4 @@
-// Up to 64 tokens that lists of arcs are matched with.
+// A set of up to 64 tokens, to be matched with lists of arcs.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,17 @@
 
 namespace rescore {
 
-// Tokens in ascending order, each once.
+// Distinct tokens in ascending order.
 class TokenSet {
  public:
   static constexpr int kMissing = -1;
 
-  // The tokens in any order, each once; place[i] becomes the place of the one given as number i. Returns whether none
-  // was there twice.
+  // Assigns tokens given in any order; place[i] becomes the place of token i. Returns false if a token is repeated.
   bool assign(const int32_t* tokens, int size, uint8_t* place) {
     std::array<int32_t, kMaxCandidates> given;
     given.fill(INT32_MAX);
     std::copy_n(tokens, size, given.data());
-    // Sorted by counting the lesser ones: more comparisons than need be, but none that a processor has to guess.
+    // Counting sort by the number of smaller tokens: more comparisons than needed, but branch-free.
     uint64_t places = 0;
     for (int i = 0; i < size; ++i) {
       place[i] = static_cast<uint8_t>(lesser(given.data(), size, given[i]));
@@ -38,12 +37,12 @@ class TokenSet {
   int size() const { return size_; }
   const uint32_t* begin() const { return reinterpret_cast<const uint32_t*>(tokens_.data()); }
   const uint32_t* end() const { return begin() + size_; }
-  // Their low 16 bits; steps of sixteen may be read.
+  // The low 16 bits of the tokens; whole steps of sixteen may be read.
   const uint16_t* low() const { return low_.data(); }
   uint32_t operator[](int i) const { return tokens_[i]; }
   uint64_t all() const { return size_ == 64 ? ~uint64_t{0} : (uint64_t{1} << size_) - 1; }
 
-  // Which of them a token is, or kMissing.
+  // The place of a token, or kMissing.
   int find(uint32_t token) const {
     if (!(filter_[token / 64 % kFilter] >> token % 64 & 1)) return kMissing;
     const int place = lesser(tokens_.data(), size_, static_cast<int32_t>(token));
@@ -61,9 +60,9 @@ class TokenSet {
   }
 
   int size_ = 0;
-  // A bit for each of them, modulo its size: most others are told from them by one look.
+  // A bit per token modulo the filter's size: rejects most other tokens with one read.
   std::array<uint64_t, kFilter> filter_{};
-  std::array<int32_t, kMaxCandidates> tokens_{};  // a step is filled up with the greatest number
+  std::array<int32_t, kMaxCandidates> tokens_{};  // the last step is padded with INT32_MAX
   std::array<uint16_t, kMaxCandidates> low_{};
 };
 

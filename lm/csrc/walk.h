@@ -1,4 +1,4 @@
-// What the automaton does with a text, token by token.
+// Reads a text with the automaton, token by token.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace rescore {
 
 struct Walk {
   float* cost;      // [count]
-  uint8_t* order;   // [count], of the n-gram that the cost was found at, 1 for a unigram
-  uint32_t* state;  // [count], before the token
+  uint8_t* order;   // [count], of the n-gram that gave the cost, 1 for a unigram
+  uint32_t* state;  // [count], before each token
 };
 
 // Reads `count` tokens < vocab_size from a state; returns the state after them.

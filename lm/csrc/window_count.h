@@ -1,4 +1,4 @@
-// The windows of text, sorted and counted: one run.
+// Sorts and counts the windows of text into a run.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 
 namespace rescore {
 
-// A part of an array of tokens, which begins with a document and whose documents end with an end-of-text, the last
-// one by itself if need be.
+// A part of an array of whole documents, each followed by an end-of-text; the last end-of-text may be missing.
 template <typename Token>
 struct Segment {
   const Token* tokens;
@@ -24,7 +23,7 @@ struct Segment {
 // Appends the windows that end at the positions of a segment.
 template <int W, typename Token>
 void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::vector<WindowKey<W>>& out) {
-  const int top = layout.order > 1 ? layout.shift(0) - layout.bits : 0;  // of the newest token of the context
+  const int top = layout.order > 1 ? layout.shift(0) - layout.bits : 0;  // shift of the context's newest token
   WindowKey<W> context{};
   const auto enter = [&](uint32_t token) {
     if (layout.order == 1) return;
@@ -66,18 +65,18 @@ void windows_of(const Segment<Token>& segment, const WindowLayout& layout, std::
 
 struct Run {
   std::vector<uint8_t> bytes;
-  std::vector<uint64_t> slices;  // where each begins in `bytes`, and the end
+  std::vector<uint64_t> slices;  // the begin of each in `bytes`, and the end
   uint64_t windows = 0;          // distinct
   uint64_t tokens = 0;           // counted
 };
 
-// `starts`: the first token before the last of each slice but the first, ascending.
+// Records where slices begin. starts: the smallest last-but-one token of each slice except the first, ascending.
 template <int W>
 class SliceMarks {
  public:
   SliceMarks(const WindowLayout& layout, const std::vector<uint32_t>& starts) : layout_(layout), starts_(starts) {}
 
-  // Begins the slices up to that of `key`.
+  // Begins all slices up to the slice of `key`.
   void enter(const WindowKey<W>& key, RunWriter<W>& writer, Run& run) {
     if (run.slices.empty()) run.slices.push_back(0);
     if (layout_.order == 1) return;
@@ -109,7 +108,7 @@ uint64_t times(const WindowKey<W>&) {
   return 1;
 }
 
-// Sorts windows and adds up the equal ones.
+// Sorts windows and sums the counts of equal ones.
 template <int W, typename Item>
 Run make_run(std::vector<Item>& items, const WindowLayout& layout, const std::vector<uint32_t>& starts) {
   {

@@ -1,8 +1,8 @@
 // A window, the longest n-gram that ends at a position of the text, packed into one number that sorts in context order.
 //
-// Fields from the most significant: the token before the last + 1, the one before that + 1, .., the last token.
-// A field of 0 stands for "nothing": the document begins after it. So windows ascend by their context read
-// backwards, shorter contexts first, then by their last token.
+// Fields from the most significant: the last but one token + 1, the one before it + 1, .., and finally the last token.
+// A field of 0 means that the document begins after it. Windows therefore ascend by their context read backwards,
+// shorter contexts first, then by their last token.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace rescore {
 
-constexpr int kMaxWords = 3;                         // 7 tokens of 24 bits and a half
-constexpr uint64_t kMostTokens = uint64_t{1} << 53;  // counted at all: estimation has them in double precision
+constexpr int kMaxWords = 3;                         // for 7 fields, which hold 0..2^24
+constexpr uint64_t kMostTokens = uint64_t{1} << 53;  // estimation uses counts in double precision
 
-// Words from the most significant, so that they compare as they lie.
+// Most significant word first, so that keys compare word by word.
 template <int W>
 struct WindowKey {
   uint64_t word[W];
@@ -38,7 +38,7 @@ struct WindowKey {
     for (int i = 0; i < W; ++i) any |= word[i];
     return any == 0;
   }
-  // 0 < bits < 64 in all shifts.
+  // Shifts require 0 < bits < 64.
   void shift_right(int bits) {
     for (int i = W - 1; i > 0; --i) word[i] = word[i] >> bits | word[i - 1] << (64 - bits);
     word[0] >>= bits;
@@ -64,7 +64,7 @@ struct WindowKey {
       word[i] = out;
     }
   }
-  // Sets bits that are zero.
+  // Writes a value to bits that are zero.
   void place(uint64_t value, int at) {
     const int i = W - 1 - at / 64, shift = at % 64;
     word[i] |= value << shift;
@@ -78,7 +78,7 @@ struct WindowKey {
   }
 };
 
-// How the windows of a vocabulary and an order are packed.
+// The packing of windows for an order and a vocabulary.
 struct WindowLayout {
   int order;            // N, at least 1
   int bits;             // of a field, which holds 0..V
@@ -102,8 +102,7 @@ struct WindowLayout {
   int words() const { return (order * bits + 63) / 64; }
   int shift(int field) const { return (order - 1 - field) * bits; }
 
-  // Whether a key, perhaps of a damaged file, is a window: something before the last token, and nothing beyond what is
-  // not there.
+  // Whether a key, perhaps from a damaged file, is a window: it has a context, and no field is set after an empty one.
   template <int W>
   bool valid(const WindowKey<W>& key) const {
     const int unused = 64 * W - order * bits;

@@ -1,4 +1,4 @@
-// Runs merged: equal windows added up, in ascending order.
+// Merges runs: yields windows in ascending order, with the summed counts of equal ones.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class RunMerge {
         heap_[0] = heap_.back();
         heap_.pop_back();
       } else if (!(key < least.key)) {
-        throw std::invalid_argument("a run of counts: expected windows that ascend; the file is damaged");
+        throw std::invalid_argument("a run of counts: expected ascending windows; the file is damaged");
       }
       if (!heap_.empty()) sink(0);
     }

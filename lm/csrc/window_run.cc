@@ -14,8 +14,8 @@ RunBytes::File::~File() { close(descriptor); }
 RunBytes::RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t buffer)
     : path_(path), next_(begin), stop_(end), buffer_(std::max(buffer, 2 * kMaxItemBytes)) {
   if (begin > end)
-    throw std::invalid_argument(path + ": expected a slice that begins before its end, got " + std::to_string(begin) +
-                                " to " + std::to_string(end));
+    throw std::invalid_argument(path + ": expected a slice with begin <= end, got " + std::to_string(begin) + " to " +
+                                std::to_string(end));
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path);
   file_.reset(new File{descriptor});
@@ -35,7 +35,7 @@ size_t RunBytes::refill(size_t wanted) {
     if (got < 0) throw std::system_error(errno, std::generic_category(), path_);
     if (got == 0)
       throw std::invalid_argument(path_ + ": expected " + std::to_string(stop_ - next_) +
-                                  " more bytes; the file was cut");
+                                  " more bytes; the file is truncated");
     next_ += got;
     consumed_ += got;
     have += got;

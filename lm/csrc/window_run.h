@@ -1,8 +1,8 @@
-// A run: windows with their counts, ascending, as bytes.
+// A run: ascending windows with their counts, as bytes.
 //
-// Each window is its difference to the one before it, six bits in the first byte and seven in each that follows
-// (0x80: more follow), then its count less two in sevens, unless the first byte has 0x40: seen once.
-// A run is cut into slices by the token before the last; differences begin anew, from zero, in each slice.
+// Each window is stored as its difference to the previous one, six bits in the first byte and seven in each following
+// byte (0x80: more follow). If the first byte has 0x40, the count is 1; else the count minus two follows, seven bits
+// per byte. A run is cut into slices by the last but one token; differences restart from zero in each slice.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace rescore {
 
-constexpr size_t kMaxItemBytes = 40;  // of one window: 28 of a key of three words, 10 of a count
+constexpr size_t kMaxItemBytes = 40;  // of one window: at most 28 for a key of three words, and 10 for a count
 
 template <int W>
 class RunWriter {
@@ -49,14 +49,14 @@ class RunWriter {
   WindowKey<W> before_{};
 };
 
-// Bytes of one slice of a run: a part of a file, read piece by piece, or memory of somebody else.
+// The bytes of one slice of a run: a part of a file, read through a buffer, or a view of memory.
 class RunBytes {
  public:
   RunBytes(const uint8_t* data, size_t length) : at_(data), end_(data + length) {}
   RunBytes(const std::string& path, uint64_t begin, uint64_t end, size_t buffer);
   RunBytes(RunBytes&&) = default;
 
-  // At least `wanted` bytes at at(), or all that are left.
+  // Makes `wanted` bytes available at at(), or all that are left; returns the number available.
   size_t fill(size_t wanted) { return static_cast<size_t>(end_ - at_) >= wanted ? end_ - at_ : refill(wanted); }
   const uint8_t* at() const { return at_; }
   void skip(size_t bytes) { at_ += bytes; }
@@ -120,7 +120,8 @@ class RunReader {
 
  private:
   [[noreturn]] static void damaged() {
-    throw std::invalid_argument("a run of counts ends inside a window, or counts too much; the file is damaged");
+    throw std::invalid_argument(
+        "a run of counts: expected whole windows and counts of at most 2^53; the file is damaged");
   }
 
   RunBytes bytes_;

@@ -90,7 +90,7 @@ def test_settings_draw_what_they_draft(world, settings, capsys, tmp_path):
         assert chips[-tree.size :] == [svg.label(token, cli.WORDS) for token in tree.tokens.tolist()]
         listed = block.sausages([row])[0]
         proposed = sum(token not in listed.ids[depth - 1] for token, depth in zip(tree.tokens, tree.depths))
-        assert (f"dashed: {proposed} nodes that no head lists" in shown) == (proposed > 0)
+        assert (f"dashed: {proposed} nodes not among the heads' candidates" in shown) == (proposed > 0)
 
 
 def test_one_file_and_a_sheet_for_slides(world, capsys, tmp_path):

@@ -335,7 +335,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         ({"logits": (5, 0, 3, np.inf)}, "logits[5, 0, 3] is +inf: expected finite logits"),
         (
             {"logits": (2, 2, slice(4, None), -np.inf)},
-            "logits[2, 2, 4] is -inf and would be among the top 6: only 4 tokens of that slot are finite",
+            "logits[2, 2, 4] is -inf and would be among the top 6: only 4 logits of that slot are finite",
         ),
         ({"tokens": (5, 3)}, "x.npz: sequence 1, position 1: tokens = 3 has the logit "),
         ({"tokens": (5, 20)}, "x.npz: sequence 1, position 1: tokens = 20: expected ids below the logits' V = 20"),
@@ -350,7 +350,10 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
             "x.npz: expected both prompt_tokens and prompt_offsets, or neither, got tokens, offsets, prompt_tokens",
         ),
         ({"offsets": np.array([0, 4, 4, 6])}, "x.npz: expected as many prompts as sequences, got 2 and 3"),
-        ({"offsets": np.array([[0, 6]])}, "x.npz: offsets: expected integers of one dimension, got int64 [1, 2]"),
+        (
+            {"offsets": np.array([[0, 6]])},
+            "x.npz: offsets: expected a one-dimensional array of integers, got int64 [1, 2]",
+        ),
         (
             {"tokens": np.array([object()] * 6)},
             "x.npz: not an .npz archive, or damaged: Object arrays cannot be loaded",
@@ -358,7 +361,7 @@ def test_tasks_kinds_and_facts(tmp_path, capsys):
         (
             {"logits": np.zeros((6, 3, 20), np.uint16)},
             "x.npz: expected float32, float16 or bfloat16 logits (in numpy files a 2-byte void), got uint16; "
-            "bits of bfloat16",
+            "if these are bfloat16",
         ),
         (
             {"logits": np.zeros((6, 3, 20), ">f4")},
@@ -395,8 +398,9 @@ def test_damaged_archives(tmp_path, capsys):
     assert "x.npz: not an .npz archive, or damaged: " in cli.refusal(capsys, *words)
     at = whole.index(b"logits.npy") + 300
     (tmp_path / "x.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 8]) + whole[at + 1 :])
-    assert "x.npz: the archive's member is no .npy file, or damaged: Bad CRC-32 for file 'logits.npy'" in cli.refusal(
-        capsys, *words, "--kind", "forced"
+    assert (
+        "x.npz: the archive's member is not a .npy file, or damaged: Bad CRC-32 for file 'logits.npy'"
+        in cli.refusal(capsys, *words, "--kind", "forced")
     )
     (tmp_path / "x.npz").write_bytes(whole.replace(b"\x00\x00logits", b"\x63\x00logits"))
     assert "x.npz" in cli.refusal(capsys, *words)
@@ -434,7 +438,7 @@ def test_options_are_checked(tmp_path, capsys):
         "--kind", "forced", "--tokenizer", tmp_path / "tokenizer.json", status=1
     )
     np.savez(tmp_path / "z.npz", **texts(vocab_size=21))
-    assert "z.npz: expected shape [n, h, V] = [n, 3, 20] by the header, got [6, 3, 21]" in refused(
+    assert "z.npz: expected shape [n, h, V] = [n, 3, 20] from the header, got [6, 3, 21]" in refused(
         tmp_path / "z.npz", "--kind", "forced", status=1
     )
     assert not (tmp_path / "out").exists()

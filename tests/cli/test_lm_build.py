@@ -175,7 +175,7 @@ def test_from_a_dump(tokenizer, capsys, tmp_path):
     documents = [part for text in texts for part in cut(text)]
     assert_same_model(NGram.open(tmp_path / "lm.ngram"), build(documents, order=4, vocab_size=dumps.V, eot=0))
     line = cli.refusal(capsys, "lm", "build", tmp_path / "dump", "--tokenizer", tokenizer, "-o", tmp_path / "lm.ngram")
-    assert "dump: a dump of another tokenizer: expected sha256" in line
+    assert "dump: expected a dump of the tokenizer with sha256" in line
 
 
 def cut(tokens: list[int]) -> list[list[int]]:
@@ -352,7 +352,9 @@ def test_bad_data(world, tokenizer, capsys, tmp_path):
     assert "expected a Hugging Face tokenizer.json" in cli.refusal(
         capsys, "lm", "build", world / "a.jsonl", "--tokenizer", tmp_path / "bad.jsonl", *out
     )
-    assert "unigrams, which stay" in cli.refusal(capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out)
+    assert "the unigrams, which are kept" in cli.refusal(
+        capsys, "lm", "build", world / "a.npy", *ids, "--max-ngrams", 49, *out
+    )
     assert not any((tmp_path / "out").iterdir())
 
 
@@ -362,7 +364,7 @@ def test_a_model_that_memory_does_not_hold_is_refused_and_its_counts_are_kept(wo
     line = cli.refusal(capsys, *words)
     assert re.search(
         r"to write a model of [\d,]+ n-grams, got 4.29 GB; allow more, or prune to at most \d n-grams; "
-        r"what is finished stays",
+        r"the same command resumes the build",
         line,
     )
     assert (tmp_path / "lm.ngram.work" / "manifest.json").exists()

@@ -78,13 +78,13 @@ def test_words_there_and_back(models, capsys, tmp_path, suffix):
 
 def test_words_are_told(models, capsys, tmp_path):
     out = cli.call(capsys, "lm", "convert", models["spaced"][0], tmp_path / "m.arpa").out
-    assert "decimal ids, as word ' w1' of id 1: ARPA words are not empty and have no white space" in out
+    assert "decimal ids, as word ' w1' of id 1: ARPA words must not be empty or contain white space" in out
     assert (
         cli.figures(capsys, "lm", "convert", models["plain"][0], tmp_path / "m.arpa", "--words", "ids")["arpa_words"]
         == "ids"
     )
     line = cli.refusal(capsys, "lm", "convert", models["spaced"][0], tmp_path / "n.arpa", "--words", "text")
-    assert "word ' w1' of id 1: ARPA words are not empty and have no white space; write decimal ids" in line
+    assert "word ' w1' of id 1: ARPA words must not be empty or contain white space; write decimal ids" in line
     assert not (tmp_path / "n.arpa").exists()
 
 
@@ -272,7 +272,7 @@ def test_symbols_refused(models, capsys, tmp_path):
     line = cli.refusal(
         capsys, "lm", "convert", path, tmp_path / "m.fst", "--symbols", tmp_path / "m.syms", "--words", "text"
     )
-    assert "symbols: word ' w1' of id 1: ARPA words are not empty and have no white space; write decimal ids" in line
+    assert "symbols: word ' w1' of id 1: ARPA words must not be empty or contain white space; write decimal ids" in line
     assert not (tmp_path / "m.syms").exists()
     assert f"failure_label: expected 0 or more than V = {dumps.V}, got 3" in cli.refusal(
         capsys, "lm", "convert", path, tmp_path / "m.fst", "--failure-label", 3

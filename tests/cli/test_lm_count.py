@@ -77,7 +77,7 @@ def test_counts_are_merged_into_counts(shards, capsys):
 def test_wrong_counts_are_named(shards, capsys):
     assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "counts").status == 0
     out = ("-o", shards / "lm.ngram")
-    assert "counts of n-grams up to order 3, from which no model of order 4" in cli.refusal(
+    assert "expected counts of n-grams up to order 4 or more, got order 3" in cli.refusal(
         capsys, "lm", "build", shards / "counts", *out
     )
     line = cli.refusal(
@@ -89,5 +89,7 @@ def test_wrong_counts_are_named(shards, capsys):
     )
     assert cli.call(capsys, "lm", "count", shards / "a.npy", *IDS, "--order", 3, "-o", shards / "more").status == 0
     shutil.copy(next((shards / "counts").glob("*.parquet")), shards / "more" / "stray.parquet")
-    assert "a file is missing, or too many" in cli.refusal(capsys, "lm", "build", shards / "more", "--order", 3, *out)
+    assert "a file is missing or should not be there" in cli.refusal(
+        capsys, "lm", "build", shards / "more", "--order", 3, *out
+    )
     assert not (shards / "lm.ngram").exists()

@@ -121,7 +121,7 @@ def test_merge_refusals(world, capsys, tmp_path):
     )
     model = NGram.open(a)
     NGram.from_tables(model.to_tables(), words=model.words, metadata={"eot": 7}).save(tmp_path / "c.ngram")
-    assert "c.ngram: expected eot 0 as of " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
+    assert "c.ngram: expected eot 0 as in " in cli.refusal(capsys, "lm", "merge", a, tmp_path / "c.ngram", *out)
     assert not (tmp_path / "m.ngram").exists()
 
 
@@ -150,7 +150,11 @@ def test_verify(world, capsys, tmp_path):
     )
     (tmp_path / "bad.ngram").write_bytes((world / "a.ngram").read_bytes()[:-1])
     found = cli.call(capsys, "lm", "verify", tmp_path / "bad.ngram", "--json", "-")
-    assert found.status == 1 and json.loads(found.out)["checks"][0]["passed"] is False and "cut or grown" in found.out
+    assert (
+        found.status == 1
+        and json.loads(found.out)["checks"][0]["passed"] is False
+        and "truncated or has grown" in found.out
+    )
     assert "no.ngram: No such file" in cli.refusal(capsys, "lm", "verify", tmp_path / "no.ngram")
 
 

@@ -79,7 +79,7 @@ def test_other_inputs_are_refused(text, tmp_path, capsys):
     assert cli.call(capsys, *command).status == 0
     line = cli.refusal(capsys, *command, "--order", 5)
     assert (
-        "w: holds the counts of other inputs or options (options.order: 4 there, 5 now); name another folder, "
+        "w: holds the counts of other inputs or options (options.order: 4 in the folder, 5 now); name another folder, "
         "or remove this one" in line
     )
     line = cli.refusal(capsys, "lm", "build", sorted(text.iterdir())[1], *command[2:])
@@ -108,7 +108,7 @@ def test_too_little(text, tmp_path, capsys):
 
 def test_a_folder_in_use(text, tmp_path, capsys):
     other = WorkFolder(tmp_path / "w")
-    assert "w: another build works there" in cli.refusal(
+    assert "w: in use by another build" in cli.refusal(
         capsys, *words(text, tmp_path / "lm.ngram", "--work", tmp_path / "w")
     )
     other.close()
@@ -193,6 +193,6 @@ def test_a_shard_that_was_counted_must_not_change(tmp_path, capsys):
     )
     assert cli.call(capsys, *words).status == 0
     np.save(tmp_path / "a.npy", np.arange(101) % 9)
-    assert "holds the counts of other inputs or options (source[0].end: 100 there, 101 now" in cli.refusal(
+    assert "holds the counts of other inputs or options (source[0].end: 100 in the folder, 101 now" in cli.refusal(
         capsys, *words
     )

@@ -290,7 +290,7 @@ def test_misuse(world, capsys, words, message):
 def test_bad_data(world, capsys, tmp_path):
     lm = ("--lm", world / "a.ngram")
     assert "nothere: expected a folder with dump.json" in cli.refusal(capsys, "run", tmp_path / "nothere", *lm)
-    assert f"{tmp_path / 'dump.json'}: no such file; a dump has one" in cli.refusal(capsys, "run", tmp_path, *lm)
+    assert f"{tmp_path / 'dump.json'}: no such file: not a dump" in cli.refusal(capsys, "run", tmp_path, *lm)
     assert f"{tmp_path / 'no.ngram'}: No such file or directory" in cli.refusal(
         capsys, "run", world / "forced", "--lm", tmp_path / "no.ngram"
     )

@@ -67,7 +67,7 @@ def test_open_trees_tell_what_no_head_lists():
     """9 is no candidate of slot 2, and slot 4 is none: two nodes of four are dashed."""
     tree = TokenTree.from_drafts(np.array([[0, 4, 8, 3], [0, 9, -1, -1]]))
     drawing = draw_tree(tree, listed=sausage())
-    assert count(drawing, "proposed") == 2 and "dashed: 2 nodes that no head lists" in texts(drawing)
+    assert count(drawing, "proposed") == 2 and "dashed: 2 nodes not among the heads' candidates" in texts(drawing)
     assert count(draw_tree(tree), "proposed") == 0
 
 
@@ -181,5 +181,5 @@ def test_refusals():
         draw_sausage(sausage(), after=np.array([0, 99, 8]))
     with pytest.raises(ValueError, match="before rescoring: 4 tokens, but the sausage has 3 slots"):
         draw_sausage(sausage(), before=[0, 4, 8, 9])
-    with pytest.raises(ValueError, match="words: has 2 entries, none for token 2"):
+    with pytest.raises(ValueError, match="words: expected an entry for token 2, got 2 entries"):
         draw_sausage(sausage(), words=["a", "b"])

@@ -166,11 +166,11 @@ BAD_ARRAYS = {
     "unknown array 'more'": lambda arrays: arrays.update(more=np.zeros(1)),
     "tokens: expected uint16 or int32, got int64": cast("tokens", np.int64),
     "topk_logp: expected float16 or float32, got float64": cast("topk_logp", np.float64),
-    "topk_ids: expected shape [41, 4, 6] by dump.json, got [41, 4, 5]": lambda arrays: arrays.update(
+    "topk_ids: expected shape [41, 4, 6] from dump.json, got [41, 4, 5]": lambda arrays: arrays.update(
         topk_ids=arrays["topk_ids"][..., :5].copy()
     ),
     "offsets: expected to go from 0 to 41, got 1 to 41": put("offsets", 0, 1),
-    "offsets[1] = -5 after 0: a sequence has at least 1 tokens": put("offsets", 1, -5),
+    "offsets[1] = -5 after 0: expected at least 1 tokens per sequence": put("offsets", 1, -5),
     "offsets[2] = 30 after 30": put("offsets", 2, 30),
     "prompt_offsets[1] = 9223372036854775807 after 0": put("prompt_offsets", 1, 2**63 - 1),
 }
@@ -197,7 +197,7 @@ BAD_HEADERS = {
     "version: expected 2, got 3; another version of rescore wrote this dump": lambda v: v.update(version=3),
     "version: expected 2, got True": lambda v: v.update(version=True),
     "the key 'heads' is missing": lambda v: v.pop("heads"),
-    "unknown key 'note'; notes of your own belong into provenance": lambda v: v.update(note=1),
+    "unknown key 'note'; put your own notes into provenance": lambda v: v.update(note=1),
     "heads: expected an integer in 1..33, got 0": lambda v: v.update(heads=0),
     "top_k: expected an integer in 1..50, got 51": lambda v: v.update(top_k=51),
     "vocab_size: expected an integer in 1..2147483647, got '50'": lambda v: v.update(vocab_size="50"),
@@ -245,7 +245,7 @@ BAD_JSON = {
     "not JSON": ("{", "Expecting"),
     "not UTF-8": (b"\xff", "utf-8"),
     "twice": ('{"format": "rescore-dump", "format": "rescore-dump"}', "a key occurs twice"),
-    "NaN": ('{"format": NaN}', "NaN is no number in JSON"),
+    "NaN": ('{"format": NaN}', "NaN is not a number in JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
     "long number": ('{"format": ' + "9" * 5000 + "}", "digits"),
     "list": ("[]", "expected an object"),
@@ -272,14 +272,14 @@ def test_checksums(tmp_path):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    with message("the checksum does not match that in dump.json"):
+    with message("the checksum does not match the one in dump.json"):
         Dump.open(tmp_path / "dump", verify=True)
     lazily = Dump.open(tmp_path / "dump")
-    with message("the checksum does not match that in dump.json"):
+    with message("the checksum does not match the one in dump.json"):
         next(lazily.blocks())
     list(Dump.open(tmp_path / "dump", verify=False).blocks("second"))
     file.write_bytes(data[:-1])
-    with message(f"expected {len(data)} bytes, got {len(data) - 1}: copied in part, or changed"):
+    with message(f"expected {len(data)} bytes, got {len(data) - 1}: the file is incomplete or was changed"):
         Dump.open(tmp_path / "dump")
 
 
@@ -322,7 +322,7 @@ dumps.write({str(tmp_path / "dump")!r}, made=[*made[:3], Stop()], shard_bytes=1)
     assert not (tmp_path / "dump").exists()
     left = list(tmp_path.iterdir())
     assert len(left) == 1
-    with message("dump.json: no such file; a dump has one, and its writer makes it last", FileNotFoundError):
+    with message("dump.json: no such file: not a dump, or an incomplete one", FileNotFoundError):
         Dump.open(left[0])
 
 
@@ -341,8 +341,8 @@ def test_the_writer_refuses(tmp_path):
     with message("logp_dtype: expected float16 or float32, got float64", TypeError):
         DumpWriter(tmp_path / "none", dumps.header(), logp_dtype=np.float64)
     bad = {
-        "task 'first': a sequence has at least one token": {"tokens": []},
-        "topk_logp: expected shape [30, 4, 6] by tokens and header, got [30, 4, 5]": {
+        "task 'first': expected a sequence of at least one token, got none": {"tokens": []},
+        "topk_logp: expected shape [30, 4, 6] from tokens and header, got [30, 4, 5]": {
             "topk_logp": one["topk_logp"][..., :5]
         },
         "tokens: expected token ids, got -1..-1": {"tokens": [-1] * 30},
@@ -466,7 +466,7 @@ def test_bad_logits_files_are_refused(tmp_path):
         reduce("bits.npy")
     with message("flat.npy: expected logits [n, h, V], got shape [4, 50]"):
         reduce("flat.npy")
-    with message("expected shape [n, h, V] = [n, 4, 50] by the header, got [2, 4, 51]"):
+    with message("expected shape [n, h, V] = [n, 4, 50] from the header, got [2, 4, 51]"):
         reduce("other.npy")
     with message("cut.npy: not a .npy file, or damaged"):
         reduce("cut.npy")
@@ -485,7 +485,10 @@ def test_bad_logits_files_are_refused(tmp_path):
     bad = {
         "expected the array 'offsets', got tokens of tokens, offsets, prompt_tokens": {"tokens": [1, 2]},
         "expected one token for each of the 2 rows of logits, got 1": {"tokens": [1], "offsets": [0, 1]},
-        "tokens: expected integers of one dimension, got float64 [2]": {"tokens": [1.0, 2.0], "offsets": [0, 2]},
+        "tokens: expected a one-dimensional array of integers, got float64 [2]": {
+            "tokens": [1.0, 2.0],
+            "offsets": [0, 2],
+        },
         "offsets: expected to go from 0 to 2, got 0 to 3": {"tokens": [1, 2], "offsets": [0, 3]},
         "expected as many prompts as sequences, got 2 and 1": {
             "tokens": [1, 2],

@@ -45,7 +45,7 @@ def test_what_a_missing_package_is_answered_with():
     [
         ("torch", "from rescore import generate", "rescore.generate"),
         ("pyarrow", "import rescore.lm.counts_files", "a folder of counts"),
-        ("pywrapfst", "import rescore.lattice.fst", "a lattice of OpenFst"),
+        ("pywrapfst", "import rescore.lattice.fst", "converting a lattice to OpenFst"),
         ("tokenizers", "from rescore.lm.tokenizer import TextTokenizer as T; T.from_bytes(b'')", "reading text"),
     ],
 )

@@ -62,5 +62,5 @@ def test_refusals():
         ranks(sausage, np.array([0.0]))
     with pytest.raises(ValueError, match=re.escape("truth: expected shape [T] for ids [3, 2], got [1, 3]")):
         ranks(sausage, np.array([[0, 1, 2]]))
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
         oracle_lengths(sausage, np.array([0]), k=0)

@@ -76,7 +76,7 @@ def test_minus_infinity_outside_the_top():
     assert sausage.ids.tolist() == [[2, 4]]
     np.testing.assert_allclose(np.exp(-sausage.cost).sum(), 1.0, rtol=1e-6)
     with message(
-        "logits[0, 0] is -inf and would be among the top 3: only 2 tokens of that slot are finite; ask for k <= 2"
+        "logits[0, 0] is -inf and would be among the top 3: only 2 logits of that slot are finite; use k <= 2"
     ):
         Sausage.from_logits(logits, 3)
 
@@ -92,7 +92,7 @@ def test_bad_logits_are_named(value, name):
 def test_from_logits_refuses():
     with pytest.raises(TypeError, match="expected float16, bfloat16, float32 or float64, got int64"):
         Sausage.from_logits(np.zeros((2, 5), np.int64), 1)
-    with message("k must be in 1..V = 5, got 6"):
+    with message("expected k in 1..V = 5, got 6"):
         Sausage.from_logits(np.zeros((2, 5), np.float32), 6)
     with message("k: expected 1..64, got 65"):
         Sausage.from_logits(np.zeros((2, 500), np.float32), 65)
@@ -187,11 +187,11 @@ def test_single_sausages_are_no_batches():
         worked()[0]
     with pytest.raises(TypeError, match="has no batch size"):
         _ = worked().batch_size
-    with pytest.raises(TypeError, match="has one index"):
+    with pytest.raises(TypeError, match="takes one index"):
         Sausage.batch([worked()])[0, 1]
     with message("expected one or more single sausages"):
         Sausage.batch([])
-    with message("top_k: k must be at least 1, got 0"):
+    with message("top_k: expected k >= 1, got 0"):
         worked().top_k(0)
     with message("head: expected at least 1 slot, got 0"):
         worked().head(0)

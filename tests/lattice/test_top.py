@@ -107,7 +107,7 @@ def test_what_is_refused():
         with pytest.raises(TypeError):
             _core.top(wrong, 1)
     assert _core.top(logits[:0], 3)[0].shape == (0, 3)
-    with pytest.raises(ValueError, match="every array as many columns as in the first: expected 10 entries, got 9"):
+    with pytest.raises(ValueError, match="columns of every array, as in the first: expected 10 entries, got 9"):
         _core.top_predictions([logits, logits[:, :9].copy()], 2)
     with pytest.raises(ValueError, match="arrays: expected 1 to"):
         _core.top_predictions([], 2)

@@ -155,7 +155,7 @@ def test_sentence_boundaries_of_lmplz_become_the_end_of_text(arpa):
     "text, options, message",
     [
         (ids_file(), {}, "<s> and </s> in a file of token ids: give eot"),
-        (ids_file(), dict(eot=3), "token id 3, the end of text, has a unigram of its own beside <s> and </s>"),
+        (ids_file(), dict(eot=3), "token id 3, the end of text, has its own unigram beside <s> and </s>"),
         (ids_file(), dict(eot=0, vocab_size=4), "expected token ids below 4, got 4"),
         (ids_file(extra="-3\t16000000\n"), dict(eot=0), "token id 16000000 among 7 unigrams: give vocab_size"),
         (ids_file(extra="-3\t99999999\n"), dict(eot=0), "expected token ids below 16777216, got 99999999"),
@@ -192,12 +192,12 @@ def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
             ":12: expected the numbers of 1 to 7 orders, got 8",
         ),
         ("\\1-grams:", "\\2-grams:", r":6: expected .1-grams:, got '..2-grams:'"),
-        ("ngram 1=5", "ngram 1=6", ":14: expected 6 1-grams, as the header says, got 5"),
-        ("ngram 1=5", "ngram 1=4", ":11: expected 4 1-grams, as the header says, got more"),
+        ("ngram 1=5", "ngram 1=6", ":14: expected 6 1-grams from the header, got 5"),
+        ("ngram 1=5", "ngram 1=4", ":11: expected 4 1-grams from the header, got more"),
         ("ngram 1=5", "ngram 1=999999999999999999", ":14: expected 999999999999999999 1-grams"),
         ("\\2-grams:", "\\3-grams:", r":14: expected .2-grams: after 5 1-grams, got '..3-grams:'"),
         ("\\end\\", "", r":19: expected .end. after 3 2-grams, got ''"),
-        ("-0.2\ta b", "-0.2\ta", ":16: expected a log10 probability, 2 words and maybe a backoff, got '-0.2.ta'"),
+        ("-0.2\ta b", "-0.2\ta", ":16: expected a log10 probability, 2 words and optionally a backoff, got '-0.2.ta'"),
         ("-0.2\ta b", "-0.2\ta b -1 -2", ":16: expected a log10 probability, 2 words"),
         ("-0.2\ta b", "-0.2\ta b\t-0.5", ":16: expected .* and no backoff in the highest order"),
         ("-0.2\ta b", "x\ta b", ":16: expected numbers around the words"),
@@ -206,8 +206,8 @@ def test_files_of_ids_that_do_not_fit(arpa, text, options, message):
         ("-0.2\ta b", "0.2\ta b", ":16: expected a log10 probability from"),
         ("\ta\t-0.25", "\ta\tinf", ":10: expected a log10 probability from -1000000 to 0 and a finite backoff"),
         ("-0.2\ta b", "-0.2\ta c", ":16: expected words that have unigrams, got 'c'"),
-        ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ":11: expected each word once, this came before, got 'a'"),
-        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram comes twice"),
+        ("-0.6\tb\t-0.125", "-0.6\ta\t-0.125", ":11: expected each word once, got 'a'"),
+        ("-0.2\ta b", "-0.2\tb </s>", ":17: this 2-gram occurs twice"),
         ("\tb\t", "\t" + "b" * (1 << 20) + "\t", ":11: expected lines of at most 1048576 bytes"),
     ],
 )
@@ -234,7 +234,7 @@ def test_words_that_are_no_text(arpa, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "expected each once")]
+    "word, message", [("a b", "'a b' of id 1: ARPA words"), ("", "'' of id 1: ARPA words"), ("a", "must be distinct")]
 )
 def test_words_that_arpa_cannot_hold(tmp_path, word, message):
     model = NGram.from_tables(random_tables(1, 2), words=["a", word, *"cdefghi"])
@@ -242,7 +242,7 @@ def test_words_that_arpa_cannot_hold(tmp_path, word, message):
         write_arpa(model, tmp_path / "model.arpa", words="text")
     assert not list(tmp_path.iterdir())
     write_arpa(model, tmp_path / "model.arpa", words="ids")
-    with pytest.raises(ValueError, match="words: this model has none; write decimal ids"):
+    with pytest.raises(ValueError, match="words: expected a model with words, got token ids only; write decimal ids"):
         write_arpa(NGram.from_tables(random_tables(1, 2)), tmp_path / "model.arpa", words="text")
 
 
@@ -269,7 +269,7 @@ def test_gzip_that_is_damaged_or_a_bomb(tmp_path, monkeypatch):
     monkeypatch.setattr(arpa_text, "BOMB_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(b"\n" * (8 << 20)))
     with pytest.raises(
-        ValueError, match="the gzip data grow more than 200 times; no model does. Unpack the file first"
+        ValueError, match="expected gzip data that expand at most 200 times, got more; if the file is right, unpack it"
     ):
         read_arpa(path)
 

@@ -101,17 +101,19 @@ def test_a_context_whose_backoff_weight_is_one_is_read(tmp_path):
 def test_models_that_have_no_sentences_are_refused(tmp_path):
     model = model_of(1, 3)
     nameless = NGram.from_tables(model.to_tables(), words=WORDS, metadata={"eot": None})
-    with pytest.raises(ValueError, match="sentence ends: the model does not say which token is its end of text"):
+    with pytest.raises(ValueError, match="sentence ends: the model's metadata do not give its end-of-text id"):
         write_arpa(nameless, tmp_path / "m.arpa", sentence_ends=True)
     for word in ("<s>", "</s>"):
         named = NGram.from_tables(model.to_tables(), words=(word, *WORDS[1:]))
-        with pytest.raises(ValueError, match=f"sentence ends: {word} is a word of the model beside its end of text"):
+        with pytest.raises(ValueError, match=f"sentence ends: the model has the word {word} besides its end of text"):
             write_arpa(named, tmp_path / "m.arpa", sentence_ends=True)
         write_arpa(named, tmp_path / "m.arpa", words="ids", sentence_ends=True)
         (tmp_path / "m.arpa").unlink()
     across = {(0,): (0.5, 1.0), (1,): (0.5, 1.0), (1, 0): (0.5, 1.0), (0, 1): (0.5, 1.0), (1, 0, 1): (0.5, 1.0)}
     inside = NGram.from_tables(Tables.from_ngrams(across, vocab_size=2), metadata={"eot": 0})
-    with pytest.raises(ValueError, match=r"expected the end of text, 0, first or last in n-grams, got \[1, 0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"expected the end of text, 0, only first or last in an n-gram, got \[1, 0, 1\]"
+    ):
         write_arpa(inside, tmp_path / "m.arpa", sentence_ends=True)
     assert not list(tmp_path.iterdir())
 

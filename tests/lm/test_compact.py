@@ -23,7 +23,7 @@ from rescore.lm.tables import Tables
 def automaton(
     arrays: Arrays, order: int, vocab_size: int, next_bits: int, choose_book=_core.exact_book
 ) -> _core.Automaton:
-    """As `Compact.from_arrays`, with codes of any number of low bits, and other books."""
+    """As `Compact.from_arrays`, with codes of any number of low bits, and other codebooks."""
     sizes, token, *others = _core.encode(
         *arrays, order=order, vocab_size=vocab_size, next_bits=next_bits, choose_book=choose_book
     )
@@ -122,7 +122,7 @@ def one_context(cost: np.ndarray) -> Arrays:
 
 @pytest.mark.parametrize("distinct, book_bytes", [(1, 1), (3, 1), (256, 1), (257, 2), (5000, 2), (15_001, 4)])
 def test_books_are_exact(distinct, book_bytes):
-    """Costs that are next to each other come back by a book; more than three quarters as many as arcs as floats."""
+    """Costs have an exact codebook, unless more than three quarters as many as arcs are distinct."""
     draw = np.random.default_rng(1)
     known = np.arange(distinct, dtype=np.float32) * np.finfo(np.float32).eps / 2 + np.float32(0.5)
     cost = np.concatenate([known, draw.choice(known, 30_000 - distinct)])
@@ -229,15 +229,20 @@ def test_wrong_order_is_refused():
         ("backoff_state", states[-1], 0, r"backoff_state\[\d+\]: expected states that ascend below"),
         ("backoff_state", 0, 1, r"backoff_state\[0\]: expected the root to back off to itself, got 1"),
         ("arc_begin", 2, 2**40, r"arc_begin\[3\]: expected offsets that ascend"),
-        ("arc_token", 3, 4, r"arc_token\[3\]: expected a token below 9, for the root its number, got 4"),
+        ("arc_token", 3, 4, r"arc_token\[3\]: expected a token below 9, at the root equal to the arc's number, got 4"),
         ("arc_next", 1, 0, "arc_next: expected one arc to each of the"),
         ("arc_next", 30, 2**31, "arc_next"),
-        ("arc_next", -1, 1, r"arc_next\[\d+\]: expected state \d+, as without the first token of the context, got 1"),
+        (
+            "arc_next",
+            -1,
+            1,
+            r"arc_next\[\d+\]: expected state \d+, the target of the arc in the next shorter context, got 1",
+        ),
         (
             "arc_token",
             -1,
             8,
-            r"arc_token\[\d+\]: expected a token that has an arc in the next shorter context too, got 8",
+            r"arc_token\[\d+\]: expected a token with an arc in the next shorter context too, got 8",
         ),
     ]:
         bad = getattr(good, name).copy()

@@ -141,7 +141,8 @@ def test_columns_refused(tmp_path):
 def test_missing_and_surplus_files(tmp_path):
     folder = write(tmp_path / "c", [((0, 1), 2)], {"tokens": 5})
     with pytest.raises(
-        ValueError, match="c: its counts add up to 2, but counts.json says 5; a file is missing, or too many"
+        ValueError,
+        match="c: expected counts that sum to 5 from counts.json, got 2; a file is missing or should not be there",
     ):
         list(open_counts(folder).batches())
     (folder / "a.parquet").unlink()

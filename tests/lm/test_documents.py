@@ -106,7 +106,10 @@ def test_parquet_rows_that_are_no_text(tmp_path):
 def test_parquet_refused(tmp_path):
     path = tmp_path / "a.parquet"
     for table, message in (
-        ({"a": ["x"], "b": [1]}, "expected a column 'text', got 'a', 'b'; name that of the text with --text-field"),
+        (
+            {"a": ["x"], "b": [1]},
+            "expected a column 'text', got 'a', 'b'; name the column of the text with --text-field",
+        ),
         ({"text": [1]}, "expected text in column 'text', got int64"),
         ({"text": [["x"]]}, "expected text in column 'text', got list"),
     ):
@@ -168,8 +171,8 @@ def test_too_long(tmp_path, monkeypatch):
     with pytest.raises(
         ValueError,
         match=(
-            "a.txt: expected one document of at most 0 MiB, got more; give --documents line if each line is one, else "
-            "split it"
+            "a.txt: expected one document of at most 0 MiB, got more; use --documents line if each line is a document, "
+            "else split the file"
         ),
     ):
         read(tmp_path / "a.txt", Skipped(), documents="file")
@@ -193,7 +196,7 @@ def test_damaged(tmp_path, packing, name):
     for content in (b"", b"no such thing", whole[:-12], whole[: len(whole) // 2], whole + b"junk"):
         (tmp_path / f"a.jsonl{packing}").write_bytes(content)
         with pytest.raises(
-            ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file anew"
+            ValueError, match=rf"a.jsonl{packing}: {name} data damaged after line \d+: .*; copy the file again"
         ):
             read(tmp_path / f"a.jsonl{packing}", Skipped())
     (tmp_path / f"b.jsonl{packing}").write_bytes(whole[: len(whole) // 2])

@@ -38,7 +38,7 @@ def test_names_refused(folder):
         files_of([folder / "i*"])
     with pytest.raises(
         ValueError,
-        match=r"in: expected files, got a folder that holds no dump; name its files, as in '.*in/\*.json.gz'",
+        match=r"in: expected files, got a folder that is not a dump; name its files, as in '.*in/\*.json.gz'",
     ):
         files_of([folder / "in"])
     with pytest.raises(ValueError, match=r"a.jsonl: expected each file once, but .*a.jsonl is the same"):

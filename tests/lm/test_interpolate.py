@@ -133,11 +133,11 @@ def test_models_keep_what_they_say():
     [
         (
             {"metadata": {"tokenizer": "y"}},
-            "model 2: expected tokenizer x as of model 1, got y; only models over the same tokens",
+            "model 2: expected tokenizer x as in model 1, got y; only models over the same tokens",
         ),
-        ({"metadata": {"eot": 3}}, "model 2: expected eot 0 as of model 1, got 3"),
-        ({"metadata": {"bos": 3}}, "model 2: expected bos None as of model 1, got 3"),
-        ({"words": tuple("abxdef")}, r"model 2: expected words 'c' \(id 2\) as of model 1, got 'x'"),
+        ({"metadata": {"eot": 3}}, "model 2: expected eot 0 as in model 1, got 3"),
+        ({"metadata": {"bos": 3}}, "model 2: expected bos None as in model 1, got 3"),
+        ({"words": tuple("abxdef")}, r"model 2: expected words 'c' \(id 2\) as in model 1, got 'x'"),
     ],
 )
 def test_other_tokens_are_refused(changes, message):
@@ -148,7 +148,7 @@ def test_other_tokens_are_refused(changes, message):
 
 def test_other_vocabularies_are_refused():
     a, b = NGram.from_tables(random_tables(1, 2, vocab_size=6)), NGram.from_tables(random_tables(1, 2, vocab_size=7))
-    with pytest.raises(ValueError, match="b.ngram: expected vocabulary size 6 as of a.ngram, got 7"):
+    with pytest.raises(ValueError, match="b.ngram: expected vocabulary size 6 as in a.ngram, got 7"):
         check_alike([a, b], ["a.ngram", "b.ngram"])
     with pytest.raises(ValueError, match="models: expected at least one, got none"):
         check_alike([])
@@ -159,7 +159,7 @@ def test_other_vocabularies_are_refused():
     [
         (
             {"weights": (0.5, 0.4)},
-            "weights: expected a sum of 1, got 0.5, 0.4, which sum to 0.9; only those of log-linear",
+            "weights: expected a sum of 1, got 0.5, 0.4, which sum to 0.9; only log-linear weights",
         ),
         ({"weights": (1.5, -0.5)}, "weights: expected finite numbers >= 0, not all of them 0, got 1.5, -0.5"),
         ({"weights": (math.nan, 1.0)}, "got nan, 1"),

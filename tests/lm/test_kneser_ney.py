@@ -145,7 +145,7 @@ def test_ids_never_seen_share_the_uniform_term():
 
 
 def test_counts_without_adjusted_ones():
-    with pytest.raises(ValueError, match="expected adjusted counts beside them, got none; count with adjusted=True"):
+    with pytest.raises(ValueError, match="expected adjusted counts, got none; count with adjusted=True"):
         kneser_ney(count([[1, 2]], order=2, vocab_size=3, eot=0))
 
 

@@ -170,12 +170,12 @@ def level(good, n):
         (
             {"3.token": (0, 1)},
             lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 5),
-            "n-gram 0: its suffix, without the first token, is not in the model",
+            "n-gram 0: expected its suffix without the first token in the model, got none",
         ),
         (
             {"3.begin": (2, 10**9)},
             lambda g: _core.suffixes(level(g, 3), level(g, 2), 0, 5),
-            "begin 3: expected offsets that never fall",
+            "begin 3: expected ascending offsets",
         ),
         (
             {"3.begin": (2, 10**9)},

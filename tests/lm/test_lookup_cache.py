@@ -76,6 +76,6 @@ def test_a_context_that_lists_nearly_all_tokens(tmp_path):
 
 
 def test_a_model_without_trigrams(tmp_path):
-    with pytest.raises(ValueError, match="expected an n-gram model of order 3 or more, got one of order 1"):
+    with pytest.raises(ValueError, match="n-gram model: expected order 3 or more, got 1"):
         save(NGram.uniform(5), tmp_path / "lm.lookup.bin")
     assert not list(tmp_path.iterdir())

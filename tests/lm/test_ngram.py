@@ -124,7 +124,7 @@ def test_of_order_of_a_pruned_model_is_a_distribution():
     for state in range(cut.core.num_states):
         assert np.exp(-cut.core.distribution(state).astype(np.float64)).sum() == pytest.approx(1, abs=1e-6)
     for order in (0, 4):
-        with pytest.raises(ValueError, match=f"order: expected 1..3, which the model has, got {order}"):
+        with pytest.raises(ValueError, match=f"order: expected 1..3, the orders of the model, got {order}"):
             cut.of_order(order)
 
 
@@ -152,10 +152,10 @@ def test_wrong_input_is_named(worked):
         worked.start([-1])
     with pytest.raises(ValueError, match=r"tokens: expected a one-dimensional array of ids, got shape \[1, 1\]"):
         worked.score([[0]])
-    with pytest.raises(ValueError, match="word 'Pele': the model does not know it and has no <unk>"):
+    with pytest.raises(ValueError, match="word 'Pele': not in the model, which has no <unk>"):
         worked.ids(["Messi", "Pele"])
     with pytest.raises(ValueError, match="words: expected one for each of the 6 ids, got 1"):
         NGram.from_arrays(worked.arrays, order=3, vocab_size=6, words=("a",))
-    with pytest.raises(ValueError, match="words: this model has ids alone"):
+    with pytest.raises(ValueError, match="words: this model has token ids only"):
         NGram.from_arrays(worked.arrays, order=3, vocab_size=6).ids(["Messi"])
     assert math.isfinite(worked.score([0])[0])

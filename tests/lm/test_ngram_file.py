@@ -101,7 +101,7 @@ def test_a_failed_write_leaves_the_old_file(model, path):
     with pytest.raises(TypeError):
         NGram.from_arrays(model.arrays, order=3, vocab_size=6, metadata={"bad": {1, 2}}).save(path)
     broken = ngram_file.Content(compact=model.compact, order=3, vocab_size=6, words=("\ud800",) * 6, metadata={})
-    with pytest.raises(ValueError, match="word 0: expected text that UTF-8 can hold"):
+    with pytest.raises(ValueError, match="word 0: expected text that UTF-8 can encode"):
         ngram_file.write(path, broken)
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
     (path.parent / f".{path.name}.{os.getpid()}.part").touch()
@@ -139,33 +139,42 @@ def section_data(name, value):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda data: b"", "expected an .ngram file, got 0 bytes; its header alone has 64"),
+        (lambda data: b"", "expected an .ngram file, got 0 bytes; the header alone takes 64"),
         (lambda data: data[:63], "got 63 bytes"),
         (put(0, b"GGUF"), "expected an .ngram file, which begins with"),
         (put(8, b"\x04"), "expected format version 3, got 4; a newer rescore may read it"),
         (
             put(8, b"\x02"),
-            "expected format version 3, got 2; build the model again, or convert it to ARPA with the rescore that",
+            "expected format version 3, got 2; rebuild the model, or convert it to ARPA with the rescore that",
         ),
-        (lambda data: data[:-64], "bytes as its header says, got [0-9]+; the file is cut or grown"),
-        (lambda data: data + b"x", "the file is cut or grown"),
+        (lambda data: data[:-64], "bytes from its header, got [0-9]+; the file is truncated or has grown"),
+        (lambda data: data + b"x", "the file is truncated or has grown"),
         (put(12, b"\xff\xff"), "header: expected at most 16 sections within the file, got 65535"),
         (put(24, struct.pack("<I", (1 << 24) + 1)), "vocabulary size: expected 1..16777216, got 16777217"),
         (put(24, struct.pack("<I", 0)), "vocabulary size: expected"),
         (put(28, struct.pack("<I", 8)), "order of the n-gram model: expected 1..7, got 8"),
         (
             put(32, struct.pack("<Q", 1 << 60)),
-            r"sizes: expected 1152921504606846976 states by the header, got \[1, 3, 1\]",
+            r"sizes: expected 1152921504606846976 states from the header, got \[1, 3, 1\]",
         ),
-        (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs by the header, got \[6, 3, 1\]"),
+        (put(40, struct.pack("<Q", 9)), r"sizes: expected 9 arcs from the header, got \[6, 3, 1\]"),
         (section_field("root_cost", 1, b"<f8"), "section 'root_cost': expected 6 of <f4, got 24 bytes of '<f8'"),
         (section_field("arc_token", 4, 6), "section 'arc_token': expected 4 of <u2, got 6 bytes of '<u2'"),
-        (section_field("jumps", 4, 8), "jumps: expected 1 entries by `sizes`, got 2"),
+        (section_field("jumps", 4, 8), "jumps: expected 1 entries from `sizes`, got 2"),
         (put(48, struct.pack("<I", 16)), "next_bits: expected 1 to 15, got 16"),
-        (section_field("arcs", 3, lambda at: at + 4), "section 'arcs': expected a multiple of 64"),
-        (section_field("arcs", 3, 64), "section 'arcs': expected a multiple of 64 from byte"),
-        (section_field("words", 4, 1 << 62), "section 'words': expected a multiple of 64 .* and an end by byte"),
-        (section_field("words", 3, (1 << 64) - 64), "section 'words': expected a multiple of 64"),
+        (
+            section_field("arcs", 3, lambda at: at + 4),
+            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64",
+        ),
+        (
+            section_field("arcs", 3, 64),
+            "section 'arcs': expected an offset >= [0-9]+ that is a multiple of 64, and an end by byte",
+        ),
+        (section_field("words", 4, 1 << 62), "section 'words': expected an offset .* and an end by byte"),
+        (
+            section_field("words", 3, (1 << 64) - 64),
+            "section 'words': expected an offset >= [0-9]+ that is a multiple of 64",
+        ),
         (section_field("arc_book", 0, b"arcs"), "section 'arcs': expected once, got it twice"),
         (section_field("arcs", 0, b"arcades"), "section 'arcs': missing; the file has sizes"),
         (section_field("word_ends", 0, b"endings"), "section 'word_ends': missing"),
@@ -179,11 +188,11 @@ def section_data(name, value):
         (section_data("backoff_state", bytes(32)), r"backoff_state\[4\]: expected ascending states of length 2"),
         (
             section_data("contexts", struct.pack("<I", 1)),
-            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other",
+            r"contexts\[1\]: expected the arcs of the states of length 1 to be contiguous",
         ),
         (
             section_data("arc_token", struct.pack("<H", 6)),
-            r"arc_token\[6\]: expected tokens that ascend in state 1 below 6",
+            r"arc_token\[6\]: expected ascending tokens in state 1, below 6",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def test_changed_files(tmp_path):
     (piece,) = plan([tmp_path / "a.npy"], vocab_size=9)
     os.utime(tmp_path / "a.npy", ns=(1, 1))
     assert plan([tmp_path / "a.npy"], vocab_size=9) != [piece]
-    with pytest.raises(ValueError, match="a.npy: changed since the work began; start it anew"):
+    with pytest.raises(ValueError, match="a.npy: changed since the work began; start again"):
         next(tokens_of(piece, vocab_size=9, eot=0))
 
 
@@ -82,7 +82,7 @@ def test_dumps_of_another_tokenizer(tmp_path):
     tokenizer = TextTokenizer.open(cli.make_tokenizer(tmp_path / "t.json"))
     cli.make_dump(tmp_path / "dump")
     with pytest.raises(
-        ValueError, match=f"dump: a dump of another tokenizer: expected sha256 {tokenizer.sha256}, got e3b0"
+        ValueError, match=f"dump: expected a dump of the tokenizer with sha256 {tokenizer.sha256}, got e3b0"
     ):
         plan([tmp_path / "dump"], vocab_size=50, tokenizer=tokenizer)
     same = dataclasses.replace(tokenizer, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")

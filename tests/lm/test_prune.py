@@ -92,5 +92,5 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_a_budget_below_the_unigrams_is_refused():
-    with pytest.raises(ValueError, match="max_ngrams: expected at least the 9 unigrams, which stay, got 8"):
+    with pytest.raises(ValueError, match="max_ngrams: expected at least 9, the unigrams, which are kept, got 8"):
         prune(random_tables(1, 2), PruneOptions(max_ngrams=8))

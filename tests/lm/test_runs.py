@@ -162,13 +162,13 @@ def test_a_run_that_is_cut_is_an_error(tmp_path):
     options = CountOptions(order=3, vocab_size=6, eot=EOT)
     run = Run.of_tokens([(np.array([1, 2, 3, 1, 2, 0], np.uint16), 0, 6)], options, [])
     (tmp_path / "run").write_bytes(run.source[:-1])
-    with pytest.raises(ValueError, match=r"run: expected \d+ more bytes; the file was cut"):
+    with pytest.raises(ValueError, match=r"run: expected \d+ more bytes; the file is truncated"):
         merged([Run(source=tmp_path / "run", slices=run.slices, windows=6, tokens=6)], 0, options).spell(100)
-    with pytest.raises(ValueError, match=r"expected a slice that begins before its end, got 5 to 2"):
+    with pytest.raises(ValueError, match=r"expected a slice with begin <= end, got 5 to 2"):
         merged([Run(source=tmp_path / "run", slices=[5, 2], windows=6, tokens=6)], 0, options)
     with pytest.raises(RuntimeError, match="nothing.*No such file"):
         merged([Run(source=tmp_path / "nothing", slices=[0, 2], windows=6, tokens=6)], 0, options)
-    with pytest.raises(ValueError, match="ends inside a window"):
+    with pytest.raises(ValueError, match="expected whole windows"):
         slice_levels(
             [Run(source=run.source[:-1] + b"\x80", slices=run.slices, windows=6, tokens=6)],
             0,
@@ -193,7 +193,7 @@ ids = np.array([1, 2, 0], np.uint16)
         ([(ids, 0, 3)], {"vocab_size": 0}, "vocabulary size: expected 1..2^24, got 0"),
         ([(ids, 0, 3)], {"vocab_size": (1 << 24) + 1}, "vocabulary size: expected 1..2^24"),
         ([(ids, 0, 3)], {"eot": 6}, "end-of-text id: expected 0..5, got 6"),
-        ([(ids, 0, 3)], {"starts": [3, 3]}, "starts: expected tokens that ascend"),
+        ([(ids, 0, 3)], {"starts": [3, 3]}, "starts: expected ascending tokens"),
     ],
 )
 def test_wrong_text_is_refused(parts, options, message):
@@ -260,7 +260,7 @@ def test_wrong_builders_are_refused(change, message):
 def test_slices_of_something_else_are_refused():
     builder = _core.LevelBuilder(**GOOD, min_counts=[1, 1, 1], most=5)
     for other in ({"order": 7}, {"vocab_size": 1 << 24}, {"eot": 1}):
-        with pytest.raises(ValueError, match="slices: expected those of the same order, vocabulary and end of text"):
+        with pytest.raises(ValueError, match="slices: expected slices of the same order, vocabulary and end of text"):
             builder.add(_core.RunSlices([b""], **{**GOOD, **other}), 5)
     slices = _core.RunSlices([b""], **GOOD)
     for call in (lambda: builder.add(slices, 0), lambda: slices.spell(0), lambda: slices.write(0)):

@@ -205,7 +205,7 @@ def test_refusals(spark, tokenizer, tmp_path):
     refused("form: expected one of json, parquet, got 'csv'", options={"form": "csv"}, **ids)
     refused("partitions: expected at least 1, got 0", options={"partitions": 0}, **ids)
     refused("order of the n-gram model: expected 1..7, got 8", options={"order": 8}, **ids)
-    refused("expected a tokenizer, or for tokens the vocabulary size and the end-of-text id")
+    refused("expected a tokenizer, or the vocabulary size and end-of-text id of token ids")
     refused("tokenizer.json: expected a Hugging Face tokenizer.json, got", tokenizer_json=b"{}")
     refused("vocabulary size: expected at least the tokenizer's 50, got 3", vocab_size=3, **text)
     refused("a.parquet: text needs a tokenizer.json", **ids)
@@ -219,7 +219,7 @@ def test_refusals(spark, tokenizer, tmp_path):
     refused("expected ids, got null in a list of tokens", "null.parquet", options={"field": "tokens"}, **ids)
     refused(
         "data: expected names that all end in .json, .jsonl .also .gz and the like. or all in .parquet; "
-        "else give the form",
+        "otherwise give the form",
         "data",
         **text,
     )

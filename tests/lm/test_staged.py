@@ -254,14 +254,14 @@ def test_other_pruning_leaves_the_model_before_readable(tmp_path):
 @pytest.mark.parametrize(
     "source, options, message",
     [
-        (dict(key="other"), {}, 'source: "text" there, "other" now'),
-        ({}, dict(order=2), "options.order: 3 there, 2 now"),
-        ({}, dict(min_counts=(1, 1, 2)), "options.min_counts: [] there, [1, 1, 2] now"),
+        (dict(key="other"), {}, 'source: "text" in the folder, "other" now'),
+        ({}, dict(order=2), "options.order: 3 in the folder, 2 now"),
+        ({}, dict(min_counts=(1, 1, 2)), "options.min_counts: [] in the folder, [1, 1, 2] now"),
         (
             dict(key="other"),
             dict(order=2, vocab_size=12, eot=1),
-            "options.eot: 0 there, 1 now; options.order: 3 there, 2 now; options.vocab_size: 11 there, 12 now; "
-            "and 1 more",
+            "options.eot: 0 in the folder, 1 now; options.order: 3 in the folder, 2 now; "
+            "options.vocab_size: 11 in the folder, 12 now; and 1 more",
         ),
     ],
 )
@@ -290,7 +290,7 @@ def test_too_little_disk(tmp_path):
             assert (
                 "w: expected at most " in str(error)
                 and "GB in the work folder (--disk), got " in str(error)
-                and "goes on from there" in str(error)
+                and "the same command resumes the build" in str(error)
             )
             refused += 1
     assert refused > 3
@@ -412,7 +412,7 @@ def test_damaged_files_are_errors(tmp_path, stage):
             assert number % 3 or path.name.endswith("begin")
             outcomes["model"] += 1
         except ValueError as error:
-            assert number % 3 or (str(path) in str(error) and "as the manifest says" in str(error)), error
+            assert number % 3 or (str(path) in str(error) and "from the manifest" in str(error)), error
             outcomes["error"] += 1
         path.write_bytes(good[path])
         (tmp_path / "w" / "manifest.json").write_bytes(manifest)

@@ -57,14 +57,14 @@ def test_rows_that_fit_no_model_are_named():
     unigrams = {(0,): (0.5, 1.0), (1,): (0.5, 1.0)}
     with pytest.raises(ValueError, match=r"3-gram \[0, 1, 0\] has no context"):
         Tables.from_ngrams({**unigrams, (0, 0): (0.1, 1.0), (0, 1, 0): (0.1, 1.0)}, vocab_size=2)
-    with pytest.raises(ValueError, match="unigrams: expected all 3 ids, id 2 is missing; give unseen_cost"):
+    with pytest.raises(ValueError, match="unigrams: expected all 3 ids, got none for id 2; give unseen_cost"):
         Tables.from_ngrams(unigrams, vocab_size=3)
     assert Tables.from_ngrams(unigrams, vocab_size=3, unseen_cost=9.0).cost[0][2] == 9.0
     zero = [np.zeros(3), np.zeros(2)]
     rows = [np.array([[0], [1], [2]], np.uint32), np.array([[1, 2], [1, 2]], np.uint32)]
-    with pytest.raises(ValueError, match=r"2-gram \[1, 2\] comes twice"):
+    with pytest.raises(ValueError, match=r"2-gram \[1, 2\] occurs twice"):
         Tables.from_rows(rows, zero, zero[:1], vocab_size=3)
-    with pytest.raises(ValueError, match=r"1-gram \[1\] comes twice"):
+    with pytest.raises(ValueError, match=r"1-gram \[1\] occurs twice"):
         Tables.from_rows([np.array([[0], [1], [1]], np.uint32)], zero[:1], [], vocab_size=3)
 
 
@@ -102,11 +102,11 @@ def test_an_automaton_in_another_order_has_no_tables():
     arrays = compile_tables(random_tables(2, 3))
     swapped = arrays.arc_next.copy()
     swapped[[0, 1]] = swapped[[1, 0]]
-    with pytest.raises(ValueError, match="arc_next is not that of a closed backoff model in context order"):
+    with pytest.raises(ValueError, match="arc_next: expected a closed backoff model in context order"):
         decompile(arrays._replace(arc_next=swapped), 3)
     shorter = arrays.backoff_state.copy()
     shorter[-1] = 0
-    with pytest.raises(ValueError, match="backoff_state is not that of a closed backoff model"):
+    with pytest.raises(ValueError, match="backoff_state: expected a closed backoff model"):
         decompile(arrays._replace(backoff_state=shorter), 3)
 
 
@@ -120,8 +120,10 @@ def test_an_automaton_without_a_suffix_has_no_tables():
         backoff_state=np.array([0, 0, 0, 2], np.uint32),
         backoff_cost=np.zeros(4, np.float32),
     )
-    with pytest.raises(ValueError, match="n-gram 0: its suffix, without the first token, is not in the model"):
+    with pytest.raises(
+        ValueError, match="n-gram 0: expected its suffix without the first token in the model, got none"
+    ):
         decompile(arrays, 3)
     lost = arrays._replace(arc_next=np.array([1, 2, 0, 2, 1], np.uint32))
-    with pytest.raises(ValueError, match="expected each of the states 3 to 3 after one n-gram of the order below"):
+    with pytest.raises(ValueError, match="expected one n-gram of the order below to lead to each of the states 3..3"):
         decompile(lost, 3)

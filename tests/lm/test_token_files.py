@@ -88,7 +88,7 @@ def test_a_document_longer_than_many_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(token_files, "MAX_TOKENS", 1000)
     with pytest.raises(
         ValueError,
-        match="a.npy: a document of more than 1000 tokens; is 0 the end of text. give --eot, or split the document",
+        match="a.npy: expected documents of at most 1000 tokens, got a longer one; if 0 is not the end of text",
     ):
         read(tmp_path / "a.npy")
 
@@ -119,7 +119,7 @@ def test_arrays_refused(tmp_path):
         read(tmp_path / "a.npy")
     (tmp_path / "a.bin").write_bytes(b"abc")
     with pytest.raises(
-        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: cut off, or of another --dtype"
+        ValueError, match="a.bin: expected uint16 ids of 2 bytes, got 3 bytes: truncated, or another --dtype"
     ):
         read(tmp_path / "a.bin")
 

@@ -63,7 +63,7 @@ def test_texts_that_hold_the_end_of_text(tmp_path, tokenizer):
     (array,) = read(tmp_path / "a.jsonl", tokenizer, skipped=skipped)
     assert array.tolist() == [1, 0, 4, 0] and skipped.reasons == {"holds the end of text": 1}
     with pytest.raises(
-        ValueError, match="a.jsonl, line 2: its tokens hold the end of text, 0, which would cut it in two"
+        ValueError, match="a.jsonl, line 2: its tokens contain the end of text, 0, which would split it"
     ):
         read(tmp_path / "a.jsonl", tokenizer)
     (array,) = read(tmp_path / "a.jsonl", tokenizer, eot=9)

@@ -46,12 +46,12 @@ def test_lines_that_hold_boundaries_are_skipped(tmp_path):
     found, ids, (skipped,) = numbered(tmp_path, "a.txt")
     assert found.spelled == ("<unk>", "</s>", "a", "b", "a<s>") and ids == [2, 3, 1, 4, 1]
     assert skipped["reasons"] == {"holds the end of text": 2}
-    assert skipped["examples"][0] == f"{tmp_path / 'a.txt'}, line 2: holds the word </s>, which would cut it in two"
+    assert skipped["examples"][0] == f"{tmp_path / 'a.txt'}, line 2: contains the word </s>, which would split it"
     (tmp_path / "work" / "manifest.json").unlink()
     for name in ("words/ids.bin", "words/words.txt"):
         (tmp_path / "work" / name).unlink()
     (tmp_path / "work" / "words").rmdir()
-    with pytest.raises(ValueError, match="a.txt, line 2: holds the word </s>"):
+    with pytest.raises(ValueError, match="a.txt, line 2: contains the word </s>"):
         numbered(tmp_path, "a.txt", strict=True)
 
 
@@ -73,7 +73,7 @@ def test_too_many_words(tmp_path, monkeypatch):
     (tmp_path / "b.txt").write_text("a b c\n")
     (tmp_path / "more").mkdir()
     (tmp_path / "b.txt").rename(tmp_path / "more" / "b.txt")
-    with pytest.raises(ValueError, match="words: expected at most 4 different ones, got more; give --tokenizer"):
+    with pytest.raises(ValueError, match="words: expected at most 4 distinct words, got more; use --tokenizer"):
         numbered(tmp_path / "more", "b.txt")
 
 

@@ -23,7 +23,7 @@ OPTIONS = CountOptions(order=3, vocab_size=11, eot=EOT)
 
 def test_a_folder_has_one_build(tmp_path):
     first = WorkFolder(tmp_path / "w")
-    with pytest.raises(ValueError, match="w: another build works there; wait for it or name another folder"):
+    with pytest.raises(ValueError, match="w: in use by another build; wait for it or name another folder"):
         WorkFolder(tmp_path / "w")
     first.close()
     WorkFolder(tmp_path / "w").remove()
@@ -39,7 +39,7 @@ def test_a_lock_of_a_folder_that_is_gone_is_none(tmp_path, monkeypatch):
         body(*args)
 
     monkeypatch.setattr(work.fcntl, "flock", late)
-    with pytest.raises(ValueError, match="another build works there"):
+    with pytest.raises(ValueError, match="in use by another build"):
         WorkFolder(tmp_path / "w")
 
 
@@ -50,7 +50,7 @@ def test_folders_of_others_are_left_alone(tmp_path, name):
     (tmp_path / name / "thesis.txt").write_text("x")
     with pytest.raises(
         ValueError,
-        match=f"expected an empty folder, or the work folder of a build, got one that holds {name}; name another",
+        match=f"expected an empty folder or the work folder of a build, got one that holds {name}; name another",
     ):
         WorkFolder(tmp_path)
     assert (tmp_path / name / "thesis.txt").exists()
@@ -104,7 +104,7 @@ def test_a_missing_run_is_named(tmp_path):
     with pytest.raises(
         ValueError,
         match=re.escape(f"{run}: expected ")
-        + r"\d+ bytes, as the manifest says, got 0; remove the work folder and start anew",
+        + r"\d+ bytes from the manifest, got 0; remove the work folder and start again",
     ):
         build(tmp_path / "w", ListSource(text_pieces(3, 11, 100)), OPTIONS)
 

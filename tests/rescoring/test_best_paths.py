@@ -230,10 +230,10 @@ def test_answers_are_written_where_the_caller_wants_them(name, size):
         (
             {"cost": np.zeros((3, 5), np.float64)},
             TypeError,
-            "out: cost: expected an array of the answer's dtype, contiguous, that can be written",
+            "out: cost: expected a writable contiguous array of the answer's dtype and dimensions",
         ),
-        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected an array"),
-        ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected an array"),
+        ({"cost": np.zeros((5, 3), np.float32).T}, TypeError, "out: cost: expected a writable contiguous array"),
+        ({"count": np.zeros((3, 1), np.int32)}, TypeError, "out: count: expected a writable contiguous array"),
     ],
 )
 def test_misuse_of_out(change, error, message):
@@ -246,7 +246,7 @@ def test_misuse_of_out(change, error, message):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, **change}))
     fixed = np.zeros((3, 5), np.float32)
     fixed.flags.writeable = False
-    with pytest.raises(TypeError, match="that can be written"):
+    with pytest.raises(TypeError, match="expected a writable contiguous array"):
         Rescorer().paths(*batch_of(3), 5, out=Drafts(**{**shapes, "cost": fixed}))
 
 

@@ -151,11 +151,11 @@ def test_sizes_that_fit_no_model_are_refused():
     for row, column, value, message in [
         (0, 0, 8, "order 1: expected an arc for each of the 9 tokens and one state"),
         (1, 0, 2**32, "order 2: expected fewer than 2.32 - 1 arcs, got 4294967296"),
-        (1, 3, 10, "order 2: expected at most as many states as arcs that may lead to them, got 10"),
-        (1, 3, 0, "order 2: expected no arcs where there are no states"),
-        (1, 1, 3, "order 2: expected costs of 4 bytes, or of 1 or 2 and a book of them"),
-        (1, 1, 1, "order 2: expected costs of 4 bytes, or of 1 or 2 and a book of them"),
-        (2, 4, 8, "order 3: expected backoff costs of 4 bytes, or of 1 or 2 and a book of them"),
+        (1, 3, 10, "order 2: expected no more states than arcs of the order below, got 10"),
+        (1, 3, 0, "order 2: expected no arcs without states"),
+        (1, 1, 3, "order 2: expected costs of 4 bytes, or of 1 or 2 bytes and a codebook"),
+        (1, 1, 1, "order 2: expected costs of 4 bytes, or of 1 or 2 bytes and a codebook"),
+        (2, 4, 8, "order 3: expected backoff costs of 4 bytes, or of 1 or 2 bytes and a codebook"),
     ]:
         bad = compact()
         sizes = bad.sizes.copy()
@@ -168,20 +168,20 @@ def test_sizes_that_fit_no_model_are_refused():
 
 def test_check_names_the_entry():
     for name, index, value, message in [
-        ("arc_token", 1, 0, r"arc_token\[10\]: expected tokens that ascend in state 1 below 9, got 0"),
+        ("arc_token", 1, 0, r"arc_token\[10\]: expected ascending tokens in state 1, below 9, got 0"),
         ("root_cost", 4, np.nan, r"root_cost\[4\]: expected a finite cost"),
         ("first_state", 0, 1, r"first_state\[0\]: expected 0 to 5 for the states of length 1"),
-        ("first_state", 2, 5, r"first_state\[1\]: expected numbers that ascend, for length 1 by one at most"),
+        ("first_state", 2, 5, r"first_state\[1\]: expected ascending numbers, for length 1 by steps of at most 1"),
         (
             "contexts",
             0,
             1,
-            r"contexts\[1\]: expected the states of length 1 to have arcs one behind the other, "
+            r"contexts\[1\]: expected the arcs of the states of length 1 to be contiguous, "
             r"those of this one from 0 on, got 1",
         ),
         ("contexts", 4 + 4, 16, r"contexts\[5\] points outside the model|contexts\[4\] points outside"),
-        ("contexts", 4 + 4, 14, r"contexts\[1\]: expected the states of length 1 to have 15 arcs together, got 14"),
-        ("backoff_state", 1, 0, r"backoff_state\[6\]: expected ascending states of length 2 less one"),
+        ("contexts", 4 + 4, 14, r"contexts\[1\]: expected the states of length 1 to have 15 arcs in all, got 14"),
+        ("backoff_state", 1, 0, r"backoff_state\[6\]: expected ascending states of length 2 - 1"),
         ("arcs", 5, 0, r"contexts\[\d+\]: expected an arc that leads to this state"),  # the code behind the first cost
         ("arcs", 4, 99, r"arcs\[9\] points outside the model"),
     ]:

@@ -134,7 +134,7 @@ def test_two_models_are_one_with_the_sum_of_weights(lm, sausage):
         (
             lambda lm, s: Rescorer(lm).paths(Sausage.batch([s]), [[0]]).tree(),
             TypeError,
-            "drafts of a batch have no one tree",
+            "expected the drafts of a single sausage, got a batch",
         ),
     ],
 )
