@@ -180,12 +180,12 @@ def test_dense_rows(worked):
         (
             lambda r, s: r.normalise(s, [0], local=True).log_mass,
             ValueError,
-            "log_mass: a lattice that is normalised locally has none",
+            "log_mass: a locally normalised lattice has none",
         ),
         (
             lambda r, s: r.normalise(s, [0], local=True).states,
             ValueError,
-            "states: a lattice that is normalised locally is not expanded",
+            "states: a locally normalised lattice is not expanded",
         ),
     ],
 )
