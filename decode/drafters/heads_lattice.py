@@ -38,7 +38,7 @@ class HeadsLattice:
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
     def tensors(self, logits: Tensor) -> TensorSausage:
-        """The same as tensors: on the logits' device if it has kernels, without synchronisation; otherwise on the CPU."""
+        """The same as tensors: on the logits' device, without synchronisation, if it has kernels; else on the CPU."""
         if not has_kernels(logits.device):
             return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
         found = TensorSausage.from_logits(logits, self.top_k)

@@ -2,7 +2,8 @@
 
 Global normalisation: q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py.
 The composition's weights are pushed in the log semiring, so that q(w | prefix) accounts for what may follow.
-Local normalisation: q(w | prefix) is the softmax over the slot's candidates. docs/how/normalised-lattice.md compares them.
+Local normalisation: q(w | prefix) is the softmax over the slot's candidates.
+Comparison: docs/how/normalised-lattice.md.
 """
 
 from __future__ import annotations

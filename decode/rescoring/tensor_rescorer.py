@@ -58,7 +58,7 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def indexed(device: torch.device) -> torch.device:
-        """The device with its index, as tensors report it."""
+    """The device with its index, as tensors report it."""
     return (
         torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
     )

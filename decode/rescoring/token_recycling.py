@@ -1,9 +1,9 @@
 """Token Recycling: a tree of the target's latest predictions after each token of the vocabulary.
 
 Luo et al. 2024, "Turning Trash into Treasure" (arXiv 2408.08696). An adjacency matrix holds, for every token, the k
-most probable tokens that the target predicted when it last read the token, accepted or not. It fills a tree of fixed shape:
-the published one, of 80 nodes and a root (version 2.2.2 of the authors' code). `best_tree` instead takes the n nodes
-with the greatest products of predicted probabilities.
+most probable tokens that the target predicted when it last read the token, accepted or not. It fills a tree of fixed
+shape: the published one, of 80 nodes and a root (version 2.2.2 of the authors' code). `best_tree` instead takes the n
+nodes with the greatest products of predicted probabilities.
 """
 
 from __future__ import annotations

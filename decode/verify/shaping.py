@@ -21,6 +21,7 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
     """How logits become a distribution, in the order of Hugging Face's `generate`.
 
     repetition_penalty  divides the positive logits of tokens that occurred, multiplies the negative ones (CTRL, Keskar
