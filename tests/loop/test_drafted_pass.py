@@ -75,7 +75,7 @@ def block_of(prompts):
 
 
 def test_heads_that_read_along_are_refused(lm):
-    with pytest.raises(ValueError, match="heads: expected some that see hidden states alone, got object"):
+    with pytest.raises(ValueError, match="heads: expected heads that see hidden states alone, got object"):
         DraftedPass(
             target=BlockwiseTarget(untrained()), lattice=HeadsLattice(heads=object()), rescorer=Rescorer(lm), nodes=4
         )

@@ -105,7 +105,7 @@ def test_trees_and_foreign_caches_are_refused():
         ValueError, match="expected a chain, got a tree, which encoder-decoders cannot read; draft one path"
     ):
         target.read(tree_block(TokenTree.from_drafts(np.array([[3, 4]])), 0, [0]), cache)
-    with pytest.raises(TypeError, match=r"expected the cache that open\(\) gave, got SlotCache"):
+    with pytest.raises(TypeError, match=r"expected the cache from open\(\), got SlotCache"):
         target.read(chain([[0]], [0]), SlotCache(1, 4))
 
 

@@ -128,7 +128,7 @@ def test_steps_must_tell_of_every_token(heads):
     texts.lengths, texts.read = [9], [6]
     with pytest.raises(
         ValueError,
-        match="request 0: expected the hidden states of the 3 tokens read since the step before, at least one, got 2",
+        match="request 0: expected the hidden states of the 3 tokens read since the previous step, at least one, got 2",
     ):
         session.logits(texts.step([0]))
 

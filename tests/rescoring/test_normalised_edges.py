@@ -211,9 +211,7 @@ def test_misuse_of_the_core():
             _core.Normalised(
                 [lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local
             )
-    with pytest.raises(
-        ValueError, match="the composition has more than 2 transitions at slot 2; ask for a smaller top-k"
-    ):
+    with pytest.raises(ValueError, match="the composition has more than 2 transitions at slot 2; use a smaller top-k"):
         _core.Normalised([lm], **arrays, transitions=2)
     with pytest.raises(
         ValueError,
