@@ -122,7 +122,7 @@ def provenance(
     model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None, chat: bool = False
 ) -> dict[str, Any]:
     """The provenance of a dump, for dump.json."""
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "model_sha256": fingerprint(model),
         "prompts": prompts.name,
         "prompts_sha256": sha256(prompts),
@@ -130,9 +130,9 @@ def provenance(
         "limit_per_task": limit,
     }
     if chat:
-        told["chat"] = True
+        facts["chat"] = True
     if heads is not None:
-        told["heads"] = (
+        facts["heads"] = (
             heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
         )
-    return told
+    return facts

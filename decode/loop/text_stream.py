@@ -23,7 +23,7 @@ class Detokenizer:
     def __init__(self, decode: Decode, prompt: Sequence[int] = ()):
         self._decode = decode
         self._ids = list(prompt)[-BEFORE:]
-        self._told = len(self._ids)  # tokens whose text was output
+        self._shown = len(self._ids)  # tokens whose text was output
 
     def add(self, token: int) -> str:
         """Adds a token and returns the new complete text."""
@@ -31,19 +31,19 @@ class Detokenizer:
         text = self._new_text()
         if not text or text.endswith(INCOMPLETE):
             return ""
-        if not self._decode(self._ids[: self._told]).endswith(INCOMPLETE):  # a prompt may end inside a character
-            self._ids = self._ids[self._told :]
-        self._told = len(self._ids)
+        if not self._decode(self._ids[: self._shown]).endswith(INCOMPLETE):  # a prompt may end inside a character
+            self._ids = self._ids[self._shown :]
+        self._shown = len(self._ids)
         return text
 
     def finish(self) -> str:
         """Returns the text held back, partial characters included."""
         text = self._new_text()
-        self._told = len(self._ids)
+        self._shown = len(self._ids)
         return text
 
     def _new_text(self) -> str:
-        before = self._decode(self._ids[: self._told]).rstrip(INCOMPLETE)
+        before = self._decode(self._ids[: self._shown]).rstrip(INCOMPLETE)
         return self._decode(self._ids)[len(before) :]
 
 
@@ -70,15 +70,15 @@ class TextStream(Generic[Mark]):
 
     def add(self, token: int, mark: Mark) -> list[TextPiece[Mark]]:
         """Adds a token and returns the pieces that can be shown."""
-        return self._say(self._detokenizer.add(token), mark)
+        return self._show(self._detokenizer.add(token), mark)
 
     def finish(self, mark: Mark) -> list[TextPiece[Mark]]:
         """Returns the rest, after the last token."""
-        pieces = self._say(self._detokenizer.finish(), mark)
+        pieces = self._show(self._detokenizer.finish(), mark)
         rest, self._held = self._held, []
         return pieces + rest
 
-    def _say(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
+    def _show(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
         if not text or self.stopped:
             return []
         self._held.append(TextPiece(text, mark))

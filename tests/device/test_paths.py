@@ -1,4 +1,4 @@
-"""Best strings of the device's kernels against the native core's: on a GPU where there is one, else through Triton's
+"""Best paths of the device's kernels against the native core's: on a GPU where there is one, else through Triton's
 interpreter.
 """
 

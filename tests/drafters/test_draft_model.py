@@ -1,4 +1,4 @@
-"""Drafts of a small model: its own law, its request's own numbers, and a target that agrees with it."""
+"""Drafts of a small model: its distribution, the request's own random numbers, and a target that agrees with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass that is read in one call counts what its nodes, read one by one, do."""
+"""Reading a pass in one call gives the same counts as reading its nodes one by one."""
 
 from __future__ import annotations
 

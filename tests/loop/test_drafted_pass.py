@@ -1,6 +1,4 @@
-"""Drafting without the host: the pass that drafts for itself, and the loop with kernels, which are interpreted where
-there is no GPU.
-"""
+"""Drafting without the host: the pass that drafts for itself, and the loop with kernels (interpreted without a GPU)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The decode loop: drafts never change the text, whatever they are, wherever it ends, in whatever company."""
+"""The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
 from __future__ import annotations
 

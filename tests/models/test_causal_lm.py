@@ -1,4 +1,4 @@
-"""Hugging Face causal models read in blocks give their own logits: chains, ragged rows, trees, what is kept of them."""
+"""Hugging Face causal models give their own logits when read in blocks: chains, ragged rows, trees, accepted paths."""
 
 from __future__ import annotations
 

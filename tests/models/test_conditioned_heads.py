@@ -1,4 +1,4 @@
-"""Heads that know the root token: what they compute, and files that are not what they say."""
+"""Heads conditioned on the root token: their logits, and invalid files."""
 
 from __future__ import annotations
 

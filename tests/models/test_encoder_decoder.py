@@ -1,6 +1,4 @@
-"""Encoder-decoders read in blocks give their own logits: the prompt encoded once, chains behind it, rows of
-any length.
-"""
+"""Encoder-decoders give their own logits when read in blocks: the prompt encoded once, chains, rows of any length."""
 
 from __future__ import annotations
 

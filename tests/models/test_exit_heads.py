@@ -1,4 +1,4 @@
-"""Exit heads: what they compute, and files that are not what they say."""
+"""Exit heads: their outputs, and invalid files."""
 
 from __future__ import annotations
 

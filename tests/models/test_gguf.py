@@ -1,4 +1,4 @@
-"""GGUF files as models: a small one against the model that it was written from, and the model that a package ships."""
+"""GGUF files as models: a small one against the model that it was written from, and the model shipped in a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medusa heads: what they compute, the published forms of their files, and files that are not what they say."""
+"""Medusa heads: their logits, published file formats, and invalid files."""
 
 from __future__ import annotations
 

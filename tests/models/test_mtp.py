@@ -1,4 +1,4 @@
-"""Multi-token prediction with caches, in batches, behind rejected drafts: the same as everything read anew."""
+"""Multi-token prediction with caches, in batches, after rejected drafts: the same as rereading everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models opened from a path, with the heads that lie there, and folders that are not what they seem."""
+"""Models opened from a path, with the heads stored there, and invalid folders."""
 
 from __future__ import annotations
 

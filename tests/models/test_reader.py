@@ -1,4 +1,4 @@
-"""A small model that reads along gives what it gives when it reads every history from its beginning."""
+"""A small model that reads along gives the same logits as when it reads every history from the beginning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""p-best strings of the native core against the enumeration of all strings."""
+"""p best paths of the native core against the enumeration of all paths."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Normalised lattices at their edges: what ends, what is impossible, what is refused."""
+"""Normalised lattices, edge cases: ends, impossible tokens, invalid arguments."""
 
 import math
 
