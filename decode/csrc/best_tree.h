@@ -19,8 +19,8 @@ class LatticeTreeSearch {
   void find_lists();
   void match_lists();
   void weigh();
+
   // Number of nodes of the tree.
-  // How many nodes the tree has.
   int found() const { return best_.found(); }
 
  private:
