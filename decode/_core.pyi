@@ -1,8 +1,8 @@
 """Native core of rescore.
 
 Arrays are C-contiguous numpy arrays of exactly the dtypes named; another dtype is a TypeError, never a copy.
-Letters are those of docs/reference/concepts.md: B lattices, T slots, K candidates, V vocabulary, S states, A arcs,
-J models. The GIL is released while the core works.
+Letters as in docs/reference/concepts.md: B lattices, T slots, K candidates, V vocabulary, S states, A arcs, J models.
+The GIL is released during the work.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-processor: str  # what it was compiled for: a level of x86-64, native (this machine alone) or generic
+processor: str  # the instruction set compiled for: a level of x86-64, native (the building machine's) or generic
 MAX_SLOTS: int  # T
 MAX_CANDIDATES: int  # K
 MAX_ORDER: int  # N of n-gram models
@@ -20,21 +20,21 @@ MAX_MODELS: int  # J
 MAX_PATHS: int  # p
 MAX_NODES: int  # n of a tree
 MAX_TOP: int  # k of `top`
-FIXED_ONE: float  # a nat, in units of weights
-IMPOSSIBLE: int  # the weight of what cannot be, in those units
-MAX_WEIGHT: float  # nats; any other weight is less
-LEAST_MASS: float  # that a head leaves to tokens it does not list
-RAREST: float  # nats that a unigram counts for at most
+FIXED_ONE: float  # units of the fixed-point weights per nat
+IMPOSSIBLE: int  # the fixed-point weight of an impossible token
+MAX_WEIGHT: float  # nats; finite weights are below it
+LEAST_MASS: float  # the least mass that a head is assumed to leave to tokens outside its candidates
+RAREST: float  # nats; upper limit of a unigram's cost in the prior
 
 @final
 class Automaton:
-    """An n-gram automaton over arrays that the caller keeps, for example maps of a file;
-    docs/reference/ngram-format.md describes them.
+    """An n-gram automaton over arrays that the caller keeps alive, for example maps of a file. The arrays are described
+    in docs/reference/ngram-format.md.
 
-    State 0 is the root, with exactly V arcs, tokens 0..V-1. Another state is a context; its failure arc leads to the
-    next shorter context. Costs are negated natural logarithms. Only facts that take constant time are checked here;
-    `check` reads everything. Look-ups compare every index they read with its bound, so damaged arrays raise
-    RuntimeError and never read outside.
+    State 0 is the root and has exactly V arcs, tokens 0..V-1. Every other state is a context; its failure arc leads to
+    the next shorter context. Costs are negated natural logarithms. The constructor checks only what takes constant
+    time; `check` reads everything. Look-ups check the bounds of every index that they read, so damaged arrays raise
+    RuntimeError and are never read out of bounds.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Automaton:
     @property
     def vocab_size(self) -> int: ...
     def check(self) -> None:
-        """Read every array; ValueError names the first entry that is not that of a closed model in canonical order."""
+        """Checks every array; ValueError names the first entry that breaks a closed model in canonical order."""
 
     def plain(
         self,
@@ -76,35 +76,37 @@ class Automaton:
         NDArray[np.uint32],
         NDArray[np.float32],
     ]:
-        """arc_begin [S + 1]; arc_token, arc_cost, arc_next [A]; backoff_state, backoff_cost [S]: `NGram.arrays`."""
+        """The arrays of `NGram.arrays`: arc_begin [S + 1]; arc_token, arc_cost, arc_next [A]; backoff_state,
+        backoff_cost [S].
+        """
 
     def start(self, history: NDArray[np.int32]) -> int:
-        """The state of the longest suffix of `history` [n] (its last N - 1 tokens) that the model knows."""
+        """The state of the longest suffix of `history` [n] that the model knows; at most N - 1 tokens are read."""
 
     def start_batch(
         self, histories: NDArray[np.int32], threads: int = 1, out: NDArray[np.uint32] | None = None
     ) -> NDArray[np.uint32]:
-        """The states [B] of `histories` [B, n]; a shorter history is padded with -1 in front."""
+        """The states [B] of `histories` [B, n]; shorter histories are padded with -1 in front."""
 
     def step(self, state: int, token: int) -> tuple[int, float]:
-        """The next state and the cost of `token` in `state`."""
+        """The next state and the cost of reading `token` in `state`."""
 
     def score(
         self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], states: NDArray[np.uint32]
     ) -> tuple[NDArray[np.float32], NDArray[np.uint32]]:
-        """Costs [n] of the tokens of B sequences, tokens[offsets[b]:offsets[b + 1]] read from states[b], and the states
-        [B] after them.
+        """Scores B sequences: costs [n] of the tokens and the states [B] after them. Sequence b is
+        tokens[offsets[b]:offsets[b + 1]], read from states[b].
         """
 
     def walk(
         self, tokens: NDArray[np.int32], state: int
     ) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint32], int]:
-        """Tokens [n] read from a state: their costs [n], the orders [n] of the n-grams that had them, the states [n]
-        before them, and the state after the last.
+        """Reads tokens [n] from a state: their costs [n], the orders [n] of the n-grams that matched, the states [n]
+        before them, and the final state.
         """
 
     def distribution(self, state: int) -> NDArray[np.float32]:
-        """The costs [V] of every token in `state`."""
+        """The costs [V] of all tokens in `state`."""
 
 def encode(
     arc_begin: NDArray[np.uint64],  # [S + 1]
@@ -130,39 +132,39 @@ def encode(
     NDArray[np.uint32],
     NDArray[np.uint64],
 ]:
-    """What an `Automaton` is made of but root_cost: sizes [6 N], the bytes of arc_token, arcs, arc_book, contexts,
-    backoff_book, wide,
-    first_state, jumps, backoff_state.
+    """Encodes plain arrays as the arrays of an `Automaton`, root_cost excepted: sizes [6 N], the bytes of arc_token,
+    arcs, arc_book, contexts, backoff_book, wide, first_state, jumps, backoff_state.
 
-    next_bits    1 to 15, low bits of a state's number in a code; up to 7 a code has 1 byte, else 2
-    choose_book  for the costs of an order, or the backoff costs of a length: the at most 65536 floats, ascending, that
-                 they are rounded to; none: they stay as they are
+    next_bits    1 to 15, low bits of a state's number in a code; a code has 1 byte up to 7, else 2
+    choose_book  maps the costs of an order, or the backoff costs of a context length, to their codebook: at most 65536
+                 floats, ascending. An empty codebook leaves the costs exact
     """
 
 def exact_book(cost: NDArray[np.float32]) -> NDArray[np.float32]:
-    """All that costs [n] are, ascending, if they are so few that their numbers take at most three quarters of the
-    space; else nothing.
+    """The distinct values of costs [n], ascending; empty if codes for them would take more than three quarters of the
+    space.
     """
 
 def top(logits: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """The k greatest logits of each row [m, V]: ids [m, k], equal logits by id, their log softmax over all V [m, k],
-    and the row's entropy in nats [m].
+    """The k greatest logits of each row [m, V]: ids [m, k], ties by id; their log softmax over all V [m, k]; the row's
+    entropy in nats [m].
 
-    Ids behind the finite logits are -1. The entropy of a row with NaN or +inf, or without a finite logit, is NaN.
+    Ids past the finite logits are -1. The entropy of a row with NaN or +inf, or without a finite logit, is NaN.
     """
 
 def top_predictions(
     logits: Sequence[NDArray[np.float32]] | Sequence[NDArray[np.uint16]], k: int, threads: int = 1
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The k most probable tokens of each row of arrays [m, V], one array after another: ids [sum of m, k] as of `top`,
-    and probabilities among all V.
+    """The k most probable tokens of each row of the arrays [m, V], concatenated: ids [sum of m, k] as in `top`, and
+    their probabilities among all V.
 
-    uint16 are the bits of bfloat16. Of a row with NaN or +inf, or without a finite logit, probabilities are NaN.
+    uint16 logits are the bits of bfloat16. The probabilities of a row with NaN or +inf, or without a finite logit, are
+    NaN.
     """
 
 def best_tokens(logits: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.int64]:
-    """The token of the greatest logit of each row [m, V], the first of equal ones; -1 where a logit is NaN or +inf, or
-    none is finite. uint16 are the bits of bfloat16.
+    """The token of the greatest logit of each row [m, V], the first of equal ones; -1 if a logit is NaN or +inf, or
+    none is finite. uint16 logits are the bits of bfloat16.
     """
 
 def best_paths(
@@ -177,10 +179,10 @@ def best_paths(
     threads: int = 1,
     out: tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """The p = `paths` best strings of every lattice: tokens [B, p, T], costs [B, p], counts [B].
+    """The p = `paths` best distinct paths of every lattice: tokens [B, p, T], costs [B, p], counts [B].
 
     Sorted by cost, ties by the ranks of the candidates, first slot first. Padding: token -1, cost +inf. `epsilon`
-    composes with epsilon instead of failure arcs; it takes one model at most. `out`: arrays for the answer.
+    composes with epsilon arcs instead of failure arcs and takes at most one model. `out`: arrays to write into.
     """
 
 def best_tree(
@@ -204,27 +206,27 @@ def best_tree(
 
 @final
 class ContextModel:
-    """Counts of what followed the contexts of a text, or of several, N = len(soft) orders. Threads may share it: a
-    search waits while it grows, and the reverse.
+    """Counts of what followed the contexts of one or several texts, N = len(soft) orders. Thread-safe: searches and
+    growth exclude each other.
     """
 
     def __init__(self, *, soft: NDArray[np.float64]) -> None:
-        """soft [N], each in [0, 1]: how much of what follows a context of 0, 1, .. tokens is what the target predicted,
-        not the token that came.
+        """soft [N], each in [0, 1]: for contexts of 0, 1, .. tokens, the share of a count that goes to the target's own
+        predictions; the rest goes to the token that came.
         """
 
     @property
     def order(self) -> int: ...
     @property
     def bytes(self) -> int:
-        """Of memory."""
+        """Memory in bytes."""
 
     @property
     def size(self) -> int:
-        """Tokens of the text."""
+        """Number of tokens read."""
 
     def begin(self) -> None:
-        """What comes next is another text."""
+        """Starts another text."""
 
     def extend(
         self,
@@ -232,18 +234,18 @@ class ContextModel:
         ids: NDArray[np.int32] | None = None,  # [n, k], padding -1
         p: NDArray[np.float32] | None = None,  # [n, k]
     ) -> None:
-        """Read on: tokens [n], at least 0, and the tokens and probabilities among which the target chose each; a row of
-        padding where that is not known. Nothing is read if something is refused.
+        """Appends tokens [n], each at least 0, with the target's most probable tokens and their probabilities before
+        each; a row of padding where these are not known. Nothing is read if an argument is invalid.
         """
 
     def foresee(self, draft: NDArray[np.int32], ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
-        """The target read a draft [d] behind the text, and predicted tokens [1, k] after it."""
+        """Counts the target's prediction, tokens [1, k], after the text and a draft [d]."""
 
     def mixture(
         self, draft: NDArray[np.int32], strength: NDArray[np.float64], tokens: NDArray[np.int32]
     ) -> tuple[NDArray[np.float64], float]:
-        """Of p(w) = share(w) + rest * p_other(w) after the text and a draft [d], with strengths [order]: the shares of
-        tokens [n], and rest.
+        """The shares [n] of `tokens`, and rest, in p(w) = share(w) + rest * p_other(w): the distribution after the text
+        and a draft [d], with interpolation strengths [order].
         """
 
 def read_pass(
@@ -255,11 +257,11 @@ def read_pass(
     ids: NDArray[np.int32],  # [1 + n, k], padding -1
     p: NDArray[np.float32],  # [1 + n, k]
 ) -> None:
-    """The text goes on with the tokens of the accepted nodes of a drafted tree, and the root token behind them.
+    """Appends the accepted tokens of a drafted tree, and the root token after them, to the text.
 
-    ids, p: what the target predicted behind the last root token, row 0, and behind node i, row 1 + i. What it predicted
-    behind the other nodes is foreseen (`ContextModel.foresee`), in their order, then each token is read
-    (`ContextModel.extend`). Nothing is read if something is refused.
+    ids, p: the target's predictions after the previous root token (row 0) and after node i (row 1 + i). Predictions
+    after rejected nodes are counted first, in the nodes' order (`ContextModel.foresee`); then the tokens are read
+    (`ContextModel.extend`). Nothing is read if an argument is invalid.
     """
 
 def move_slots(
@@ -268,9 +270,9 @@ def move_slots(
     sources: NDArray[np.int64],  # [m]
     targets: NDArray[np.int64],  # [m]
 ) -> None:
-    """In every store, all heads of slot sources[i] of row rows[i] become those of slot targets[i], in the moves' order.
+    """Copies slot sources[i] of row rows[i] to slot targets[i], for all heads of every store, in the order of i.
 
-    Nothing is moved if something is refused.
+    Nothing is moved if an argument is invalid.
     """
 
 def acceptance(
@@ -317,19 +319,20 @@ def open_tree(
     nodes: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens. With `open`, over
-    the whole vocabulary, and slots may be without candidates. Prefixes of q below `least` are left out, which makes the
-    search shorter. The memory stands between the texts and the model; where it goes on from, the end of each history
-    says.
+    """As `best_tree`, under the q of `rescore.decode.rescoring.calibration`, ties broken by tokens.
+
+    `open` searches the whole vocabulary, and slots may have no candidates. Prefixes whose q is below `least` are left
+    out, which shortens the search. The memory is interpolated between the texts and the model; its context is the end
+    of each history.
     """
 
 @final
 class Normalised:
-    """q(w | prefix) over the drafts of B lattices, made of copies of the arrays; the models are kept.
+    """q(w | prefix) over the drafts of B lattices. The arrays are copied, the models are referenced.
 
     q(w_1..w_T) is proportional to exp(-cost / temperature); with `local`, q(w | prefix) is the softmax over the slot's
-    candidates. ValueError beyond so many `transitions` (arcs of the composition) in one lattice or in all together.
-    Methods may be called from several threads.
+    candidates. ValueError if one lattice, or all together, have more than `transitions` arcs of the composition.
+    Thread-safe.
     """
 
     def __init__(
@@ -347,7 +350,7 @@ class Normalised:
     ) -> None: ...
     @property
     def log_mass(self) -> NDArray[np.float64]:
-        """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf where none is possible; [0] if local."""
+        """ln of the sum of exp(-cost / temperature) over all drafts [B], -inf if none is possible; [0] if local."""
 
     @property
     def states(self) -> NDArray[np.int64]:
@@ -356,24 +359,24 @@ class Normalised:
     def sample(
         self, uniforms: NDArray[np.float64], *, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.int32]]:
-        """Paths drawn with uniforms [B, p, T] in [0, 1): tokens [B, p, T], q [B, p, T, K] by rank, ln q and lengths [B,
-        p].
+        """Samples paths with uniforms [B, p, T] in [0, 1): tokens [B, p, T], q [B, p, T, K] by rank, ln q and lengths
+        [B, p].
         """
 
     def rows(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
-        """q [B, p, T, K] along drafts [B, p, T], padding -1; 0 after the padding's first row and after a token that is
-        not possible.
+        """q [B, p, T, K] along drafts [B, p, T], padding -1. Rows after the first one of the padding, and after an
+        impossible token, are 0.
         """
 
     def trees(
         self, *, nodes: int, threads: int = 1
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """The trees of the most probable prefixes: tokens, parents, depths, ln q [B, n] and count [B], as
-        `best_tree`.
+        """The trees of the n most probable prefixes, as `best_tree`: tokens, parents, depths, ln q [B, n], counts
+        [B].
         """
 
     def logq(self, drafts: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.float64]:
-        """ln q [B, p] of drafts [B, p, T], padding -1; -inf where a token is not possible."""
+        """ln q [B, p] of drafts [B, p, T], padding -1; -inf if a token is impossible."""
 
 def count_windows(
     parts: Sequence[tuple[NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.int32], int, int]],
@@ -383,12 +386,12 @@ def count_windows(
     eot: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
-    """A run: the windows of text, sorted and counted. Its bytes, where each slice begins in them and the end, distinct
-    windows, tokens.
+    """Sorts and counts the windows of a text into a run: its bytes, the offsets of its slices and of the end, the
+    number of distinct windows, the number of tokens.
 
-    parts   (array [n], begin, stop): the positions begin .. stop - 1 of an array of whole documents, ids in [0, V)
-    starts  ascending tokens: a window belongs to slice i if the token before its last is in [starts[i - 1], starts[i]);
-            none: one slice
+    parts   (array [n], begin, stop): positions begin .. stop - 1 of an array of whole documents, ids in [0, V)
+    starts  ascending tokens: a window belongs to slice i if its last token but one is in [starts[i - 1], starts[i]);
+            empty: one slice
     """
 
 def run_of_windows(
@@ -401,17 +404,17 @@ def run_of_windows(
     eot: int,
     starts: Sequence[int],
 ) -> tuple[bytes, list[int], int, int]:
-    """As `count_windows`, for n windows that were counted elsewhere, in any order.
+    """As `count_windows`, from n windows already counted, in any order.
 
     A window has N tokens, or begins with `eot`.
     """
 
 @final
 class RunSlices:
-    """One slice of several runs, merged into one; it is read once, by one of `LevelBuilder.add`, `spell` and `write`.
+    """One slice of several runs, merged. It is read once, by one of `LevelBuilder.add`, `spell` and `write`.
 
-    sources  bytes, or (path, begin, end) of a file. Damage is a ValueError where it is met
-    buffer   bytes read from each file at once
+    sources  bytes, or (path, begin, end) of a file; ValueError where the data are damaged
+    buffer   bytes read from each file at a time
     """
 
     def __init__(
@@ -428,19 +431,19 @@ class RunSlices:
         """Bytes of files read so far."""
 
     def spell(self, windows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], bool]:
-        """At most so many windows: offsets [n + 1] into tokens, counts [n]; and whether there may be more."""
+        """The next windows, at most `windows`: offsets [n + 1] into tokens, counts [n], and whether more may follow."""
 
     def write(self, windows: int) -> tuple[bytes, int, bool]:
-        """At most so many windows as part of a slice of a run, how many they are, and whether there may be more."""
+        """The next windows, at most `windows`, as bytes of a slice of a run; their number; whether more may follow."""
 
 @final
 class LevelBuilder:
-    """The n-grams of every order, made of windows in ascending order.
+    """Builds the n-grams of every order from windows in ascending order.
 
-    min_counts  N smallest counts kept, of order 1 first, never falling
-    most        counts of counts are taken of 1..most
-    adjusted    adjusted counts are wanted too, those of Kneser-Ney: how many different tokens stood before an n-gram;
-                of order N, and of n-grams that begin with the end of text, how often they were seen
+    min_counts  the smallest count kept for each of orders 1..N, non-decreasing
+    most        counts of counts are kept for counts 1..most
+    adjusted    also compute the adjusted counts of Kneser-Ney: the number of distinct tokens seen before an n-gram; for
+                order N, and for n-grams that begin with the end of text, the plain count
     """
 
     def __init__(
@@ -454,10 +457,10 @@ class LevelBuilder:
         adjusted: bool = False,
     ) -> None: ...
     def add(self, slices: RunSlices, windows: int) -> bool:
-        """Take at most so many windows of a merged slice; whether there may be more."""
+        """Reads at most `windows` windows of a merged slice; returns whether more may follow."""
 
     def finish(self) -> None:
-        """Say that there are no more windows."""
+        """Ends the input."""
 
     def take(
         self,
@@ -473,36 +476,36 @@ class LevelBuilder:
             NDArray[np.uint64],
         ]
     ]:
-        """What was completed since the last call, for orders 2..N: context_token, context_parent, context_total,
-        context_end [C]; token, count [n]; the totals [C] and counts [n] that are adjusted, empty for order N and where
-        they are not wanted.
+        """The contexts and n-grams completed since the last call, for orders 2..N: context_token, context_parent,
+        context_total, context_end [C]; token, count [n]; adjusted totals [C] and counts [n], empty for order N and
+        without `adjusted`.
 
-        Parents and ends count from the first context and n-gram of all that were made.
+        Parents and ends are numbered from the first context and n-gram of all calls.
         """
 
     def unigrams(self) -> NDArray[np.uint64]:
-        """How often each token was seen so far, [V]."""
+        """The count of each token so far, [V]."""
 
     def adjusted_unigrams(self) -> NDArray[np.uint64]:
-        """The adjusted count of each token so far, [V], or [0]."""
+        """The adjusted count of each token so far, [V]; [0] without `adjusted`."""
 
     @property
     def of_counts(self) -> list[list[int]]:
-        """For orders 0..N (0 and 1 unused): [r] is how many n-grams were seen r times, r = 1..most; [0] how many more
-        often.
+        """Counts of counts of orders 0..N (0 and 1 unused): [r] n-grams were seen r times, r = 1..most; [0] of them
+        more often.
         """
 
     @property
     def of_adjusted(self) -> list[list[int]]:
-        """The same of adjusted counts; empty lists where they are not wanted."""
+        """Counts of adjusted counts, likewise; empty lists without `adjusted`."""
 
 @final
 class Level:
-    """The n-grams of one order (`lm/grams.py`), C contexts and n n-grams, over arrays that the caller keeps.
+    """The n-grams of one order (`lm/grams.py`): C contexts and n n-grams, over arrays that the caller keeps alive.
 
-    Only sizes are checked here. The functions below check what they use as an index: damaged arrays are a ValueError
-    that names the entry, never a read outside. They work on the contexts from_ .. to - 1, and what they return
-    is of the n-grams or contexts of those alone. `below` is the order below, `above` the order above.
+    The constructor checks only sizes. The functions below check the bounds of every index: damaged arrays are a
+    ValueError that names the entry, never an out-of-bounds read. They process the contexts from_ .. to - 1 and return
+    values for these contexts, or their n-grams, alone. `below` is the order below, `above` the order above.
     """
 
     def __init__(
@@ -514,18 +517,18 @@ class Level:
     ) -> None: ...
 
 def suffixes(level: Level, below: Level, from_: int, to: int) -> NDArray[np.uint32]:
-    """The number of h'w in the order below, for each n-gram hw.
+    """For each n-gram hw, the number of h'w in the order below.
 
-    ValueError where it is not there, here and in all that follow.
+    ValueError if h'w is missing, here and in all functions that follow.
     """
 
 def estimate(
     level: Level,
     below: Level,
-    below_cost: NDArray[np.float64],  # of the n-grams of the order below
+    below_cost: NDArray[np.float64],  # n-grams of the order below
     count: NDArray[np.uint64],  # [n], at least 1
-    total: NDArray[np.uint64],  # [C], how often any token followed
-    discount: NDArray[np.float64],  # of counts 1, 2, .., the last one of all above
+    total: NDArray[np.uint64],  # [C], count of all tokens after the context
+    discount: NDArray[np.float64],  # for counts 1, 2, ..; the last one for all greater counts
     from_: int,
     to: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -534,10 +537,10 @@ def estimate(
 def kneser_ney(
     level: Level,
     below: Level,
-    below_cost: NDArray[np.float64],  # of the n-grams of the order below
+    below_cost: NDArray[np.float64],  # n-grams of the order below
     count: NDArray[np.uint64],  # [n], adjusted, at least 1
-    total: NDArray[np.uint64],  # [C], adjusted, of all n-grams, kept or not
-    discount: NDArray[np.float64],  # [3], of adjusted counts 1, 2, and of all above
+    total: NDArray[np.uint64],  # [C], adjusted, over all n-grams, kept or not
+    discount: NDArray[np.float64],  # [3], for adjusted counts 1, 2 and greater
     from_: int,
     to: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -546,8 +549,8 @@ def kneser_ney(
 def normalise(
     level: Level, below: Level, below_cost: NDArray[np.float64], cost: NDArray[np.float64], from_: int, to: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Costs of the n-grams, scaled where a context left no mass, and backoff costs that make every context
-    sum to one.
+    """Normalises every context to sum to one: costs of the n-grams, scaled where a context left no mass, and backoff
+    costs.
     """
 
 def sums(
@@ -556,30 +559,30 @@ def sums(
     below_cost: NDArray[np.float64],
     cost: NDArray[np.float64],
     backoff: NDArray[np.float64],  # [C]
-    below_sum: NDArray[np.float64],  # of the contexts of the order below
+    below_sum: NDArray[np.float64],  # contexts of the order below
     from_: int,
     to: int,
 ) -> NDArray[np.float64]:
     """The sum of the probabilities of all tokens after each context."""
 
 def first_by_last_token(level: Level, below_first: NDArray[np.uint32], vocab_size: int) -> NDArray[np.uint32]:
-    """For each token, the first context of an order whose last token is not below it, [V + 1]. below_first: the same
-    for the order below; empty for order 2.
+    """For each token, the first context of an order whose last token is not less, [V + 1]. below_first: the same for
+    the order below; empty for order 2.
     """
 
 def link(
     level: Level,
     below: Level,
-    below_link: NDArray[np.uint32],  # what this function gave for the order below; empty for order 1
+    below_link: NDArray[np.uint32],  # the result of this function for the order below; empty for order 1
     above: Level,
     above_first: NDArray[np.uint32],  # [V + 1], `first_by_last_token` of `above`
-    cursor: NDArray[np.uint32],  # [V], at first above_first[:-1]; changed
+    cursor: NDArray[np.uint32],  # [V], initially above_first[:-1]; modified
     from_: int,
     to: int,
 ) -> NDArray[np.uint32]:
-    """The number of each n-gram among the contexts of the order above, 2^32 - 1 where it is none.
+    """The number of each n-gram among the contexts of the order above; 2^32 - 1 if it is not one.
 
-    Ranges in order, from the first.
+    Call it on consecutive ranges, starting at the first context.
     """
 
 def context_logps(
@@ -587,11 +590,11 @@ def context_logps(
     cost: NDArray[np.float64],
     logp: NDArray[np.float64],  # [C], ln p(h)
     link: NDArray[np.uint32],  # [n]
-    above: NDArray[np.float64],  # changed: ln p of the contexts of the order above that are n-grams of the range
+    above: NDArray[np.float64],  # output: ln p of those contexts of the order above that are n-grams of the range
     from_: int,
     to: int,
 ) -> None:
-    """ln p of contexts, by the chain rule."""
+    """Computes ln p of contexts by the chain rule."""
 
 def losses(
     level: Level,
@@ -603,7 +606,7 @@ def losses(
     from_: int,
     to: int,
 ) -> NDArray[np.float64]:
-    """What dropping each n-gram alone would cost: D of Stolcke (cs/0006025)."""
+    """The relative-entropy loss of dropping each n-gram alone: D of Stolcke (cs/0006025)."""
 
 def scores(
     level: Level,
@@ -615,14 +618,14 @@ def scores(
     from_: int,
     to: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest loss of each n-gram and of those of the order above that need it; and the largest of each context."""
+    """The largest loss among each n-gram and its dependents in the order above; and the largest of each context."""
 
 def select(
     level: Level,
     score: NDArray[np.float64],
     limit: float,
     cost: NDArray[np.float64],
-    below_number: NDArray[np.uint32],  # new numbers of the contexts of the order below; one 0 for order 2
+    below_number: NDArray[np.uint32],  # new numbers of the contexts of the order below; [0] for order 2
     from_: int,
     to: int,
 ) -> tuple[
@@ -633,17 +636,17 @@ def select(
     NDArray[np.uint32],
     NDArray[np.float64],
 ]:
-    """The n-grams whose score is above `limit`: which contexts are left, their first tokens, parents and numbers of
-    n-grams; tokens and costs.
+    """Keeps the n-grams whose score is above `limit`: the remaining contexts, their first tokens, parents and numbers
+    of n-grams; tokens and costs.
     """
 
 def next_states(
     level: Level,
     below: Level,
     link: NDArray[np.uint32],  # [n], empty for the highest order
-    below_next: NDArray[np.uint32],  # what this function gave for the order below; empty for order 1
-    first_state: int,  # that of the contexts of the order above
+    below_next: NDArray[np.uint32],  # the result of this function for the order below; empty for order 1
+    first_state: int,  # the first state of the order above
     from_: int,
     to: int,
 ) -> NDArray[np.uint32]:
-    """The state after each n-gram: its own number as a context, or that of its longest suffix."""
+    """The state after each n-gram: its own state as a context, or its longest suffix's."""

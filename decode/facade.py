@@ -2,9 +2,9 @@
 
     from rescore import NGram, Rescorer, Sausage
 
-Names are imported when they are first used, so that `import rescore` costs nothing and needs no torch. Results, rules
-and options are in their modules: `rescore.lattice`, `rescore.lm`, `rescore.decode` and the rooms in it. Type checkers
-read the same names from `__init__.pyi`.
+Names are imported on first use, so `import rescore` is fast and needs no torch. Results, rules and options are in their
+modules: `rescore.lattice`, `rescore.lm` and the rooms of `rescore.decode`. Type checkers read the names from
+`__init__.pyi`.
 """
 
 from importlib import import_module

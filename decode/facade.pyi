@@ -1,4 +1,4 @@
-"""What type checkers read for `rescore`; `facade.py` is what runs."""
+"""The names of `rescore` for type checkers; `facade.py` is the implementation."""
 
 from rescore.decode.drafters.blended_drafter import BlendedDrafter as BlendedDrafter
 from rescore.decode.drafters.heads_lattice import HeadsLattice as HeadsLattice

@@ -1,5 +1,5 @@
-// Weights by token, of all that can be done with it in a state of a backoff model: those of the next shorter context,
-// after the failure arc, with the state's own arcs in their places.
+// Rows of weights by token in a state of a backoff model: the next shorter context's row plus the failure arc,
+// overwritten by the state's own arcs.
 #pragma once
 
 #include <algorithm>
@@ -12,25 +12,25 @@
 
 namespace rescore {
 
-// When arcs are backed off to: with tokens that have no arc, or with any token (whichever is cheaper).
+// When the backoff may be taken: by tokens without an arc, or by any token (the cheaper weight counts).
 enum class Semantics { kFailure, kEpsilon };
 
-// Rows are read and written in steps of eight; from a slot's width on their weights are impossible ones.
+// Rows are read and written in steps of eight; entries from the slot's width on are impossible.
 constexpr int kRowStep = kLanes;
 inline int row_size(int width) { return (width + kRowStep - 1) / kRowStep * kRowStep; }
 
-// The row of a state that has arcs for all of `width` tokens. As below, `arc` may be read eight entries beyond.
+// The row of a state with arcs for all of `width` tokens. As below, `arc` may be read eight entries past its end.
 inline void whole_row(const Fixed* arc, int width, Fixed* row) {
   std::fill(std::copy_n(arc, width, row), row + row_size(width), kImpossible);
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// Of four lanes, the lesser of each.
+// The lesser of each of four lanes.
 [[gnu::always_inline]] inline __m256i lesser_of(__m256i a, __m256i b) {
   return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
 }
 
-// Of every four bits, where the first, second, .. of packed numbers go that stand at the ones: pairs of 32-bit words.
+// For every four bits, the permutation that expands packed numbers to the positions of the ones: pairs of 32-bit words.
 struct FourExpanded {
   alignas(32) std::array<std::array<int32_t, 8>, 16> from{};
   constexpr FourExpanded() {
@@ -45,8 +45,8 @@ struct FourExpanded {
 inline constexpr FourExpanded kFourExpanded;
 #endif
 
-// The row of a state with arcs for some `tokens`, a bit each, from that of its next shorter context, which may be the
-// same array. arc: the arcs' weights, ascending by token. Returns the least.
+// The row of a state from that of its next shorter context, which may be the same array. tokens: a bit for each token
+// with an arc; arc: the arcs' weights, ascending by token. Returns the least weight.
 inline Fixed back_off(const Fixed* shorter, Fixed failure, uint64_t tokens, const Fixed* arc, int width,
                       Semantics semantics, Fixed* row) {
 #ifdef __AVX512F__

@@ -1,4 +1,4 @@
-// A batch of lattices and the models that rescore it, as Python gives them.
+// A batch of lattices and the models that rescore it, from Python's arrays.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace rescore {
 
-// The models of a call, of a Python list.
+// The models of a call, from a Python list.
 struct ModelList {
   std::array<const Model*, kMaxModels> model;
   size_t count = 0;
@@ -25,7 +25,7 @@ struct ModelList {
   }
 };
 
-// The shapes of a batch of lattices with the models that rescore it, checked.
+// A batch of lattices with the models that rescore it; shapes are checked.
 struct Batch {
   Models models;
   const int32_t* ids;
@@ -44,9 +44,9 @@ struct Batch {
     expect_range("slots T", slots, 1, kMaxSlots);
     expect_range("candidates K", width, 1, kMaxCandidates);
     expect_size("cost", cost.size(), ids.size());
-    expect_size("histories, one of every lattice", histories.shape(0), rows);
-    expect_size("alpha, of every model", alpha.shape(0), lms.count);
-    if (lms.count) expect_size("alpha, of every slot", alpha.shape(1), slots);
+    expect_size("histories, one per lattice", histories.shape(0), rows);
+    expect_size("alpha, one row per model", alpha.shape(0), lms.count);
+    if (lms.count) expect_size("alpha, one per slot", alpha.shape(1), slots);
     models.slots = static_cast<int>(slots);
     models.alpha = alpha.data();
     for (; models.count < static_cast<int>(lms.count); ++models.count)

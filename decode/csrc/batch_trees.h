@@ -1,4 +1,4 @@
-// The trees of a batch of lattices, as Python gets them.
+// The trees of a batch of lattices as Python arrays.
 #pragma once
 
 #include "arrays.h"
@@ -9,7 +9,7 @@ namespace rescore {
 
 struct Trees {
   TreeOutput first;
-  int32_t* counts;  // how many nodes each has
+  int32_t* counts;  // nodes per tree
 
   TreeOutput of(int64_t b) const {
     const size_t at = b * size_t(first.nodes);
@@ -17,8 +17,8 @@ struct Trees {
   }
 };
 
-// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays for the
-// answer: tokens, parents, depths, logq [rows, nodes], counts [rows].
+// Runs search(trees), which writes the trees of all lattices of a batch. out: None, or a tuple of arrays to write into:
+// tokens, parents, depths, logq [rows, nodes], counts [rows].
 template <typename Search>
 nb::object trees(size_t rows, int nodes, const nb::object& out, Search search) {
   expect_range("nodes", nodes, 1, kMaxNodes);

@@ -36,7 +36,7 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
     const uint32_t prefix = tree_.add(parent, taken.rank, depth);
     opened_.push_back({members_.size(), 0, 0});
     if (depth < length) {
-      // As completions are exact, the best child of a prefix costs what the prefix did: nothing queued comes before it.
+      // Completions are exact, so the best child of a prefix costs the same: nothing queued precedes it.
       follow(parent, slots_[depth - 1].place(taken.rank));
       open(prefix, depth);
       next(prefix);
@@ -51,7 +51,7 @@ int PathSearch::search(const Sausage& sausage, PathOutput out) {
   }
 }
 
-// Weighs the children of a prefix.
+// Computes the totals of a prefix's children.
 void PathSearch::open(uint32_t prefix, int t) {
   Opened& opened = opened_[prefix];
   const Slot& slot = slots_[t];
@@ -64,7 +64,7 @@ void PathSearch::open(uint32_t prefix, int t) {
   for (int i = 0; i < slot.count; ++i) totals_[opened.first_total + slot.rank[i]] = by_token[i];
 }
 
-// Offers the best child of a prefix that was not taken; false if there is none.
+// Offers the best child of a prefix that was not taken yet; false if there is none.
 bool PathSearch::next(uint32_t prefix) {
   const int count = slots_[tree_.prefixes[prefix].depth].count;
   Fixed* total = &totals_[opened_[prefix].first_total];
@@ -80,7 +80,7 @@ bool PathSearch::next(uint32_t prefix) {
   return true;
 }
 
-// The members of the newest prefix: where those of `from` go with a token.
+// Sets the members of the newest prefix to the successors of `from`'s under a token.
 void PathSearch::follow(uint32_t from, int token) {
   Opened& newest = opened_.back();
   const Opened parent = opened_[from];

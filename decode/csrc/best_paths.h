@@ -1,13 +1,11 @@
-// The p best token strings of a sausage composed with n-gram automata, exactly.
+// The p best paths of a sausage composed with n-gram automata, exactly.
 //
-// Three passes: the composition, its failure arcs kept (failure_lattice.h); backward, the weight of the best completion
-// of every node (completions.h); then best-first search over prefixes, which are opened in the order of their weight
-// with their best completion. As that is exact, the first p whole strings are the answer, and only prefixes of these
-// are opened.
+// Three passes: composition, with failure arcs kept (failure_lattice.h); backward, the weight of every node's best
+// completion (completions.h); best-first search over prefixes, in the order of their weight with the best completion.
+// Completions are exact, so the first p whole paths are the answer, and only their prefixes are opened.
 //
-// Under failure semantics a prefix leads to one node, so paths and strings are the same. Under epsilon semantics a
-// string may have several paths; a prefix then carries every node that it leads to, each with its least weight, and
-// counts once.
+// Under failure semantics a prefix leads to one node. Under epsilon semantics it may lead to several; it then carries
+// every such node with its least weight, and counts once.
 #pragma once
 
 #include "completions.h"
@@ -17,7 +15,7 @@
 
 namespace rescore {
 
-constexpr int kMaxPaths = 1024;  // of a lattice
+constexpr int kMaxPaths = 1024;  // per lattice
 
 struct PathOutput {
   int32_t* tokens;  // [paths, slots], padding -1
@@ -27,7 +25,7 @@ struct PathOutput {
 
 class PathSearch {
  public:
-  // Writes the best strings, sorted by cost, then by ranks, and returns how many there are.
+  // Writes the best paths, sorted by cost, then by ranks, and returns their number.
   int run(const Models& models, const Sausage& sausage, const Starts& starts, Semantics semantics, PathOutput out);
 
  private:

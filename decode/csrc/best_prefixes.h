@@ -1,7 +1,7 @@
-// Token trees: the n most probable prefixes, found best-first.
+// Token trees: the n most probable prefixes, by best-first search.
 //
-// A prefix is never more probable than its parent, so the first n prefixes in the order (probability,
-// depth, ranks) form a tree, and the tree of n is the beginning of the tree of n + 1.
+// A prefix is never more probable than its parent, so the first n prefixes in the order (probability, depth, ranks)
+// form a tree, and the tree of n nodes is the beginning of the tree of n + 1.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace rescore {
 
-constexpr int kMaxNodes = 4096;  // of a tree
+constexpr int kMaxNodes = 4096;  // per tree
 
 struct TreeOutput {
   int32_t* tokens;   // [nodes], padding -1
@@ -30,26 +30,26 @@ inline void clear(TreeOutput out) {
   std::fill(out.logq, out.logq + out.nodes, -std::numeric_limits<float>::infinity());
 }
 
-// A prefix whose children are to be made known. Such prefixes are numbered in turn, the empty one being number 0.
+// A prefix whose children are to be computed. Openings are numbered in order; the empty prefix has number 0.
 struct Opening {
   uint32_t number;
-  uint32_t parent;  // the number of it
+  uint32_t parent;  // its number
   Offer offer;      // the prefix, as its parent offers it
   int depth;
 };
 
-// Children of prefixes, sorted, for searches that know all of a prefix's at once.
+// Sorted children of prefixes, for searches that compute all children of a prefix at once.
 class SortedChildren {
  public:
-  std::vector<Offer> offers;  // those of one prefix behind those of the one before
+  std::vector<Offer> offers;  // prefix after prefix
 
   void clear() {
     offers.clear();
     lists_.clear();
   }
-  // What was added since the last time are the children of the next prefix.
+  // Ends the children of the next prefix: all offers since the last call.
   void end_prefix() { lists_.push_back({lists_.empty() ? 0 : lists_.back().end, offers.size()}); }
-  // As BestPrefixes asks for them.
+  // The `next` of BestPrefixes.
   bool next(uint32_t number, Offer& offer) {
     List& list = lists_[number];
     if (list.next == list.end) return false;
@@ -64,10 +64,10 @@ class SortedChildren {
   std::vector<List> lists_;
 };
 
-// Takes the cheapest of all offers over and over. Prefix 0 is empty; prefix i + 1 is node i.
+// Repeatedly takes the cheapest of all offers. Prefix 0 is empty; prefix i + 1 is node i.
 class BestPrefixes {
  public:
-  // In steps, so that several trees can take turns: begin, then while `advance` says so, `openings` are opened.
+  // Works in steps, so that several trees can be interleaved: begin, then open `openings` while `advance` returns true.
   void begin(int length, TreeOutput out, int together) {
     rescore::clear(out);
     length_ = length;
@@ -81,9 +81,8 @@ class BestPrefixes {
     add(kNone, 0, 0, 0);
   }
 
-  // Takes prefixes until others have to be opened; false: the tree is done. next(number, offer): sets `offer` to the
-  // best child that it was not yet set to; false if there is none. token(depth, offer): names the token of a child of a
-  // prefix of `depth`.
+  // Takes prefixes until others have to be opened; false when the tree is complete. next(number, offer): sets `offer`
+  // to the next best child, false if there is none. token(depth, offer): the token of a child of a prefix of `depth`.
   template <typename Next, typename Token>
   bool advance(Next next, Token token) {
     if (length_ == 0) return false;
@@ -97,8 +96,7 @@ class BestPrefixes {
       const uint32_t parent = queue_[0];
       const Offer taken = tree_.offers[parent];
       const int depth = tree_.prefixes[parent].depth + 1, left = out_.nodes - found_ - 1;
-      // Not more of them than an eighth of the nodes that are still missing: what is opened in vain costs as much as
-      // the rest.
+      // At most an eighth of the missing nodes: openings in vain would otherwise cost as much as the rest.
       if (left && depth < length_ && numbers_[parent].offer == kNone) {
         choose(std::min(together_, (left + 7) / 8));
         return true;
@@ -120,14 +118,13 @@ class BestPrefixes {
     return false;
   }
 
-  // The 1 to `together` prefixes whose children are to be made known: the one that is taken next, and others that
-  // probably will be soon.
+  // The 1 to `together` prefixes to open: the one that is taken next, and others that are likely to follow soon.
   const std::vector<Opening>& openings() const { return openings_; }
-  // How many nodes the tree has.
+  // Number of nodes of the tree.
   int found() const { return found_; }
 
  private:
-  struct Numbers {  // kNone: children are not known
+  struct Numbers {  // kNone: not opened
     uint32_t own, offer;
   };
   struct Before {
@@ -143,7 +140,7 @@ class BestPrefixes {
     return tree_.add(parent, rank, depth);
   }
 
-  // The offers of the first in the queue, but for those that are opened already and those that are whole strings.
+  // Opens the offers of the first prefixes in the queue, except opened ones and whole paths.
   void choose(size_t most) {
     openings_.clear();
     for (size_t i = 0; i < std::min(most, queue_.size()); ++i) {
@@ -158,7 +155,7 @@ class BestPrefixes {
   int length_, together_, found_;
   TreeOutput out_;
   PrefixTree tree_;
-  std::vector<Numbers> numbers_;  // beside the prefixes: of each, and of what it offers
+  std::vector<Numbers> numbers_;  // parallel to the prefixes: a prefix's own number and its offer's
   std::vector<Opening> openings_;
   uint32_t opened_;
   PrefixQueue<Before> queue_{Before{&tree_}};

@@ -6,12 +6,12 @@
 namespace rescore {
 namespace {
 
-constexpr int kTogether = 4;  // prefixes that are opened
+constexpr int kTogether = 4;  // prefixes opened at once
 constexpr int64_t kTaken = INT64_MAX;
 constexpr int kRankBits = 6;  // of a key; its cost is at most 2 kMaxWeight and ln 64, some 52 bits
 
-// Added to a weight within kMaxWeight and subtracted again, it rounds that to the nearest that Fixed has, halves to
-// even: doubles are 2^-32 apart where the sum is.
+// Adding it to a weight within kMaxWeight and subtracting it again rounds the weight to a multiple of 2^-32, as Fixed
+// has, halves to even: doubles of that size are 2^-32 apart.
 constexpr double kRounder = 3.0 * kMaxWeight;
 
 }  // namespace
@@ -72,7 +72,7 @@ void LatticeTreeSearch::weigh() {
   for (const Opening& one : best_.openings()) weigh(one.number);
 }
 
-// The softmax over the slot's candidates after a prefix.
+// Computes the softmax over the slot's candidates after a prefix.
 void LatticeTreeSearch::weigh(uint32_t number) {
   const Opened& own = opened_[number];
   const Row& row = rows_[own.depth];
@@ -85,7 +85,7 @@ void LatticeTreeSearch::weigh(uint32_t number) {
     store(&nats[i], size <= double{kMaxWeight} ? (cost + kRounder) - kRounder : Doubles{} + INFINITY);
   }
   const double all = log_sum(nats.data(), width_) + kRounder - kRounder;
-  const bool near = all > 1 - kMaxWeight;  // so that no difference is 2^52 or more, or it is infinite
+  const bool near = all > 1 - kMaxWeight;  // all differences are below 2^52, or infinite
   for (int i = 0; i < width_; i += kWide) {
     const Doubles cost = load<Doubles>(&nats[i]), fixed = (cost - all) * kFixedOne;
     const Integers weight = near ? whole(fixed) : __builtin_convertvector(fixed, Integers);

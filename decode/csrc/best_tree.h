@@ -1,4 +1,4 @@
-// Token trees of lattices: of closed ones, by any number of models.
+// Token trees of closed lattices, under any number of models.
 #pragma once
 
 #include "best_prefixes.h"
@@ -8,19 +8,19 @@
 
 namespace rescore {
 
-// Prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
+// Searches prefixes of the sausage under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha * LM).
 class LatticeTreeSearch {
  public:
   void begin(const Models& models, const Sausage& sausage, const Starts& starts, TreeOutput out);
 
-  // Steps of several trees that take turns: while memory is fetched for one, others work. Each step for all of them
-  // before the next. False: the tree is done.
+  // Steps of a search, interleaved over several trees to hide memory latency: each step is run for all trees before the
+  // next one. `choose` returns false when the tree is complete.
   bool choose();
   void find_lists();
   void match_lists();
   void weigh();
 
-  // How many nodes the tree has.
+  // Number of nodes of the tree.
   int found() const { return best_.found(); }
 
  private:
@@ -29,7 +29,7 @@ class LatticeTreeSearch {
     int depth;
     std::array<uint32_t, kMaxModels> nodes;
   };
-  // A slot's candidates in ascending order of token: what their heads say, +inf behind the last, and their ranks.
+  // A slot's candidates in ascending order of token: their head costs, padded with +inf, and their ranks.
   struct Row {
     CostRow head;
     std::array<int64_t, kMaxCandidates> rank;
@@ -43,17 +43,17 @@ class LatticeTreeSearch {
   int width_;  // of rows
   BestPrefixes best_;
   std::vector<Opened> opened_;
-  // [opened, width]: of each child its cost beyond the prefix's, and its rank behind that; kTaken where there is none
-  // any more.
+  // [opened, width]: each child's cost beyond the prefix's, with its rank in the low bits; kTaken once taken or if
+  // there is no child.
   std::vector<int64_t> keys_;
   Slots slots_;
   std::array<Row, kMaxSlots> rows_;
   std::array<LazyComposition, kMaxModels> compositions_;
 };
 
-constexpr int kTurns = 4;  // trees that take turns on a thread
+constexpr int kTurns = 4;  // trees interleaved per thread
 
-// Up to kTurns trees that were begun take turns until all are done.
+// Completes up to kTurns trees that were begun, interleaved.
 void grow_trees(LatticeTreeSearch* searches, int count);
 
 }  // namespace rescore

@@ -1,4 +1,4 @@
-// What Python sees of the searches.
+// Python bindings of the searches.
 #pragma once
 
 #include <nanobind/nanobind.h>

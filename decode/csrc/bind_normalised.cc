@@ -17,10 +17,10 @@ using namespace nb::literals;
 
 namespace {
 
-constexpr size_t kMostTransitions = size_t{1} << 25;                // of a batch: with their nodes, some 1.3 GB
+constexpr size_t kMostTransitions = size_t{1} << 25;                // per batch: some 1.3 GB with their nodes
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 1e6;  // scores stay finite
 
-// A batch that outlives the call: its arrays are copied, since the caller may change his, and its models kept.
+// A batch that outlives the call: arrays are copied, since the caller may change them; models are kept alive.
 class Normalised {
  public:
   Normalised(const nb::list& models, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
@@ -41,13 +41,13 @@ class Normalised {
     nb::gil_scoped_release release;
     if (local) {
       for (size_t b = 0; b < batch_.rows; ++b) {
-        batch_.sausage(b);  // which checks it
+        batch_.sausage(b);  // checks its ids
         starts_.push_back(batch_.states(b));
       }
     } else {
       push_all(transitions, threads);
     }
-    batch_.histories = nullptr;  // the caller's
+    batch_.histories = nullptr;  // not copied
   }
 
   Out<double> log_mass() const {
@@ -130,7 +130,7 @@ class Normalised {
     });
   }
 
-  // Calls visit(walk, sausage, number of the path) for every path of every lattice.
+  // Calls visit(walk, sausage, index of the path) for every path of every lattice.
   template <typename Visit>
   void for_each_path(size_t paths, int threads, Visit visit) const {
     nb::gil_scoped_release release;
@@ -146,7 +146,7 @@ class Normalised {
     });
   }
 
-  // How many paths an array [B, p, T] is about.
+  // p of an array [B, p, T].
   template <typename Array>
   size_t expect_paths(const char* name, const Array& array, int threads) const {
     expect_range("threads", threads, 1, 1024);
@@ -183,8 +183,8 @@ class Normalised {
   std::vector<nb::object> kept_;  // the models
   const double temperature_;
   const bool local_;
-  std::vector<States> starts_;         // none unless local
-  std::vector<PushedLattice> pushed_;  // none if local
+  std::vector<States> starts_;         // if local
+  std::vector<PushedLattice> pushed_;  // unless local
 };
 
 }  // namespace

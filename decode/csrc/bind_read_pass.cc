@@ -1,4 +1,4 @@
-// A pass over a drafted tree, read into the running text: one call instead of one for every node.
+// Reads a pass over a drafted tree into the running text, in one call instead of one per node.
 
 #include <nanobind/nanobind.h>
 
@@ -17,7 +17,7 @@ using namespace nb::literals;
 
 namespace {
 
-// A drafted tree [n] and what was predicted behind its root, row 0, and behind node i, row 1 + i.
+// A drafted tree [n], and the predictions after its root (row 0) and after node i (row 1 + i).
 struct ReadTree {
   In<int32_t, 1> tokens, parents;
   In<int32_t, 2> ids;
@@ -32,7 +32,7 @@ struct ReadTree {
     return found;
   }
 
-  // The tokens from below the root to a node.
+  // The tokens on the path from below the root to a node.
   void draft(int64_t node, std::vector<int32_t>& found) const {
     found.clear();
     for (; node >= 0; node = parents.data()[node]) found.push_back(tokens.data()[node]);
@@ -42,8 +42,8 @@ struct ReadTree {
   void check() const {
     const size_t n = tokens.shape(0);
     expect_size("parents", parents.shape(0), n);
-    expect_size("ids, one row of the root and of each node", ids.shape(0), 1 + n);
-    expect_size("p, one row of the root and of each node", p.shape(0), 1 + n);
+    expect_size("ids, one row for the root and each node", ids.shape(0), 1 + n);
+    expect_size("p, one row for the root and each node", p.shape(0), 1 + n);
     expect_size("p, as many columns as ids", p.shape(1), ids.shape(1));
     for (size_t i = 0; i < n; ++i) {
       expect_range("drafted", tokens.data()[i], 0, INT32_MAX);
@@ -61,7 +61,7 @@ void read_pass(ContextModel& text, In<int32_t, 1> tokens, In<int32_t, 1> drafted
                In<int32_t, 1> accepted, In<int32_t, 2> ids, In<float, 2> p) {
   const ReadTree tree{drafted, parents, ids, p};
   tree.check();
-  expect_size("tokens, those of the accepted nodes and the root token", tokens.shape(0), accepted.shape(0) + 1);
+  expect_size("tokens, the accepted nodes' and the root token", tokens.shape(0), accepted.shape(0) + 1);
   std::vector<char> stays(tree.size(), 0);
   for (size_t i = 0; i < accepted.shape(0); ++i) {
     expect_range("accepted", accepted.data()[i], 0, tree.size() - 1);

@@ -1,4 +1,4 @@
-// What Python sees of the searches: dtype and shape checks, then free functions on flat arrays.
+// Python bindings of the searches: checks of dtypes and shapes, then free functions on flat arrays.
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -47,7 +47,7 @@ nb::object best_paths(const nb::list& lms, In<int32_t, 2> histories, In<int32_t,
   return out.is_none() ? nb::make_tuple(tokens.array, costs.array, counts.array) : out;
 }
 
-// A thread grows the trees of some lattices in turns.
+// Each thread grows the trees of some lattices, interleaved.
 void best_trees(const Batch& batch, int threads, const Trees& trees) {
   const int64_t rows = batch.rows, each = std::clamp<int64_t>((rows + threads - 1) / threads, 1, kTurns);
   parallel_for((rows + each - 1) / each, threads, [&](int64_t group) {
@@ -68,7 +68,7 @@ nb::object best_tree(const nb::list& lms, In<int32_t, 2> histories, In<int32_t, 
   return trees(batch.rows, nodes, out, [&](const Trees& trees) { best_trees(batch, threads, trees); });
 }
 
-// The running texts of a call and what they share, which stay as they are while they are searched.
+// The running texts of a call and the memory, locked against changes during the search.
 class ReadTexts {
  public:
   ReadTexts(const std::vector<const ContextModel*>& texts, const ContextModel* memory, uint32_t vocab_size)
@@ -103,12 +103,12 @@ class ReadTexts {
 
 void expect_text(const ContextModel* text, const std::optional<In<double, 1>>& strength) {
   if (!text) throw nb::type_error("texts: expected context models, got None");
-  if (!strength) throw nb::type_error("memory_strength: expected that of every order of the memory, got None");
-  expect_size("strength, of every order", strength->shape(0), text->order());
+  if (!strength) throw nb::type_error("memory_strength: expected one per order of the memory, got None");
+  expect_size("strength, one per order", strength->shape(0), text->order());
 }
 
-// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one for each lattice. memory: earlier
-// texts, which all lattices share; its contexts are sought at the end of each history.
+// weights [3, slots]: head, prior, floor; alpha [1, slots]. texts: none, or one per lattice. memory: earlier texts
+// shared by all lattices; its context is the end of each history.
 nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3> ids, In<float, 3> cost,
                      In<double, 2> alpha, In<double, 2> weights, bool open,
                      const std::vector<const ContextModel*>& texts, In<double, 1> strength, const ContextModel* memory,
@@ -116,7 +116,7 @@ nb::object open_tree(const Model& model, In<int32_t, 2> histories, In<int32_t, 3
   const Batch batch(ModelList(model), histories, ids, cost, alpha);
   const Automaton& lm = model.lm();
   expect_size("weights: head, prior, floor", weights.shape(0), 3);
-  expect_size("weights, of every slot", weights.shape(1), batch.slots);
+  expect_size("weights, one per slot", weights.shape(1), batch.slots);
   if (!texts.empty()) expect_size("texts", texts.size(), batch.rows);
   for (const ContextModel* text : texts) expect_text(text, strength);
   if (memory) expect_text(memory, memory_strength);

@@ -1,4 +1,4 @@
-// Accepted tokens' keys and values, moved in one call: through torch, every layer of every row is two calls.
+// Moves keys and values of accepted tokens in one call; torch would need two calls per layer and row.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>

@@ -16,7 +16,7 @@ void Completions::run(const FailureLattice& lattice, const Slots& slots, int len
 void Completions::last_layer(int length) {
   for (uint32_t l = 0; l < lattice_->lengths; ++l)
     for (uint32_t node = lattice_->begin[l][length].node; node < lattice_->begin[l][length + 1].node; ++node) {
-      // Under epsilon semantics a negative weight may be had behind the last token too.
+      // Under epsilon semantics, backing off may also pay after the last token, if its weight is negative.
       const FailureLattice::Node& own = lattice_->nodes[node];
       const bool more = semantics_ == Semantics::kEpsilon && own.backoff != kNone;
       of_node_[node] = more ? std::min<Fixed>(0, own.backoff_weight + of_node_[own.backoff]) : 0;
@@ -36,7 +36,7 @@ void Completions::layer(int t, int width) {
   });
 }
 
-// The row of a node, and the least of it.
+// Computes the row of a node; returns its least weight.
 Fixed Completions::fill(const FailureLattice::Node& node, const Fixed* shorter, int width, Fixed* row) const {
   const Fixed* arc = &of_arc_[node.first_arc];
   if (node.backoff != kNone) return back_off(shorter, node.backoff_weight, node.tokens, arc, width, semantics_, row);

@@ -1,4 +1,4 @@
-// The least weight with which a composition can be completed from each of its nodes.
+// The weight of the best completion from each node of a composition.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@ namespace rescore {
 
 class Completions {
  public:
-  // The lattice is looked at again by `lower`.
+  // Keeps a reference to the lattice for `lower`.
   void run(const FailureLattice& lattice, const Slots& slots, int length, Semantics semantics);
 
-  // total[i] for the slot's tokens, by their places in the ascending order, becomes at most the sum of `weight`, the
-  // weight of the node's arc, failure arcs included, and that of the best completion behind it.
+  // Lowers total[i], for the slot's tokens in ascending order, to at most `weight` + the node's arc, failure arcs
+  // included, + the best completion after it.
   void lower(uint32_t node, Fixed weight, int width, Fixed* total) const;
 
  private:
@@ -23,9 +23,9 @@ class Completions {
 
   const FailureLattice* lattice_;
   Semantics semantics_;
-  std::vector<Fixed> of_arc_;  // its weight and the best completion behind it
+  std::vector<Fixed> of_arc_;  // an arc's weight with the best completion after it
   std::vector<Fixed> of_node_;
-  std::vector<Fixed> rows_;  // of of_arc_, for one layer's nodes of one length after another
+  std::vector<Fixed> rows_;  // of of_arc_, for one layer's nodes, by length
 };
 
 }  // namespace rescore

@@ -1,4 +1,4 @@
-// What the candidates of a slot cost from given states of the models.
+// Costs of a slot's candidates from given states of the models.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@
 
 namespace rescore {
 
-// One for each model.
+// One per model.
 using Caches = std::array<MatchCache, kMaxModels>;
 
-// What each candidate of a slot costs from given states, and the arcs that it takes, by rank. The states after it
-// are looked up where they are needed: a search goes on from few of the candidates.
+// The cost of each candidate of a slot from given states, and the arcs taken, by rank. Next states are looked up on
+// demand, since a search continues with few of the candidates.
 struct Expansion {
   std::array<double, kMaxCandidates> cost;                           // nats
   std::array<std::array<uint64_t, kMaxCandidates>, kMaxModels> arc;  // by model, then by rank

@@ -5,7 +5,7 @@
 namespace rescore {
 namespace {
 
-// Nodes that are read together: enough that their reads overlap, and no more, as that takes room.
+// Nodes read together: enough for their reads to overlap, few enough for their workspace to stay in the cache.
 constexpr uint32_t kTogether = 384;
 
 }  // namespace
@@ -25,7 +25,7 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
     for (int i = 0; i < slots[t].count; ++i)
       head_[t * kMaxCandidates + i] = weighting.heads ? to_fixed(sausage.slot_cost(t)[slots[t].rank[i]]) : 0;
   }
-  // A root for each layer; the last one stands for all nodes after the last slot, unless `ends`.
+  // A root per layer; the last one stands for all nodes after the last slot, unless `ends`.
   out.nodes.assign(layers_ + 1, {0, 0, kNone, kImpossible});
   states_.assign(layers_ + 1, 0);
   for (int t = 0; t <= layers_ + 1; ++t) out.begin[0][t].node = t;
@@ -35,9 +35,9 @@ void Composer::run(const Automaton& lm, const Sausage& sausage, const Slots& slo
   for (uint32_t l = 0; l < lm.order; ++l) read_length(l);
 }
 
-// Contexts of one length depend on the slots and on shorter contexts alone. So they are read together, whatever their
-// layer, in steps, each for some hundreds of them before the next one: the memory that a step needs has been asked for
-// by the one before, and the loops are long and simple, which processors foretell well.
+// Contexts of one length depend only on the slots and on shorter contexts. They are therefore read together, whatever
+// their layer, in steps: each step runs for some hundreds of them and prefetches the memory of the next step. The loops
+// are long and simple, so branches are well predicted.
 void Composer::read_length(uint32_t length) {
   begin_length(length);
   const auto& begin = out_->begin[length];
@@ -70,7 +70,7 @@ void Composer::begin_length(uint32_t length) {
     for (int i = 0; i < (*slots_)[t].count; ++i)
       ending_[t * kMaxCandidates + i] = lm_->ending(length + 1, (*slots_)[t].tokens[i]);
   out_->begin[length + 1][0].node = out_->nodes.size();
-  // The first layer: the start and all that it backs off to.
+  // The first layer: the start state and all that it backs off to.
   if (length + 1 > start_.length) return;
   states_.push_back(start_.index[length + 1]);
   out_->nodes.push_back({0, 0, out_->start, kImpossible});
@@ -83,7 +83,7 @@ void Composer::end_length(uint32_t length) {
   if (length + 1 < lm_->order)
     while (node_layer_ <= layers_) out_->begin[length + 1][++node_layer_].node = out_->nodes.size();
   if (!length) return;
-  // Nodes after the last slot: `ends`.
+  // Nodes after the last slot, for `ends`.
   const ContextBlocks& contexts = lm_->level(length).contexts;
   for (uint32_t node = begin[layers_].node; node < begin[layers_ + 1].node; ++node)
     out_->nodes[node].backoff_weight = round_weight(alpha_[layers_ - 1] * contexts.backoff(states_[node]));
@@ -94,7 +94,7 @@ void Composer::expect_room(size_t arcs) {
     if (room->size() < arcs + kMatchStep) room->resize(arcs + kMatchStep);
 }
 
-// A context has arcs only for tokens for which the next shorter context has arcs: where that has none, nothing is read.
+// A context has arcs only for tokens that have arcs in the next shorter context; if there are none, nothing is read.
 void Composer::find_lists(const Part& part) {
   if (lists_.size() < kTogether + 1) lists_.resize(kTogether + 1);
   for (uint32_t node = part.first; node < part.end; ++node) lm_->prefetch_state(part.length, states_[node]);
@@ -124,7 +124,7 @@ void Composer::match_lists(Part& part) {
     const PackedMatches matches{&arc_[part.arcs], &place_[part.arcs], one->list.begin,
                                 static_cast<uint32_t>(arc_layer_ * kMaxCandidates)};
     own.tokens = lm_->match(part.length, one->list, slot.tokens, out_->nodes[own.backoff].tokens, matches);
-    // As many as there may be: no loop depends on how many there are.
+    // Always the maximal number, so that no loop depends on the actual one.
     std::fill_n(&node_[part.arcs], kMatchStep, one->node);
     if (slot.count > static_cast<int>(kMatchStep))
       std::fill_n(&node_[part.arcs + kMatchStep], slot.count - kMatchStep, one->node);
@@ -166,8 +166,8 @@ void Composer::weigh_failures(const Part& part) {
   }
 }
 
-// Where arcs lead that do not lead where that of the next shorter context does: if context and token are a state
-// together, the arc is the only one to it, and the state backs off to there.
+// Targets of arcs that differ from those of the next shorter context: if context and token together are a state, this
+// is the only arc to it, and the state backs off to the shorter context's target.
 void Composer::lead_on(const Part& part) {
   const uint32_t end = ends_ ? kNone : (layers_ - 1) * kMaxCandidates, first = out_->begin[part.length][0].node;
   uint32_t count = 0;
@@ -184,7 +184,7 @@ void Composer::lead_on(const Part& part) {
     const int layer = place_[n] / kMaxCandidates + 1;
     while (node_layer_ < layer) begin[++node_layer_].node = node;
     uint32_t& target = out_->arcs[part.first_arc + n].target;
-    if (target < first) lm_->corrupt_arc(part.length, arc_[n]);  // the state without its first token is none
+    if (target < first) lm_->corrupt_arc(part.length, arc_[n]);  // the state lacks its suffix
     states_[node] = lm_->extension(part.length, arc_[n], ending_[place_[n]]);
     out_->nodes[node] = {0, 0, target, kImpossible};
     target = node;

@@ -1,9 +1,9 @@
-// A sausage composed with an n-gram automaton, its failure arcs kept.
+// A sausage composed with an n-gram automaton, with failure arcs.
 //
-// Layer t of the composition holds the states that the first t tokens of some path lead to, and all that these back off
-// to. A node has an arc for each of slot t's tokens for which its state has one, and a failure arc, to be taken with
-// any other token. So there are as many arcs as n-grams of the model lie in the lattice, some two for each node;
-// without failure arcs each node would have one for each candidate.
+// Layer t of the composition holds the states after the first t tokens of some path, and all that these back off to. A
+// node has an arc for each of slot t's tokens for which its state has one, and a failure arc for all other tokens. So
+// there are as many arcs as n-grams of the model in the lattice, some two per node; without failure arcs each node
+// would have one per candidate.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@ namespace rescore {
 
 struct FailureLattice {
   struct Node {
-    uint64_t tokens;     // those with an arc, a bit each, by their places in the slot's ascending order
-    uint32_t first_arc;  // of theirs, in that order
-    uint32_t backoff;    // a node of the same layer, one token shorter; kNone: every token has an arc
+    uint64_t tokens;     // a bit for each token with an arc, by its place in the slot's ascending order
+    uint32_t first_arc;  // of these tokens, in that order
+    uint32_t backoff;    // a node of the same layer, one token shorter; kNone if every token has an arc
     Fixed backoff_weight;
   };
   struct Arc {
-    Fixed weight;  // unless it is possible, it cannot be taken; it hides those behind failure arcs nevertheless
+    Fixed weight;  // an impossible arc cannot be taken, but still hides those after failure arcs
     uint32_t target;
   };
 
-  // Nodes by the length of their states, then by layer, and their arcs in the same order. Those of length l in layer t
-  // begin at begin[l][t] and end before begin[l][t + 1].
+  // Nodes by the length of their states, then by layer; arcs in the same order. Those of length l in layer t are
+  // begin[l][t] up to begin[l][t + 1].
   struct Mark {
     uint32_t node, arc;
   };
@@ -45,7 +45,7 @@ struct FailureLattice {
     return node.first_arc + count_ones(node.tokens & ((uint64_t{1} << token) - 1));
   }
 
-  // visit(node) for all that a node backs off to, shorter states first, and for itself.
+  // Calls visit(node) for all that a node backs off to, shorter states first, and for the node itself.
   template <typename Visit>
   void suffixes(uint32_t at, Visit visit) const {
     std::array<uint32_t, kMaxOrder> chain;
@@ -54,8 +54,8 @@ struct FailureLattice {
     while (count--) visit(chain[count]);
   }
 
-  // visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in what it backs off to;
-  // with `hide`, for the first alone.
+  // Calls visit(arc, weight of the failure arcs before it) for the arcs of a token in a node and in all that it backs
+  // off to; with `hide`, for the first one only.
   template <typename Visit>
   void find(uint32_t at, int token, bool hide, Visit visit) const {
     for (Fixed paid = 0; at != kNone && possible(paid); paid += nodes[at].backoff_weight, at = nodes[at].backoff) {
@@ -66,31 +66,31 @@ struct FailureLattice {
   }
 };
 
-// What is composed: costs weighted by alpha [slots], those of the candidates themselves added if `heads`.
+// What to compose: model costs weighted by alpha [slots], plus those of the candidates if `heads`.
 struct Weighting {
   const double* alpha;
   bool heads;
 };
 
-// Composes one automaton, with room that is kept from one lattice to the next.
+// Composes one automaton; its workspace is reused from lattice to lattice.
 class Composer {
  public:
-  // ends: with the nodes after the last slot; else one node stands for them all. std::length_error beyond `most` arcs.
+  // ends: keep the nodes after the last slot; otherwise one node stands for all. std::length_error beyond `most` arcs.
   void run(const Automaton& lm, const Sausage& sausage, const Slots& slots, const Suffixes& start, Weighting weighting,
            bool ends, size_t most, FailureLattice& out);
 
  private:
-  // Nodes of one length that are read together, and the arcs that they have.
+  // Nodes of one length that are read together, and their arcs.
   struct Part {
     uint32_t length, first, end, first_arc, arcs;
   };
-  // A list of arcs to be matched with a slot, of a node.
+  // A node's list of arcs, to match with a slot.
   struct NodeList {
     uint32_t node;
     Automaton::List list;
   };
 
-  // Where the arc of a token leads in what a node backs off to.
+  // The target of a token's arc in the node's backoff.
   uint32_t behind(uint32_t node, int token) const {
     return out_->arcs[out_->arc(out_->nodes[out_->nodes[node].backoff], token)].target;
   }
@@ -107,24 +107,24 @@ class Composer {
 
   const Automaton* lm_;
   const Slots* slots_;
-  int layers_;  // that have arcs
+  int layers_;  // with arcs
   size_t width_;
   bool ends_;
   size_t most_;
   FailureLattice* out_;
   std::array<double, kMaxSlots> alpha_;  // in units of Fixed
-  // Of candidates, by slot and ascending token: their own weights, and the states of the next length whose contexts end
-  // in them.
+  // By slot and ascending token: the candidates' own weights, and the states of the next length whose contexts end in
+  // them.
   std::array<Fixed, kMaxSlots * kMaxCandidates> head_;
   std::array<Automaton::Ending, kMaxSlots * kMaxCandidates> ending_;
   Suffixes start_;
-  Room<uint32_t> states_;       // beside all nodes: which of their length's
+  Room<uint32_t> states_;       // parallel to the nodes: index among the states of their length
   int arc_layer_, node_layer_;  // of the newest arc, and of the newest node of the next length
-  // Of a part; and room.
+  // The current part, and workspace.
   std::vector<NodeList> lists_;
-  // Of each arc: which of the level's, of which candidate, and of which node.
+  // For each arc: its index in the level, its candidate, its node.
   std::vector<uint32_t> arc_, place_, node_;
-  std::vector<uint32_t> longer_;  // those that lead to a longer context
+  std::vector<uint32_t> longer_;  // arcs to a longer context
 };
 
 }  // namespace rescore

@@ -1,4 +1,4 @@
-// Paths through a normalised lattice: drawn, or given. Walk: PushedWalk or LocalWalk.
+// Paths through a normalised lattice, sampled or given. Walk: PushedWalk or LocalWalk.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace rescore {
 
 struct DrawnPath {
   int32_t* tokens;  // [slots], padding -1
-  double* q;        // [slots, width]: q of every candidate of a slot by rank, before one was drawn; 0 elsewhere
+  double* q;        // [slots, width]: q of every candidate of a slot by rank, before sampling; 0 elsewhere
   double logq;
-  int32_t length;  // less than the lattice's only where no candidate is possible
+  int32_t length;  // less than the lattice's only if no candidate was possible
 };
 
-// q from ln q; false where no candidate is possible.
+// Computes q from ln q; false if no candidate is possible.
 inline bool probabilities(const double* logq, int count, double* q) {
   bool possible = false;
   for (int rank = 0; rank < count; ++rank) {
@@ -26,8 +26,8 @@ inline bool probabilities(const double* logq, int count, double* q) {
   return possible;
 }
 
-// The first rank at which the cumulative q exceeds the uniform; q sums to 1 but for rounding, which must not carry
-// the uniform past the last rank that has mass.
+// The first rank at which the cumulative q exceeds the uniform. q sums to 1 up to rounding, which must not carry the
+// uniform past the last rank with mass.
 inline int draw_rank(const double* q, int count, double uniform) {
   double total = 0;
   for (int rank = 0; rank < count; ++rank) total += q[rank];
@@ -37,7 +37,7 @@ inline int draw_rank(const double* q, int count, double uniform) {
   return rank;
 }
 
-// Draws a token from every row, with the slot's uniform [slots] in [0, 1).
+// Samples a token from every row, with uniforms [slots] in [0, 1).
 template <typename Walk>
 void draw_path(Walk walk, const Sausage& sausage, const double* uniforms, DrawnPath& out) {
   const size_t slots = sausage.slots, width = sausage.width;
@@ -59,8 +59,8 @@ void draw_path(Walk walk, const Sausage& sausage, const double* uniforms, DrawnP
   out.length = t;
 }
 
-// ln q of a draft [slots], padding -1: -inf with a token that is not possible there. q, unless null, becomes the rows
-// [slots, width] along it: that of slot t is q(. | the draft's first t tokens), 0 after a token that is not possible.
+// ln q of a draft [slots], padding -1; -inf if a token is impossible. q, unless null, receives the rows [slots, width]
+// along it: row t is q(. | the draft's first t tokens), 0 after an impossible token.
 template <typename Walk>
 double follow_path(Walk walk, const Sausage& sausage, const int32_t* draft, double* q) {
   constexpr double kNever = -std::numeric_limits<double>::infinity();

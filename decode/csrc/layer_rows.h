@@ -1,4 +1,4 @@
-// Layer by layer from the last: what a composition has behind each of its nodes.
+// Backward pass over a composition: rows of completions, layer by layer from the last.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace rescore {
 
-// Visits layer t: arcs(first, end), and then node(n, shorter, row), for the states of every length, shorter ones first.
-// A node's row is room for row_size(width) weights, by token; `shorter` is the row that was written for what it backs
-// off to.
+// Visits layer t: arcs(first, end), then node(n, shorter, row), for the states of every length, shorter ones first.
+// `row` has room for row_size(width) weights by token; `shorter` is the row written for the node's backoff.
 template <typename Weight, typename Arcs, typename Node>
 void layer_rows(const FailureLattice& lattice, int t, int width, std::vector<Weight>& rows, Arcs arcs, Node node) {
   const size_t size = row_size(width);
-  size_t shorter = 0, own = 0;  // where the rows of the next shorter states begin, and of these
+  size_t shorter = 0, own = 0;  // where the rows of the next shorter states begin, and those of these
   for (uint32_t l = 0; l < lattice.lengths; ++l) {
     const auto [first, first_arc] = lattice.begin[l][t];
     const auto [end, end_arc] = lattice.begin[l][t + 1];

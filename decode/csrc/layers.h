@@ -1,7 +1,7 @@
 // The nodes of a composition, slot by slot.
 //
-// A node is a tuple of model states that some prefix of so many tokens reaches; layer t holds those of t tokens, each
-// once. Nodes are numbered in the order in which they were added, layers one after another.
+// A node is a tuple of model states that some prefix reaches; layer t holds those of t tokens, each once. Nodes are
+// numbered in the order in which they were added, layer after layer.
 #pragma once
 
 #include <vector>
@@ -15,9 +15,9 @@ class Layers {
  public:
   void clear(int models);
 
-  // The layer after the newest, which is the newest then.
+  // Starts the next layer.
   void begin();
-  uint32_t add(const States& states);  // to the newest layer; precondition: it is not there
+  uint32_t add(const States& states);  // to the newest layer; precondition: not contained yet
   uint32_t intern(const States& states) {
     const uint32_t known = table_[probe(states)];
     return known != kNone ? known : add(states);
@@ -29,7 +29,7 @@ class Layers {
  private:
   static constexpr uint64_t kGolden = 0x9E3779B97F4A7C15ull;
 
-  // A loop, as these are one or two numbers: a call of memcmp takes longer.
+  // A loop over one or two numbers is faster than a call of memcmp.
   bool same(const States& a, const States& b) const {
     for (int j = 0; j < models_; ++j)
       if (a[j] != b[j]) return false;

@@ -25,7 +25,7 @@ void LazyComposition::expect_room(size_t nodes) {
   for (auto* row : {&arc_, &target_}) row->resize(cost_.size());
 }
 
-// Prefixes become longer one by one, so the roots of all slots before are there.
+// Prefixes grow token by token, so the roots of all earlier slots exist.
 uint32_t LazyComposition::root(int t) {
   if (t < roots_) return t;
   roots_ = t + 1;
@@ -60,7 +60,7 @@ void LazyComposition::match_lists() {
     Node& node = nodes_[n];
     const Automaton::List& list = lists_[n - read_];
     uint32_t* arc = &arc_[n * stride_];
-    // A context has arcs only for tokens for which the next shorter one has arcs.
+    // A context has arcs only for tokens that have arcs in the next shorter one.
     node.tokens =
         lm_->match(node.length, list, slot(node).tokens, nodes_[node.backoff].tokens, MatchRow{arc, list.begin});
     for (uint64_t left = node.tokens; left; left &= left - 1)
@@ -69,7 +69,7 @@ void LazyComposition::match_lists() {
   }
 }
 
-// A row is that of the shorter context at the backoff cost, with the node's own arcs in their places.
+// A row is the shorter context's plus the backoff cost, overwritten by the node's own arcs.
 void LazyComposition::read_costs() {
   for (size_t n = read_; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
@@ -83,8 +83,8 @@ void LazyComposition::read_costs() {
   read_ = nodes_.size();
 }
 
-// If context and token are a state together, the arc is the only one to it, and the state backs off to where the arc of
-// the next shorter context leads; else the arc itself leads there.
+// If context and token together are a state, this is the only arc to it, and the state backs off to the target of the
+// next shorter context's arc. Otherwise the arc itself leads to that target.
 uint32_t LazyComposition::next(uint32_t at, int i) {
   while (!(nodes_[at].tokens >> i & 1)) at = nodes_[at].backoff;
   const size_t place = at * stride_ + i;

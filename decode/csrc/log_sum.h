@@ -1,4 +1,4 @@
-// Sums of exponentials, as probabilities are added whose costs are known.
+// Sums of exponentials: adds probabilities given as costs.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace rescore {
 
-// e^-x for x >= 0, to a relative error of 1e-14; what is beyond 700 counts as 700.
+// e^-x for x >= 0, to a relative error of 1e-14; x beyond 700 counts as 700.
 //
 // -x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series. The integer n is read from, and written to, the
 // bits of a double.
 [[gnu::always_inline]] inline Doubles exp_of_cost(Doubles x) {
   constexpr double kLog2E = 1.4426950408889634, kLn2High = 0.693147180369123816, kLn2Low = 1.90821492927058770e-10;
-  // 1.5 * 2^52: what is added to it is rounded to an integer, in its lowest bits.
+  // 1.5 * 2^52: a number added to it is rounded to an integer, in the lowest bits.
   constexpr double kRounder = 6755399441055744.0;
   x = -lesser(x, Doubles{} + 700.0);
   const Doubles rounded = x * kLog2E + kRounder, n = rounded - kRounder;
@@ -28,11 +28,10 @@ namespace rescore {
   return sum * reinterpret_cast<Doubles>((reinterpret_cast<Integers>(rounded) + 1023) << 52);
 }
 
-// Costs of a slot's candidates, and of one thing more, in steps as rows.
+// Costs of a slot's candidates and one more value, padded to whole steps like rows.
 using CostRow = std::array<double, kMaxCandidates + kRowStep>;
 
-// -ln of the sum of e^-cost over a row of costs [row_size(width)], at most as many as of a CostRow: +inf if they all
-// are.
+// -ln of the sum of e^-cost over a row of costs [row_size(width)], at most a CostRow; +inf if all are.
 inline double log_sum(const double* cost, int width) {
   Doubles lowest = Doubles{} + INFINITY;
   for (int i = 0, size = row_size(width); i < size; i += kWide) lowest = lesser(lowest, load<Doubles>(cost + i));

@@ -5,7 +5,7 @@
 namespace rescore {
 
 void MatchCache::clear() {
-  if (!row_) row_.reset(new Row[1 << kBits]);  // as it comes: few of the pages are ever written
+  if (!row_) row_.reset(new Row[1 << kBits]);  // uninitialised: few of its pages are ever written
   key_.fill(0);
 }
 
@@ -16,7 +16,7 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
     float backoff_cost;
     uint64_t key;
   };
-  std::array<Unknown, kMaxOrder> unknown;  // from the longest context on
+  std::array<Unknown, kMaxOrder> unknown;  // longest context first
   int count = 0;
   for (;; ++count) {
     if (state == kRoot) {
@@ -48,7 +48,7 @@ void MatchCache::match(const Automaton& lm, uint32_t state, const Slot& slot, in
       arc[place] = first + number[place];
       cost[place] = lm.cost(length, arc[place]);
     }
-    if (length + 1 < lm.order) keep(key, slot.count, arc, cost);  // nothing backs off to the longest
+    if (length + 1 < lm.order) keep(key, slot.count, arc, cost);  // no context backs off to the longest ones
   }
 }
 

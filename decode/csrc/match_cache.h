@@ -1,7 +1,7 @@
-// What a slot's candidates cost in the contexts that were looked at last.
+// A cache of the costs of a slot's candidates in recently read contexts.
 //
-// The row of a context is that of the shorter context that it backs off to, at the backoff cost, with the context's own
-// arcs in their places. Most contexts of a slot back off to the same few, whose rows are there already.
+// The row of a context is that of its backoff context plus the backoff cost, overwritten by the context's own arcs.
+// Most contexts of a slot back off to the same few, whose rows are cached.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace rescore {
 
 class MatchCache {
  public:
-  // Forgets everything, before another lattice or automaton.
+  // Clears the cache, before another lattice or automaton.
   void clear();
 
-  // The arc of each of the slot's candidates in `state` under failure semantics, and its cost, backing off included:
-  // in ascending order of token. t: the slot's number.
+  // The arc of each of the slot's candidates in `state` under failure semantics, and its cost, backing off included, in
+  // ascending order of token. t: the slot's index.
   void match(const Automaton& lm, uint32_t state, const Slot& slot, int t, uint64_t* arc, double* cost);
 
  private:

@@ -1,4 +1,4 @@
-// N-gram models with their weights, and their states side by side.
+// N-gram models with their weights, and tuples of their states.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@ namespace rescore {
 
 constexpr int kMaxModels = 8;
 
-// The states of a history in every model.
+// The state of a history in every model.
 using States = std::array<uint32_t, kMaxModels>;
 
-// The suffixes of a history that are states of every model.
+// The suffixes of a history that are states, for every model.
 using Starts = std::array<Suffixes, kMaxModels>;
 
-// The arcs that a token takes in every model.
+// The arc that a token takes in every model.
 using TakenArcs = std::array<uint64_t, kMaxModels>;
 
 struct Models {

@@ -1,4 +1,4 @@
-// The native core as Python imports it.
+// The Python module of the native core.
 
 #include "best_paths.h"
 #include "bind_decode.h"
@@ -14,7 +14,7 @@
 
 using namespace rescore;
 
-// What Python has to know as well.
+// Constants shared with Python.
 static void bind_constants(nanobind::module_& m) {
   m.attr("MAX_SLOTS") = kMaxSlots;
   m.attr("MAX_CANDIDATES") = kMaxCandidates;

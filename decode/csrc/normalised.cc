@@ -10,12 +10,12 @@ namespace {
 
 constexpr double kImpossibleCost = std::numeric_limits<double>::infinity();
 
-// Of a weight of a composition, in nats over the temperature.
+// A weight of the composition in nats, divided by the temperature.
 double scaled(Fixed weight, double temperature) {
   return possible(weight) ? weight / kFixedOne / temperature : kImpossibleCost;
 }
 
-// ln q of a candidate of a row, which is a log_sum of it, by what it costs.
+// ln q of a candidate, from its cost and its row's log_sum.
 double logq(double row, double cost) { return std::isinf(row) ? -kImpossibleCost : row - cost; }
 
 }  // namespace
@@ -44,7 +44,7 @@ PushedLattice Pushing::run(const Models& models, const Sausage& sausage, const S
   out.width = sausage.width;
   out.lattice = lattice_;
   out.of_arc.resize(lattice_.arcs.size());
-  out.of_node.resize(lattice_.nodes.size());  // those after the last slot cost nothing
+  out.of_node.resize(lattice_.nodes.size());  // nodes after the last slot have cost 0
   out.place.resize(static_cast<size_t>(length) * out.width);
   for (int t = length - 1; t >= 0; --t) layer(t, out);
   return out;

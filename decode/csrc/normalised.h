@@ -1,10 +1,10 @@
-// A conditional distribution q(w | prefix) over the drafts of a lattice, to be sampled from and asked.
+// A conditional distribution q(w | prefix) over the drafts of a lattice, for sampling and evaluation.
 //
-// Global: q(w_1..w_T) is proportional to exp(-cost / temperature), cost being the rescored cost of the string. The
-// composition's weights are pushed towards its start in the log semiring (Mohri, "Weighted automata algorithms", 2009,
-// section 5.3): of a prefix only its node matters, and q(w | prefix) is w's share of what may follow.
+// Global: q(w_1..w_T) is proportional to exp(-cost / temperature), with the path's rescored cost. The composition's
+// weights are pushed towards its start in the log semiring (Mohri, "Weighted automata algorithms", 2009, section 5.3),
+// so a prefix matters only through its node, and q(w | prefix) is w's share of what may follow.
 // Local: q(w | prefix) is the softmax over the slot's candidates of -(cost of w after the prefix) / temperature, as in
-// best_tree.h. A node is expanded when a path comes to it.
+// best_tree.h. Nodes are expanded when a path reaches them.
 #pragma once
 
 #include <array>
@@ -15,24 +15,24 @@
 
 namespace rescore {
 
-// The composition with its weights pushed. Costs here are divided by the temperature; +inf: impossible.
+// The composition with pushed weights. Costs here are divided by the temperature; +inf is impossible.
 struct PushedLattice {
   double temperature = 1;
   int width = 0;
   FailureLattice lattice{};
-  std::vector<double> of_arc;   // of an arc and all completions behind it together
-  std::vector<double> of_node;  // of all completions of a node
-  std::vector<uint8_t> place;   // [slots, width]: of candidates by rank, among their slot's tokens
-  size_t nodes = 0;             // that have arcs
+  std::vector<double> of_arc;   // an arc together with all its completions
+  std::vector<double> of_node;  // all completions of a node
+  std::vector<uint8_t> place;   // [slots, width]: place of each candidate, by rank, among its slot's tokens
+  size_t nodes = 0;             // with arcs
 
-  // ln of the sum of exp(-cost / temperature) over all drafts; -inf: no draft is possible.
+  // ln of the sum of exp(-cost / temperature) over all drafts; -inf if none is possible.
   double log_mass() const { return of_node.empty() ? 0 : -of_node[lattice.start]; }
-  // A node's row [row_size(width)]: by place, what a token and all that may follow it cost together, from the row of
-  // the next shorter context, which may be the same array.
+  // Computes a node's row [row_size(width)], the cost of each token, by place, with all that may follow it, from the
+  // row of the next shorter context, which may be the same array.
   void row(uint32_t node, int count, const double* shorter, double* row) const;
 };
 
-// The two passes of pushing, with room that is kept from one lattice to the next.
+// The two passes of pushing; the workspace is reused from lattice to lattice.
 class Pushing {
  public:
   // std::length_error beyond `most` arcs.
@@ -56,7 +56,7 @@ class PushedWalk {
 
   // ln q of the candidates of slot t, [width], after the tokens taken so far.
   const double* row(int t);
-  // Goes on with a candidate whose ln q is not -inf.
+  // Continues with a candidate whose ln q is not -inf.
   void take(int t, int rank);
 
  private:
@@ -66,7 +66,7 @@ class PushedWalk {
   std::array<double, kMaxCandidates> logq_;
 };
 
-// What the paths of a lattice that is normalised locally share.
+// The part of a locally normalised lattice that its paths share.
 struct LocalLattice {
   LocalLattice(const Models& models, const Sausage& sausage, const States& start, double temperature, Caches& caches);
 
@@ -78,7 +78,7 @@ struct LocalLattice {
   Slots slots;
 };
 
-// A path through it; as PushedWalk.
+// A path through it, with the interface of PushedWalk.
 class LocalWalk {
  public:
   explicit LocalWalk(LocalLattice& lattice) : lattice_(lattice), states_(lattice.start) {}

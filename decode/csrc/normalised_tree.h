@@ -11,12 +11,12 @@
 
 namespace rescore {
 
-// A prefix of the lattice has the probability q(prefix), the sum over the drafts that begin with it. What follows it
-// are the candidates of the next slot, by q(w | prefix).
+// A prefix has the probability q(prefix), the sum over the drafts that begin with it. Its children are the candidates
+// of the next slot, with q(w | prefix).
 template <typename Walk>
 class NormalisedTreeSearch {
  public:
-  // `start` has taken no token yet. Returns how many prefixes there are.
+  // `start` has taken no token yet. Returns the number of prefixes.
   int run(const Walk& start, const Sausage& sausage, TreeOutput out) {
     children_.clear();
     walks_.clear();
@@ -47,7 +47,7 @@ class NormalisedTreeSearch {
   }
 
   BestPrefixes best_;
-  std::vector<Walk> walks_;  // of the prefixes that were opened
+  std::vector<Walk> walks_;  // of the opened prefixes
   SortedChildren children_;
 };
 

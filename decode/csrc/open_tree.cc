@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint64_t kBlock = 64;     // costs of a list compared at once
 constexpr int kFew = 64;            // tokens of a long list
-constexpr double kFlat = 1.0 / 16;  // the model's part where one is flat
-constexpr double kSlack = 1e-5;     // nats, for rounding where a bound only saves work
+constexpr double kFlat = 1.0 / 16;  // the model's part if a long list is flat
+constexpr double kSlack = 1e-5;     // nats of rounding, where a bound only saves work
 
-// The cost of a token outside a slot's candidates if all such shared the mass that they leave.
+// The cost of a token outside a slot's candidates, with the mass that they leave spread evenly.
 double rest_cost(const Sausage& sausage, int t, uint32_t vocab_size) {
   const int count = sausage.candidates(t);
   double mass = 1;
@@ -59,8 +59,8 @@ int OpenTreeSearch::run(const Automaton& lm, uint32_t start, const Sausage& saus
   return best_.found();
 }
 
-// The children of a prefix that may belong to the tree, sorted. What costs more than the n least costs of all children
-// seen so far cannot: long lists are so read in one pass that keeps few of their entries.
+// Computes the sorted children of a prefix that may belong to the tree. Children that cost more than the n least costs
+// of all children so far cannot, so one pass over a long list keeps few of its entries.
 void OpenTreeSearch::open(const Opening& opening) {
   cost_ = opening.offer.cost;
   state_ = opened_[opening.number].state;
@@ -102,10 +102,10 @@ void OpenTreeSearch::weigh_candidates() {
 }
 
 void OpenTreeSearch::propose_listed() {
-  double paid = 0, least = 0;  // a model that is not normalised may gain by backing off
+  double paid = 0, least = 0;  // backing off may pay in a model that is not normalised
   for (uint32_t state = state_; state != kRoot; state = lm_->backoff(state))
     least = std::min<double>(least, paid += lm_->backoff_cost(state));
-  const double most = blend_.rest() * std::exp(-least);  // that the n-gram model can give
+  const double most = blend_.rest() * std::exp(-least);  // upper bound of the n-gram model's contribution
   for (const auto& [token, share] : blend_.listed()) {
     if (is_candidate(token) || share + most < needed()) continue;
     const Taken taken = lm_->take(state_, token);
@@ -113,10 +113,11 @@ void OpenTreeSearch::propose_listed() {
   }
 }
 
-// Tokens outside the short lists: what they need comes from the n-gram model and the long lists. Of a need that is
-// shared out over these, one gives its part at least, however it is shared out. What of a source is still unread gives
-// no more than its most: where that is less than an even part, the others have the rest. Where a list is flat, hundreds
-// of its tokens would be read of which the model gives next to nothing, so the model's part is small.
+// Tokens outside the short lists get their probability from the n-gram model and the long lists. If a needed
+// probability is divided among these sources, at least one of them must give its part, however it is divided. An
+// unread token gets no more than its source's current maximum; if that is less than an even part, the other sources
+// share the rest. Where a list is flat, reading it would yield hundreds of tokens to which the model gives next to
+// nothing, so the model's part is small.
 OpenTreeSearch::Parts OpenTreeSearch::parts() const {
   const double p = needed(), even = p / (1 + most_.size());
   double left = p;
@@ -136,7 +137,7 @@ OpenTreeSearch::Parts OpenTreeSearch::parts() const {
 void OpenTreeSearch::find_sources() {
   most_.clear();
   for (int list = 0; list < blend_.long_lists(); ++list) most_.push_back(blend_.most(list));
-  // Elsewhere arcs are not sorted by cost, and a model that is not normalised may give any probability.
+  // Otherwise arcs are not sorted by cost, or a model that is not normalised may give any probability.
   model_most_ = INFINITY;
   if (state_ == kRoot) model_most_ = blend_.rest() * std::exp(-lm_->cost(lm_->by_unigram_cost().front()));
   proposed_.clear();
@@ -149,10 +150,10 @@ void OpenTreeSearch::find_sources() {
   sort_proposed();
 }
 
-// Tokens of which the model gives its part.
+// Proposes tokens to which the model gives its part.
 void OpenTreeSearch::propose_arcs() {
   contexts_.clear();
-  double limit = 0;  // of the n-gram model's cost, backing off included
+  double limit = 0;  // on the n-gram model's cost, backing off included
   const auto update = [&] {
     const double part = parts().model;
     limit = part > 0 ? std::log(blend_.rest() / part) + kSlack : INFINITY;
@@ -160,7 +161,7 @@ void OpenTreeSearch::propose_arcs() {
   double paid = 0;
   const auto offer = [&](uint64_t arc, uint32_t token, float arc_cost) {
     if (is_candidate(token) || blend_.is_listed(token) || is_proposed(token)) return;
-    for (const Automaton::Arcs longer : contexts_)  // one of which hides this one
+    for (const Automaton::Arcs longer : contexts_)  // a longer context's arc hides this one
       if (lm_->has_arc(longer, token)) return;
     const double of_text = blend_.long_lists() ? blend_.share(token) : 0;
     if (of_text > 0) proposed_.push_back(token);
@@ -190,7 +191,7 @@ void OpenTreeSearch::propose_arcs() {
   }
 }
 
-// The first tokens of each long list: they say what others need, and how much the list has left to give.
+// Proposes the first tokens of each long list: they tighten the bound on others, and on what the list can still give.
 void OpenTreeSearch::propose_first() {
   for (int list = 0; list < blend_.long_lists(); ++list) {
     sort_proposed();
@@ -198,7 +199,7 @@ void OpenTreeSearch::propose_first() {
   }
 }
 
-// And those of which a long list does.
+// Proposes tokens to which a long list gives its part.
 void OpenTreeSearch::propose_frequent() {
   for (int list = 0; list < blend_.long_lists(); ++list) {
     sort_proposed();

@@ -1,14 +1,14 @@
-// Token trees of open lattices: what the heads do not list, the automaton may propose.
+// Token trees of open lattices: the automaton may propose tokens that the heads do not list.
 //
-// In slot t, after a prefix, with p the n-gram model's distribution, interpolated with that of the running text:
+// In slot t, after a prefix, with p the n-gram model's distribution interpolated with the running text's:
 //
 //     q(w) ~ exp(-head_t cost_t(w) + prior_t u(w)) p(w)^lm_t   for the slot's candidates,
 //     q(w) ~ exp(-head_t rest_t - floor_t) p(w)                for all other tokens, the rho arc
 //
-// u(w) is -ln of w's unigram probability, at most 32. rest_t is the cost of a token outside the candidates if they
-// shared what the head's candidates leave of its mass. p sums to 1, so the mass of all other tokens is known from p of
-// the candidates, and q is normalised over the whole vocabulary without looking at it. Without the rho arc (`open`
-// false) the same q is searched among the candidates alone.
+// u(w) is -ln of w's unigram probability, at most 32. rest_t is the cost of a token outside the candidates, with the
+// mass that they leave spread evenly. p sums to 1, so p of the candidates gives the mass of all other tokens, and q is
+// normalised over the whole vocabulary without visiting it. Without the rho arc (`open` false), the same q is searched
+// among the candidates alone.
 #pragma once
 
 #include "best_prefixes.h"
@@ -18,18 +18,17 @@
 
 namespace rescore {
 
-constexpr double kLeastMass = 1e-6;  // that a head leaves to others: its candidates, in float16, may sum to 1 and more
-constexpr double kRarest = 32;       // nats: the 227 or 1000 of never-seen tokens do not measure how rare they are
+constexpr double kLeastMass = 1e-6;  // left to others by a head: float16 candidates may sum to 1 or more
+constexpr double kRarest = 32;       // nats: the 227 or 1000 of unseen tokens do not measure their rarity
 
-// Of every slot.
+// Weights per slot.
 struct OpenWeights {
   const double *head, *lm, *prior, *floor;  // [slots]
 };
 
 class OpenTreeSearch {
  public:
-  // texts: at most TextBlend::kMaxTexts. Every slot may be without candidates. Prefixes of q below `least` are left
-  // out.
+  // texts: at most TextBlend::kMaxTexts. Slots may have no candidates. Prefixes whose q is below `least` are left out.
   int run(const Automaton& lm, uint32_t start, const Sausage& sausage, const OpenWeights& weights, bool open,
           const TextSource* texts, int text_count, double least, TreeOutput out);
 
@@ -56,7 +55,7 @@ class OpenTreeSearch {
   void keep_best();
   double log_p(double seen, double lm_cost) const;
   double needed() const;
-  struct Parts {  // of what a token needs, that a source must give before it is read
+  struct Parts {  // shares of a needed probability that a source must give before its tokens are read
     double model, list;
   };
   Parts parts() const;
@@ -71,15 +70,15 @@ class OpenTreeSearch {
   int text_count_;
   size_t nodes_;
 
-  // Of the prefix that is being opened.
+  // The prefix that is being opened.
   Fixed cost_;
   uint32_t state_;
   int slot_;
   double scale_;  // ln q(w) = scale_ + ln p(w) for tokens outside the candidates
   TextBlend blend_;
-  std::vector<double> most_;  // that each long list gives a token that was not proposed
-  double model_most_;         // and the n-gram model
-  bool flat_;                 // whether a long list has many tokens that are about as frequent
+  std::vector<double> most_;  // upper bound of each long list's contribution to a token not yet proposed
+  double model_most_;         // and of the n-gram model's
+  bool flat_;                 // whether a long list has many tokens of similar frequency
   std::vector<Proposal> proposals_;
   std::vector<Automaton::Arcs> contexts_;  // of the states backed off from
   std::vector<uint32_t> proposed_;         // tokens of long lists among the proposals, the first `sorted_` ascending
@@ -88,11 +87,11 @@ class OpenTreeSearch {
   BestPrefixes best_;
   std::vector<Opened> opened_;
   SortedChildren children_;
-  std::vector<uint64_t> arcs_;  // beside children_.offers
+  std::vector<uint64_t> arcs_;  // parallel to children_.offers
   Slots slots_;
-  std::array<double, kMaxSlots> others_;  // ln of what p of all other tokens is weighted with
+  std::array<double, kMaxSlots> others_;  // ln of the weight of p of all other tokens
   MatchCache cache_;
-  std::vector<Fixed> least_;  // of all children so far, the n least costs, or the bound: a heap, the greatest first
+  std::vector<Fixed> least_;  // heap of the n least costs of all children so far, or the bound; greatest first
 };
 
 }  // namespace rescore

@@ -1,4 +1,4 @@
-// A heap of prefixes, that of the cheapest offer first.
+// A heap of prefixes, cheapest offer first.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace rescore {
 
-// Before(a, b): whether prefix a comes first, of two whose offers cost the same. Which of two costs is the lesser is
-// hard to foretell: on the way down, which always ends at the bottom, nothing branches on it.
+// Before(a, b): whether prefix a precedes b when their offers cost the same. Sinking is branch-free and always goes to
+// the bottom, since comparisons of costs are hard to predict.
 template <typename Before>
 class PrefixQueue {
  public:
@@ -17,7 +17,7 @@ class PrefixQueue {
 
   void clear() { size_ = 0; }
   size_t size() const { return size_; }
-  // Number 0 is the first. Those up to number i are among the first as a rule.
+  // Number 0 is the first; the next numbers are usually among the first.
   uint32_t operator[](size_t i) const { return prefix_[i]; }
 
   void push(Fixed cost, uint32_t prefix) {
@@ -31,7 +31,7 @@ class PrefixQueue {
     --size_;
     sink(cost_[size_], prefix_[size_]);
   }
-  // The first one's offer is another one now, which costs as much or more.
+  // Replaces the first prefix's offer by one that costs as much or more.
   void replace(Fixed cost) { sink(cost, prefix_[0]); }
 
  private:
@@ -39,7 +39,7 @@ class PrefixQueue {
     const bool cheaper = cost_[a] < cost;
     return __builtin_expect(cost_[a] == cost, false) ? before_(prefix_[a], prefix) : cheaper;
   }
-  // Fills the place of the first: with what is below it, and so on, and then the place at the bottom.
+  // Fills the first place by moving the lesser children up to the bottom, then inserts the prefix there.
   void sink(Fixed cost, uint32_t prefix) {
     size_t hole = 0;
     for (size_t child = 1; child < size_; child = 2 * hole + 1) {

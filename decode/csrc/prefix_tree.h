@@ -1,4 +1,4 @@
-// Prefixes of a lattice's strings, found best-first: each offers the best of its children that was not taken yet.
+// Prefixes of a best-first search; each offers its best child that was not taken yet.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace rescore {
 
 struct Prefix {
-  uint32_t parent;  // kNone: this is the empty one
+  uint32_t parent;  // kNone: the empty prefix
   uint32_t rank;    // of the last token among its slot's candidates
   int depth;
 };
@@ -19,12 +19,12 @@ struct Prefix {
 struct Offer {
   Fixed cost;
   uint32_t rank;
-  uint32_t place;  // where a search keeps more about it
+  uint32_t place;  // index of further data of the search
 };
 
 struct PrefixTree {
   std::vector<Prefix> prefixes;
-  std::vector<Offer> offers;  // beside them; of those that have children that are known
+  std::vector<Offer> offers;  // parallel to prefixes; valid for those with known children
 
   void clear() {
     prefixes.clear();
@@ -36,7 +36,7 @@ struct PrefixTree {
     return static_cast<uint32_t>(prefixes.size() - 1);
   }
 
-  // Whether the ranks of what a offers come before those of what b offers, compared from the first slot on.
+  // Whether the ranks of a's offer precede those of b's, compared from the first slot on.
   bool ranks_before(uint32_t a, uint32_t b) const {
     uint32_t rank_a = offers[a].rank, rank_b = offers[b].rank;
     const auto climb = [this](uint32_t& at, uint32_t& rank) {

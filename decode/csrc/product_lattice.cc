@@ -47,7 +47,7 @@ void Product::multiply(const Models& models, const Sausage& sausage, const Slots
   out.begin[0][length + 1] = {static_cast<uint32_t>(out.nodes.size()), static_cast<uint32_t>(out.arcs.size())};
 }
 
-// The sums of what the factors say.
+// Adds the factors' costs.
 void Product::expand(const Sausage& sausage, const Slot& slot, int t, const States& states) {
   for (int i = 0; i < slot.count; ++i) {
     Fixed& weight = row_.weight[i];

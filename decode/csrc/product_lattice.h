@@ -1,5 +1,5 @@
-// The composition of a sausage with any number of automata. Unless it is one, there is a node for each tuple of nodes
-// of the compositions with one, with an arc for every token.
+// The composition of a sausage with any number of automata. With several, it has a node for each reachable tuple of the
+// single compositions' nodes, with an arc for every token.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace rescore {
 
 class Product {
  public:
-  // ends, most: as Composer's; `ends` of one automaton.
+  // ends, most: as in Composer; `ends` only with one automaton.
   void run(const Models& models, const Sausage& sausage, const Slots& slots, const Starts& starts, bool ends,
            size_t most, FailureLattice& out);
 
@@ -26,7 +26,7 @@ class Product {
   void expand(const Sausage& sausage, const Slot& slot, int t, const States& states);
 
   Composer composer_;
-  std::vector<FailureLattice> factors_;  // one for each model
+  std::vector<FailureLattice> factors_;  // one per model
   Layers layers_;
   Row row_;
 };

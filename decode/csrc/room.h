@@ -1,4 +1,4 @@
-// A vector whose new elements are left as they are: for what is written over at once.
+// A vector whose new elements are uninitialised, for data that are overwritten at once.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A slot of a sausage, as automata are matched with it.
+// A slot of a sausage, prepared for matching with automata.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ struct Slot {
   TokenSet tokens;
   std::array<uint8_t, kMaxCandidates> rank;  // rank[i]: the place of tokens[i] among the candidates
 
-  // The place of a candidate in that order.
+  // The place of a candidate, by rank, in that order.
   int place(uint32_t candidate) const { return place_[candidate]; }
 
-  // std::invalid_argument if a token is there twice.
+  // std::invalid_argument if a token is repeated.
   void read(const Sausage& sausage, int t) {
     count = sausage.candidates(t);
     const int32_t* ids = sausage.slot_ids(t);

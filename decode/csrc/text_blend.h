@@ -1,6 +1,6 @@
-// What running texts say of the next token behind a prefix: p(w) = share(w) + rest * p_other(w).
+// The running texts' distribution of the next token after a prefix: p(w) = share(w) + rest * p_other(w).
 //
-// Texts are blended in order, each with the ones after it, and with the n-gram model, as its other distribution.
+// Texts are blended in order; each one's other distribution is the blend of those after it and the n-gram model.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace rescore {
 
 struct TextSource {
   const ContextModel* text;
-  uint32_t state;          // of its contexts, that ends what was decoded
+  uint32_t state;          // the context that ends the text so far
   const double* strength;  // [its order]
 };
 
@@ -36,18 +36,18 @@ class TextBlend {
   const std::vector<Listed>& listed() const { return listed_; }
   bool is_listed(uint32_t token) const { return find(token) != nullptr; }
 
-  // Long lists are not read: a token outside `listed` has its share from these alone.
+  // Long lists are not read: a token not in `listed` gets its share from these alone.
   int long_lists() const { return static_cast<int>(long_.size()); }
-  double most(int list) const;  // that one of them gives
-  // Whether more than `few` tokens have at least so much from it.
+  double most(int list) const;  // the most that the list gives to a token
+  // Whether more than `few` tokens get at least `least` from the list.
   bool is_flat(int list, double least, int few) const;
-  // Calls see(token) for the `count` tokens of which it gives most, in order. The most that it gives another.
+  // Calls see(token) for the `count` tokens to which the list gives most, in order; returns the most for any other.
   template <typename See>
   double first(int list, size_t count, See see) const {
     const Long& one = long_[list];
     return one.worth * one.text->lists().first(one.text->followers(one.state), count, see);
   }
-  // Calls see(token) once for each token of which that long list gives at least least(), which may rise meanwhile.
+  // Calls see(token) once for each token to which the list gives at least least(), which may rise meanwhile.
   template <typename Least, typename See>
   void frequent(int list, Least least, See see) const {
     const Long& one = long_[list];
@@ -78,7 +78,7 @@ class TextBlend {
   double rest_ = 1;
   std::vector<Listed> listed_;
   std::vector<Long> long_;
-  uint32_t reading_ = 0;  // places of earlier readings are empty
+  uint32_t reading_ = 0;  // places of earlier readings count as empty
   mutable std::vector<Place> places_ = std::vector<Place>(kPlaces, Place{0, 0, 0});
 };
 

@@ -1,1 +1,1 @@
-"""Rescoring where the tensors are: Triton kernels over models that stay on the device (docs/use/gpu.md)."""
+"""Rescoring on the device of the tensors: Triton kernels over models in device memory (docs/use/gpu.md)."""

@@ -1,8 +1,8 @@
-"""The p best strings of composed lattices.
+"""The p best paths of composed lattices.
 
-Backwards, the cost of the best completion of every node. Then forwards, slot by slot, the p prefixes that are least
-with that completion: among all prefixes of t tokens no more can belong to the p best strings, since each of the p has a
-completion of its own that comes first, and with it the order of ties is that of strings, by ranks.
+A backward pass computes the cost of every node's best completion. A forward pass then keeps, slot by slot, the p
+prefixes that are least with this completion. No other prefix of t tokens can belong to the p best paths, since each of
+the p has a completion that comes first. The order of ties is therefore that of paths, by ranks.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rescore.lattice.tensors import TensorDrafts
 
 
 class Prefixes(NamedTuple):
-    """Room that one lattice's program works in."""
+    """Workspace of one lattice's program."""
 
     completion: Any  # int64 [T + 1, C], the least cost from each node to the end
     total: Any  # int64 [P_PAD, K_PAD], of the children of a slot's prefixes, completed
     chosen: Any  # int32 [P_PAD]
-    cost: Any  # int64 [2, P_PAD], of this slot's prefixes and of the next slot's, without completion
+    cost: Any  # int64 [2, P_PAD], of this slot's prefixes and the next slot's, without completion
     node: Any  # int32 [2, P_PAD]
-    parent: Any  # int32 [T, P_PAD], prefix of the slot before
+    parent: Any  # int32 [T, P_PAD], prefix of the previous slot
     rank: Any  # int32 [T, P_PAD]
 
 
 @triton.jit
 def edge_costs(cost, target, completion, at, here, inner, K_PAD: tl.constexpr):
-    """Of the edges of nodes `at` [R]: costs, and with the completions of where they lead to, int64 [R, K_PAD]. inner:
+    """Costs of the edges of nodes `at` [R], alone and with the completions of their targets, int64 [R, K_PAD]. inner:
     not in the last slot.
     """
     # [R, K_PAD] int32
@@ -54,7 +54,7 @@ def edge_costs(cost, target, completion, at, here, inner, K_PAD: tl.constexpr):
 
 @triton.jit
 def complete(composed, completion, row, slots, C: tl.constexpr, K_PAD: tl.constexpr, ROWS: tl.constexpr):
-    """Fills the completions of every node, from the last slot on."""
+    """Computes the completions of all nodes, backward from the last slot."""
     for back in range(0, slots):
         t = slots - 1 - back
         nodes = tl.load(composed.nodes + row + t)
@@ -80,7 +80,7 @@ def complete(composed, completion, row, slots, C: tl.constexpr, K_PAD: tl.conste
 def spell(
     lattice_ids, room, out_tokens, out_cost, slots, all_slots, width, count, p, P_PAD: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Writes the prefixes of the last slot in order of (cost, ranks); they stand in the order of ranks."""
+    """Writes the prefixes of the last slot, stored in the order of ranks, in order of (cost, ranks)."""
     final = room.cost + (slots % 2) * P_PAD
     for first in range(0, p, ROWS):
         # [ROWS] int32
@@ -136,7 +136,7 @@ def best_strings(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The p best strings of lattice b, by program b."""
+    """The p best paths of lattice b, by program b."""
     b = tl.program_id(0).to(tl.int64)
     row = b * lattices.slots
     room = Prefixes(
@@ -228,7 +228,7 @@ def best_strings(
 
 
 def best(lattices: DeviceLattices, composed: Composition, p: int) -> TensorDrafts:
-    """The p best strings of a batch: one launch."""
+    """Returns the p best paths of a batch, in one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     p_pad = max(16, power_of_two(p))
     rows = min(max(p_pad, c), max(1, MOST_LANES // k_pad))

@@ -1,10 +1,8 @@
-"""Lattice and models composed: every (slot, states of the models) that some prefix reaches, once, and what leads on
-from there.
+"""Composition of lattice and models: every (slot, states of the models) that some prefix reaches, once, with its edges.
 
-Nodes come slot by slot, at most CAPACITY of them in each. All edges of a slot are weighed, and their targets found
-again in a hash table in memory that the edges fill together. Nodes are numbered in the order of the first edge that
-leads to them. Where a slot would have more, the least costly go on, by the cost of the best prefix that reaches them;
-`dropped` says so: a beam then.
+Nodes are made slot by slot, at most CAPACITY in each. All edges of a slot are weighed, and their targets deduplicated
+in a hash table that the edges fill concurrently. Nodes are numbered in the order of the first edge that leads to them.
+If a slot would have more, those with the cheapest best prefix are kept and `dropped` is set: the search is then a beam.
 """
 
 from __future__ import annotations
@@ -23,19 +21,19 @@ from rescore.decode.device.resident import ResidentModels
 from rescore.decode.device.selection import choose, count_upto, threshold
 from rescore.decode.device.slots import DeviceLattices, keep_starts, lattice_of, length_of, slot_of
 
-FREE = tl.constexpr(-1)  # of a place in the hash table
-NO_PLACE = tl.constexpr(-2)  # behind the table: nobody finds it free
-LATER = tl.constexpr(2**31 - 1)  # than any edge
+FREE = tl.constexpr(-1)  # a free place in the hash table
+NO_PLACE = tl.constexpr(-2)  # past the end of the table; never free
+LATER = tl.constexpr(2**31 - 1)  # greater than any edge
 
 
 class Composition(NamedTuple):
     """Nodes and edges of each lattice of a batch.
 
-    Row t of an array is slot t's. Edge (node, rank): its cost, and the node of the next slot, or -1 where it is not
-    possible or was dropped. Nodes beyond `nodes` and the last slot's targets are not written.
+    Row t of an array is slot t's. An edge (node, rank) has a cost and a node of the next slot, -1 if it is impossible
+    or was dropped. Nodes beyond `nodes`, and the last slot's targets, are not written.
     """
 
-    cost: Any  # float64 [B, T, C, K_PAD], nats; +inf: not possible
+    cost: Any  # float64 [B, T, C, K_PAD], nats; +inf if impossible
     target: Any  # int32 [B, T, C, K_PAD]
     nodes: Any  # int32 [B, T]; 0 from the lattice's end on
     length: Any  # int32 [B]
@@ -44,20 +42,20 @@ class Composition(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """Room that one lattice's program works in. E is C * K_PAD, a slot's edges; H, a power of two, the table's size."""
+    """Workspace of one lattice's program. E is C * K_PAD, a slot's edges; H, a power of two, the size of the table."""
 
-    state: Any  # int32 [J, E], that each edge leads to
+    state: Any  # int32 [J, E], after each edge
     chain: Any  # int32 [J, DEPTH, C], of the slot's nodes
     owed: Any  # float32, as chain
-    reached: Any  # int64 [C], the cost of the best prefix that reaches each node
+    reached: Any  # int64 [C], the cost of each node's best prefix
     place: Any  # int32 [E], of each edge's target in the table
     first: Any  # int32 [E], the first edge of each target
-    best: Any  # int64 [E], what its best prefix costs
-    chosen: Any  # int32 [C], which of these go on
-    claim: Any  # int32 [H + 1]: the table. The edge that took the place first in time
-    early: Any  # int32 [H]: the edge of its target that comes first
-    least: Any  # int64 [H]: the least cost of its target
-    number: Any  # int32 [H]: its target's, or -1
+    best: Any  # int64 [E], the cost of each target's best prefix
+    chosen: Any  # int32 [C], the targets that are kept
+    claim: Any  # int32 [H + 1]: the table; the edge that took the place first in time
+    early: Any  # int32 [H]: the first edge of the place's target, by number
+    least: Any  # int64 [H]: the least cost of the target
+    number: Any  # int32 [H]: the target's number, or -1
 
 
 @triton.jit
@@ -94,7 +92,7 @@ def weigh_edges(
     PARTS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Costs and states of slot t's edges; how many of its tokens no model has."""
+    """Computes costs and states of slot t's edges; returns how many of its tokens no model has."""
     # [1, K_PAD] int32, float64, bool; a scalar
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
@@ -142,7 +140,7 @@ def clear_table(work, size, H: tl.constexpr, BLOCK: tl.constexpr):
 def meet(
     work, cost, edges, size, J: tl.constexpr, E: tl.constexpr, H: tl.constexpr, K_PAD: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Every edge finds the place of its target: the first one in time claims it, others compare their states with that
+    """Finds the place of every edge's target: the first edge in time claims it, others compare their states with that
     edge's.
     """
     for first in range(0, edges, BLOCK):
@@ -189,7 +187,7 @@ def meet(
 
 @triton.jit
 def list_targets(work, edges, BLOCK: tl.constexpr):
-    """Lists every target by its first edge; how many there are."""
+    """Lists every target by its first edge; returns their number."""
     found = 0
     for first in range(0, edges, BLOCK):
         # [BLOCK] int32
@@ -209,7 +207,7 @@ def list_targets(work, edges, BLOCK: tl.constexpr):
 def number_nodes(
     models, work, count, J: tl.constexpr, DEPTH: tl.constexpr, C: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr
 ):
-    """The targets that were chosen become the nodes of the next slot."""
+    """Makes the chosen targets the nodes of the next slot."""
     for first in range(0, count, ROWS):
         # [ROWS] int32
         at = first + tl.arange(0, ROWS)
@@ -307,7 +305,7 @@ def compose_lattices(
 
 
 def compose(models: ResidentModels, lattices: DeviceLattices, capacity: int, *, parts: bool) -> Composition:
-    """The composition of a batch: one launch. parts: an edge's weight is rounded part by part, as that of a path."""
+    """Returns the composition of a batch, in one launch. parts: round an edge's weight part by part, as a path's."""
     batch, slots, width = lattices.ids.shape
     j, depth = models.size, models.depth
     c, k_pad = power_of_two(capacity), max(2, power_of_two(width))

@@ -1,4 +1,4 @@
-"""What the candidates of a slot cost after several states at a time."""
+"""Costs of a slot's candidates after several states at once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def expand(
     K_PAD: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """The costs of slot t's candidates after the states kept at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf where
-    not possible.
+    """Costs of slot t's candidates after the states stored at `at` [R]: float64 [R, K_PAD], nats, rounded; +inf if
+    impossible.
 
-    PARTS: rounded part by part (`match`), not their sum. Keeps the states after them, int32 [J, state_stride], at the
+    PARTS: round part by part (`match`), not the sum. Stores the states after them, int32 [J, state_stride], at the
     place of (state, rank).
     """
     # [R, K_PAD] int32

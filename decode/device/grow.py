@@ -1,7 +1,6 @@
 """Trees of the n most probable prefixes under q(w | prefix) = softmax over the slot's candidates of -(cost + alpha LM).
 
-One program grows a lattice's tree, slot by slot (pool.py): it asks for what can follow the live prefixes, and nothing
-else.
+One program grows a lattice's tree, slot by slot (pool.py), and computes only the children of live prefixes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rescore.lattice.tensors import TensorTrees
 
 
 class LiveStates(NamedTuple):
-    """Pointers to the states of one lattice's live prefixes, and of their children."""
+    """Pointers to the states of one lattice's live prefixes and of their children."""
 
     chain: Any  # int32 [J, DEPTH, N_PAD]
     owed: Any  # float32, as chain
@@ -44,7 +43,7 @@ def weigh_children(
     K_PAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Costs and states of the live prefixes' children; how many tokens of the slot no model has."""
+    """Computes costs and states of the live prefixes' children; returns how many tokens of the slot no model has."""
     # [1, K_PAD] int32, float64, bool; a scalar
     token, head, listed, wrong = slot_of(lattice, t, models.vocab_size, K_PAD)
     for first in range(0, live, ROWS):
@@ -153,7 +152,7 @@ def grow_trees(
 
 
 def grow(models: ResidentModels, lattices: DeviceLattices, n: int) -> TensorTrees:
-    """The trees of n nodes of a batch: one launch."""
+    """Returns the trees of n nodes of a batch, in one launch."""
     batch, slots, width = lattices.ids.shape
     j, depth = models.size, models.depth
     n_pad, k_pad = max(16, power_of_two(n)), max(2, power_of_two(width))

@@ -1,18 +1,18 @@
-"""What all launches have in common: how much room a kernel works in, and how it is compiled."""
+"""Launch parameters shared by all kernels: workspace and compilation options."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# (node, candidate) pairs that a program works on at a time: 4 for each thread, which its registers hold.
+# (node, candidate) pairs per program and step: 4 per thread, which fit in its registers.
 MOST_LANES = 1024
-# A fused multiplication and addition would round otherwise than the CPU.
+# Fused multiply-adds would round differently from the CPU.
 EXACT = {"enable_fp_fusion": False, "num_stages": 1}
 
 
 def power_of_two(n: int) -> int:
-    """The least that is n or more."""
+    """The least power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -21,7 +21,7 @@ def warps(lanes: int) -> int:
 
 
 class Room:
-    """Uninitialised tensors for each of B lattices, from PyTorch's own allocator, which a captured graph keeps."""
+    """Uninitialised tensors for each of B lattices, from PyTorch's allocator, so that a captured graph owns them."""
 
     def __init__(self, batch: int, device: torch.device):
         self.batch, self.device = batch, device

@@ -1,8 +1,8 @@
-"""n-gram models as kernels see them: what a token costs after a context, and the state that it leads to.
+"""n-gram models in kernels: the cost of a token after a context, and the next state.
 
-Of all contexts of a state the model may know the token after the shorter ones only: where (h, w) has an arc, so has
-(h', w). So look-ups begin with the shortest context, and what has no arc there is not asked for in longer ones: most
-tokens take one read. The contexts of a state, its failure chain, are found once for each state and kept with it.
+If (h, w) has an arc, so has (h', w). Look-ups therefore begin with the shortest context, and a token without an arc
+there is not looked up in longer ones: most tokens take one read. The contexts of a state, its failure chain, are
+computed once per state and stored with it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import triton.language as tl
 from rescore.decode.device.fixed import rounded
 
 EMPTY = tl.constexpr(-1)
-WAYS = tl.constexpr(4)  # keys of a bucket: 32 bytes, what memory hands out at once
+WAYS = tl.constexpr(4)  # keys per bucket: 32 bytes, one memory transaction
 
 
 class ModelTables(NamedTuple):
-    """Pointers into a `ResidentModels`. States are numbered over all models; the roots are -1."""
+    """Pointers into a `ResidentModels`. States are numbered across all models; the roots are -1."""
 
-    keys: Any  # int64 [buckets * WAYS and a tail]: state << 32 | token of every arc but the roots', EMPTY
+    keys: Any  # int64 [buckets * WAYS and a tail]: state << 32 | token of every arc except the roots', EMPTY
     arcs: Any  # int64, beside keys: packed
     backoffs: Any  # int64 [S]: packed
     roots: Any  # int64 [J, V]: packed, the root's arcs
@@ -31,7 +31,7 @@ class ModelTables(NamedTuple):
 
 @triton.jit
 def pack_cost(packed):
-    """The cost, float32: the lower half. The state, int32, is the upper half."""
+    """The cost, float32, in the lower half. The state, int32, is in the upper half."""
     return (packed & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
 
 
@@ -42,7 +42,7 @@ def pack_state(packed):
 
 @triton.jit
 def bucket_of(key, buckets):
-    """Where a key belongs, in [0, buckets). Its `fn` is the same on torch tensors."""
+    """The bucket of a key, in [0, buckets). Its `fn` is the same function on torch tensors."""
     # [R, C] int64
     mixed = key * -7046029254386353131
     mixed = (mixed ^ (mixed >> 32)) * -4658895280553007687
@@ -51,7 +51,7 @@ def bucket_of(key, buckets):
 
 @triton.jit
 def read_bucket(models, key, bucket, place, left):
-    """Reads a bucket for each key [R, C] that is left: the places found so far, and which keys are still left."""
+    """Reads one bucket for each remaining key [R, C]: the places found so far, and the keys that remain."""
     # [1, 1, WAYS] int32
     way = tl.arange(0, WAYS)[None, None, :]
     # [R, C] int64
@@ -61,13 +61,13 @@ def read_bucket(models, key, bucket, place, left):
     # [R, C] int32
     at = tl.max(tl.where(stored == key[:, :, None], way, -1), axis=2)
     # [R, C] bool
-    full = tl.min((stored != EMPTY).to(tl.int32), axis=2) > 0  # a key that found its bucket full is in the next
+    full = tl.min((stored != EMPTY).to(tl.int32), axis=2) > 0  # keys that do not fit are in the next bucket
     return tl.where(left & (at >= 0), first + at, place), left & (at < 0) & full
 
 
 @triton.jit
 def find(models, state, token, wanted):
-    """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32 that broadcast to
+    """The place of the arc of each wanted (state, token), int64 [R, C], or -1. state, token: int32, broadcastable to
     [R, C].
     """
     # [R, C] int64
@@ -85,8 +85,8 @@ def find(models, state, token, wanted):
 
 @triton.jit
 def keep_chain(models, chain, owed, stride, at, state, here, DEPTH: tl.constexpr):
-    """Keeps states [R] and what they back off to: int32 chain [DEPTH, stride] at `at`, longest first, -1 behind, and
-    their costs, float32.
+    """Stores states [R] and their backoff states: int32 chain [DEPTH, stride] at `at`, longest first, padded with -1;
+    and their costs, float32.
     """
     for d in range(DEPTH):
         tl.store(chain + d * stride + at, state, mask=here)
@@ -99,7 +99,7 @@ def keep_chain(models, chain, owed, stride, at, state, here, DEPTH: tl.constexpr
 
 @triton.jit
 def part(cost, alpha, PARTS: tl.constexpr):
-    """What an arc of this cost, float32, adds: float64."""
+    """The contribution of an arc of this cost, float32, to a weight: float64."""
     # as cost, float64
     nats = cost.to(tl.float64)
     return rounded(alpha * nats) if PARTS else nats
@@ -107,11 +107,11 @@ def part(cost, alpha, PARTS: tl.constexpr):
 
 @triton.jit
 def match(models, model, alpha, chain, owed, stride, at, here, token, listed, DEPTH: tl.constexpr, PARTS: tl.constexpr):
-    """Of tokens [K] after the states [R] kept at `at`: alpha times the cost, float64 [R, K], and next state int32 [R,
-    K].
+    """For tokens [K] after the states [R] stored at `at`: alpha times the cost, float64 [R, K], and the next state
+    int32 [R, K].
 
-    PARTS: each arc's product, failure arcs' too, is rounded by itself, as the core's search of paths has it; else that
-    of their sum is not.
+    PARTS: the product of each arc, failure arcs included, is rounded, as in the core's search of paths; otherwise their
+    sum is not rounded.
     """
     # [R, K] int64
     place = tl.full((here & listed).shape, -1, tl.int64)
@@ -145,7 +145,7 @@ def match(models, model, alpha, chain, owed, stride, at, here, token, listed, DE
 
 @triton.jit
 def step(models, model, state, token, DEPTH: tl.constexpr):
-    """The states [R, 1] after one token, int32 [1, 1], of states and models [R, 1]."""
+    """The states [R, 1] of models [R, 1] after one token, int32 [1, 1]."""
     # [R, 1] int64
     place = tl.full(state.shape, -1, tl.int64)
     # [R, 1] int32

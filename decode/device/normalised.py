@@ -1,4 +1,4 @@
-"""Lattices as distributions over drafts, on the device: `NormalisedLattice` in tensors."""
+"""Lattices as distributions over drafts, on the device: `NormalisedLattice` for tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rescore.lattice.tensors import TensorSamples, TensorTrees
 
 
 class DeviceNormalised:
-    """What `rescore.decode.rescoring.tensor_rescorer` says of it."""
+    """A `TensorNormalised` of `rescore.decode.rescoring.tensor_rescorer`."""
 
     def __init__(self, lattices: DeviceLattices, composed: Composition, log_mass: Tensor):
         self._lattices, self._composed = lattices, composed

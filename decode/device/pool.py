@@ -1,9 +1,7 @@
-"""The prefixes that a tree grows by, whatever their q: a pool in order of (depth, ranks), of which the n least costly
-are the tree.
+"""Growth of a tree under any q: a pool of prefixes in order of (depth, ranks), whose n cheapest are the tree.
 
-A slot's children and the pool compete together: of both the n least costly go on, ties to those that come first. That
-is exact: a prefix never costs less than its parent, so what n others precede neither belongs to the tree nor has
-descendants that do.
+A slot's children compete with the pool: the n cheapest of both are kept, ties to the earlier ones. This is exact: a
+prefix never costs less than its parent, so a prefix preceded by n others, and its descendants, are not in the tree.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from rescore.decode.device.selection import choose, count_upto, threshold
 
 
 class Pool(NamedTuple):
-    """Pointers to the room that one lattice's tree grows in. N_PAD: n or more, a power of two."""
+    """Pointers to the workspace of one lattice's tree. N_PAD: a power of two, at least n."""
 
     cost: Any  # int64 [T * N_PAD]
     parent: Any  # int32, in the pool, or -1
     token: Any  # int32
     depth: Any  # int32
     place: Any  # int32, in the tree
-    child_cost: Any  # int64 [N_PAD, K_PAD], of the live prefixes, those of the last slot, by prefix and rank
+    child_cost: Any  # int64 [N_PAD, K_PAD], children of the live prefixes (the last slot's), by prefix and rank
     live_cost: Any  # int64 [N_PAD]
     chosen: Any  # int32 [N_PAD]
 
@@ -72,7 +70,7 @@ def out_of(outs, b, n):
 
 @triton.jit
 def best_children(pool, size, live, n, K_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Chooses the children that go on beside the pool's first `size` prefixes; how many.
+    """Chooses the children to keep beside the pool's first `size` prefixes; returns their number.
 
     `child_cost` has whole blocks of ROWS.
     """
@@ -88,10 +86,7 @@ def best_children(pool, size, live, n, K_PAD: tl.constexpr, ROWS: tl.constexpr, 
 
 @triton.jit
 def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
-    """Puts the children chosen at `at` behind the pool's last, which were the live prefixes, and lets them live.
-
-    Returns their edges.
-    """
+    """Appends the children chosen at `at` to the pool and makes them the live prefixes. Returns their edges."""
     # [R] int32
     child = tl.load(pool.chosen + at, mask=here, other=0)
     # [R] int64
@@ -108,7 +103,7 @@ def add_children(lattice, pool, t, size, live, at, here, K_PAD: tl.constexpr):
 
 @triton.jit
 def write_tree(pool, out, size, n, N_PAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """The n least costly of the pool, in order of (cost, depth, ranks)."""
+    """Writes the n cheapest prefixes of the pool, in order of (cost, depth, ranks)."""
     most = threshold(pool.cost, size, pool.cost, 0, n, BLOCK)
     ties = n - count_upto(pool.cost, size, pool.cost, 0, most - 1, BLOCK)
     count = choose(pool.cost, size, most, ties, pool.chosen, BLOCK)

@@ -1,7 +1,7 @@
-"""Composed lattices as distributions: what an edge costs becomes ln q(its candidate | its node).
+"""Composed lattices as distributions: turns an edge's cost into ln q(its candidate | its node).
 
-Globally the mass of all completions of a node is taken into account, which is weight pushing in the log semiring
-(Mohri, "Weighted automata algorithms", 2009, section 5.3); locally each node's candidates are a softmax by themselves.
+Global normalisation includes the mass of all completions of a node: weight pushing in the log semiring (Mohri,
+"Weighted automata algorithms", 2009, section 5.3). Local normalisation is a softmax over each node's candidates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def push_weights(
     K_PAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Lattice b, by program b: costs are written over. mass: float64 [B, T + 1, C]; temperature: float64 []."""
+    """Lattice b, by program b; overwrites costs. mass: float64 [B, T + 1, C]; temperature: float64 []."""
     b = tl.program_id(0).to(tl.int64)
     row = b * slots
     own = mass + (row + b) * C
@@ -76,8 +76,8 @@ def push_weights(
 
 
 def push(composed: Composition, temperature: float, local: bool) -> tuple[Composition, Tensor]:
-    """The composition with ln q, -inf where not possible, in place of its costs, and log_mass float64 [B], NaN if
-    local: one launch.
+    """Returns the composition with ln q in place of its costs, -inf if impossible, and log_mass float64 [B], NaN if
+    local; in one launch.
     """
     batch, slots, c, k_pad = composed.cost.shape
     mass = torch.empty(batch, slots + 1, c, dtype=torch.float64, device=composed.cost.device)

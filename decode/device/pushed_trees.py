@@ -27,9 +27,7 @@ def grow_pushed_trees(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The tree of lattice b, by program b. nodes: int32 [B, 2, N_PAD], of this slot's live prefixes and of the next
-    slot's.
-    """
+    """The tree of lattice b, by program b. nodes: int32 [B, 2, N_PAD], live prefixes of this slot and of the next."""
     b = tl.program_id(0).to(tl.int64)
     lattice, pool = lattice_of(lattices, b), pool_of(pools, b, lattices.slots, N_PAD, K_PAD)
     own = nodes + b * 2 * N_PAD
@@ -85,7 +83,7 @@ def grow_pushed_trees(
 
 
 def grow_pushed(lattices: DeviceLattices, composed: Composition, n: int) -> TensorTrees:
-    """The trees of n nodes of a batch: one launch."""
+    """Returns the trees of n nodes of a batch, in one launch."""
     batch, slots, c, k_pad = composed.cost.shape
     n_pad = max(16, power_of_two(n))
     rows = min(n_pad, max(1, MOST_LANES // k_pad))

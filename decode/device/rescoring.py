@@ -1,4 +1,4 @@
-"""Rescoring on the device of the tensors: every call is a fixed number of launches, and waits for nothing."""
+"""Rescoring on the device of the tensors: every call is a fixed number of launches, without synchronisation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ LEAST_TEMPERATURE, MOST_TEMPERATURE = 1e-6, 1e6  # scores stay finite
 class DeviceRescorer:
     """A `Rescorer`'s models and weights on one device.
 
-    models  as `Rescorer` has them. head: float64 [1] or [T]; alpha: float64 [J, 1] or [J, T]. Models and weights are
-            copied there when this is made and at the first lattice of each T; what follows can be captured in a CUDA
-            graph.
-    capacity  how many tuples of the models' states `paths` and `normalise` keep in each slot; `exact` says where that
-              was enough
+    models    as in `Rescorer`. head: float64 [1] or [T]; alpha: float64 [J, 1] or [J, T]. Models are copied to the
+              device by the constructor, weights at the first lattice of each T; later calls can be captured in a CUDA
+              graph
+    capacity  tuples of model states that `paths` and `normalise` keep per slot; `exact` says where that was enough
     """
 
     def __init__(
@@ -54,11 +53,11 @@ class DeviceRescorer:
         return grow(self.models, self.lattices(sausage, history), n)
 
     def paths(self, sausage: TensorSausage, history: Tensor, p: int, semantics: str) -> TensorDrafts:
-        """The p best strings."""
+        """The p best paths."""
         if semantics != "failure":
             raise ValueError(
                 f"semantics: expected failure, the only one on {self.models.device}, got {semantics}; "
-                "lattices on the CPU have both"
+                "move the lattices to the CPU for others"
             )
         if not 1 <= p <= MOST_PATHS:
             raise ValueError(f"paths p: expected 1 to {MOST_PATHS}, got {p}")
@@ -79,7 +78,7 @@ class DeviceRescorer:
         return DeviceNormalised(lattices, *push(composed, temperature, local))
 
     def lattices(self, sausage: TensorSausage, history: Tensor) -> DeviceLattices:
-        """A batch as kernels take it."""
+        """The kernels' arguments for a batch."""
         device = self.models.device
         for name, tensor in (("sausage", sausage.ids), ("history", history)):
             if tensor.device != device:

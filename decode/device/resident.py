@@ -1,8 +1,8 @@
-"""n-gram models as tensors on a device, made once, that kernels look up in place.
+"""n-gram models as tensors on a device, made once, for look-ups by kernels.
 
-A hash table holds every arc but the roots': bucket b begins at WAYS * b, keys that find theirs full stand in the ones
-after it, and the table is at most LOAD full. A key takes 8 bytes and so does what it leads to: 16 / LOAD bytes for each
-n-gram, 8 for each state, 8 V for each model.
+A hash table holds all arcs except the roots'. Bucket b begins at WAYS * b; keys that do not fit go into the following
+buckets. The table is at most LOAD full. A key takes 8 bytes and so does its value: 16 / LOAD bytes per n-gram, 8 per
+state, 8 V per model.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ROOT = -1
 
 
 class ResidentModels:
-    """Several models of one vocabulary as one automaton; ValueError beyond 2^31 - 1 states, which one model may have.
+    """Several models of one vocabulary as one automaton; ValueError from 2^31 states on, the limit of a single model.
 
     keys, arcs  int64: the table
-    backoffs    int64 [S]: backoff state and cost of every state but the roots
+    backoffs    int64 [S]: backoff state and cost of every state except the roots
     roots       int64 [J, V]: the roots' arcs
     depth       N - 1 of the longest
-    ngrams      what they were made of
+    ngrams      the models
     """
 
     def __init__(self, models: Sequence[NGram], device: torch.device):
         self.device = device
         self.ngrams = tuple(models)
         self.size = len(models)
-        self.vocab_size = models[0].vocab_size if models else (1 << 31) - 1  # without models any token will do
+        self.vocab_size = models[0].vocab_size if models else (1 << 31) - 1  # without models, any token is valid
         self.depth = max((model.order - 1 for model in models), default=0)
         states = [model.core.num_states - 1 for model in models]
         if sum(states) >= 1 << 31:
@@ -53,12 +53,12 @@ class ResidentModels:
 
     @property
     def pointers(self) -> ModelTables:
-        """What kernels are given."""
+        """The kernels' arguments."""
         return ModelTables(self.keys, self.arcs, self.backoffs, self.roots, self.buckets, self.vocab_size)
 
     @property
     def bytes(self) -> int:
-        """Of device memory."""
+        """Device memory in bytes."""
         return sum(
             tensor.numel() * tensor.element_size() for tensor in (self.keys, self.arcs, self.backoffs, self.roots)
         )
@@ -68,8 +68,8 @@ _shared: WeakValueDictionary[tuple[torch.device, tuple[int, ...]], ResidentModel
 
 
 def resident_models(models: Sequence[NGram], device: torch.device) -> ResidentModels:
-    """Those models on that device: one copy for all who have them there at a time."""
-    key = device, tuple(map(id, models))  # of models that a copy keeps, so that no other can have their ids
+    """Returns the models on a device; one copy is shared by all users."""
+    key = device, tuple(map(id, models))  # a copy keeps its models alive, so ids are not reused
     found = _shared.get(key)
     if found is None:
         found = _shared[key] = ResidentModels(models, device)
@@ -77,7 +77,7 @@ def resident_models(models: Sequence[NGram], device: torch.device) -> ResidentMo
 
 
 def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of one model, whose states are numbered from `offset`: keys and packed arcs, packed backoffs and roots."""
+    """Arrays of one model, with states numbered from `offset`: keys and packed arcs, packed backoffs and roots."""
     _check(arrays)
     begin = torch.from_numpy(arrays.arc_begin.astype(np.int64)).to(device)
     token, cost, after = (
@@ -94,7 +94,7 @@ def _part(arrays: Arrays, offset: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def _check(arrays: Arrays) -> None:
-    """ValueError for arrays that would lead a kernel outside of its own: files may be opened without being read."""
+    """ValueError for arrays that would make a kernel read out of bounds: a file may be opened without a full check."""
     states, arcs = len(arrays.arc_begin) - 1, len(arrays.arc_token)
     for name, values, limit in (
         ("arc_token", arrays.arc_token, int(arrays.arc_begin[1])),
@@ -105,30 +105,30 @@ def _check(arrays: Arrays) -> None:
         if (greatest := int(values.max())) >= limit:
             raise ValueError(
                 f"model: {name}: expected numbers below {limit}, got {greatest}; "
-                "`rescore lm verify` says what else is wrong with its file"
+                "check its file with `rescore lm verify`"
             )
     if (arrays.arc_begin[1:] < arrays.arc_begin[:-1]).any() or int(arrays.arc_begin[-1]) != arcs:
         raise ValueError(
-            f"model: arc_begin: expected numbers that do not fall, up to {arcs} arcs; "
-            "`rescore lm verify` says what else is wrong with its file"
+            f"model: arc_begin: expected non-decreasing numbers, up to {arcs} arcs; "
+            "check its file with `rescore lm verify`"
         )
 
 
 def _numbered(states: np.ndarray, offset: int) -> np.ndarray:
-    """A model's own states as all models together number them, int32."""
+    """A model's own state numbers, renumbered across all models, int32."""
     return np.where(states == 0, ROOT, states.astype(np.int64) - 1 + offset).astype(np.int32)
 
 
 def _packed(state: Tensor, cost: Tensor) -> Tensor:
-    """int64: a state in the upper half, the bits of a cost in the lower one."""
+    """int64: a state in the upper half, the bits of a cost in the lower half."""
     return (state.long() << 32) | (cost.view(torch.int32).long() & 0xFFFFFFFF)
 
 
 def _table(keys: Tensor, arcs: Tensor) -> tuple[int, Tensor, Tensor]:
-    """Buckets, and keys and arcs as they lie in the table.
+    """The number of buckets, and the table's keys and arcs.
 
-    In order of their buckets, each key takes the first place that is neither before its bucket nor taken by one before
-    it: place i is max(place i-1 + 1, WAYS * bucket i), whose differences to i are a running maximum.
+    In the order of buckets, each key takes the first free place from its bucket on: place i is max(place i-1 + 1, WAYS
+    * bucket i). Its difference to i is a running maximum.
     """
     ways = int(WAYS.value)
     buckets = max(1, int(np.ceil(len(keys) / (LOAD * ways))))

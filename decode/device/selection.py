@@ -1,7 +1,6 @@
-"""The n least of many weights in memory, ties to those that come first: by bisection, since one count of a block is
-cheap.
+"""The n smallest of many weights in memory, ties to the earlier ones: by bisection, since counting in a block is cheap.
 
-A barrier stands before each of these: what they read was written by the same program, by other threads of it.
+Each function starts with a barrier: its input was written by other threads of the same program.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from rescore.decode.device.fixed import IMPOSSIBLE
 
 @triton.jit
 def count_upto(left, left_size, right, right_size, most, BLOCK: tl.constexpr):
-    """How many weights int64 of two lists are at most `most`: one reduction, whatever their sizes, for that is what
-    takes time.
-    """
+    """How many weights int64 of two lists are at most `most`. One reduction, since reductions dominate the time."""
     # [BLOCK] int32
     counts = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, tl.maximum(left_size, right_size), BLOCK):
@@ -47,9 +44,9 @@ def span(left, left_size, right, right_size, BLOCK: tl.constexpr):
 
 @triton.jit
 def threshold(left, left_size, right, right_size, n, BLOCK: tl.constexpr):
-    """The n-th least of two lists of weights, or the greatest possible one if there are fewer.
+    """The n-th smallest of two lists of weights, or the greatest possible one if there are fewer.
 
-    Halving stops as soon as a weight is met that exactly n are not above: then the greatest of them need not be known.
+    Bisection stops at any weight that exactly n do not exceed: the greatest of these is not needed.
     """
     least, most = span(left, left_size, right, right_size, BLOCK)
     low = least - 1  # fewer than n are at most `low`; if more than n are possible, at least n are at most `most`
@@ -65,8 +62,8 @@ def threshold(left, left_size, right, right_size, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def choose(weights, size, most, ties, chosen, BLOCK: tl.constexpr):
-    """Writes the places of the weights below `most`, and of the first `ties` that equal it, to `chosen`; how many they
-    are.
+    """Writes the indices of the weights below `most`, and of the first `ties` equal to it, to `chosen`; returns their
+    number.
     """
     found = 0
     for first in range(0, size, BLOCK):

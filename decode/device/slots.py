@@ -1,4 +1,4 @@
-"""The lattices of a batch as kernels see them."""
+"""The lattices of a batch, as arguments of kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rescore.decode.device.look_up import keep_chain, start
 
 
 class DeviceLattices(NamedTuple):
-    """Pointers to one lattice or, before `lattice_of`, to the first of a batch, and how it is weighed."""
+    """Pointers to one lattice, or to the first of a batch (before `lattice_of`), and its weights."""
 
     ids: Any  # int32 [T, K], padding -1
     cost: Any  # float32 [T, K]
@@ -25,9 +25,7 @@ class DeviceLattices(NamedTuple):
 
 @triton.jit
 def precedes(t, end):
-    """Whether t < end, as a block of one for masks to be and-ed with: of a mask and a scalar the interpreter makes
-    integers.
-    """
+    """Whether t < end, as a block of one, for masks: the interpreter turns `mask & scalar` into integers."""
     return tl.full((1,), t, tl.int32) < end
 
 
@@ -43,9 +41,9 @@ def lattice_of(batch, b):
 
 @triton.jit
 def slot_of(lattice, t, vocab_size, K_PAD: tl.constexpr):
-    """Slot t's tokens int32 [1, K_PAD], head costs float64, what is listed, and how many tokens no model has.
+    """Slot t's tokens int32 [1, K_PAD], head costs float64, which are listed, and how many tokens no model has.
 
-    Candidates end at the first padding. A token outside the vocabulary is not listed; it is counted.
+    Candidates end at the first padding. A token outside the vocabulary is counted, not listed.
     """
     # [1, K_PAD] int32
     rank = tl.arange(0, K_PAD)[None, :]
@@ -61,7 +59,7 @@ def slot_of(lattice, t, vocab_size, K_PAD: tl.constexpr):
 
 @triton.jit
 def length_of(lattice):
-    """Slots before the first empty one."""
+    """Number of slots before the first empty one."""
     t = 0
     while (t < lattice.slots) & (tl.load(lattice.ids + tl.minimum(t, lattice.slots - 1) * lattice.width) != -1):
         t += 1
@@ -70,7 +68,7 @@ def length_of(lattice):
 
 @triton.jit
 def keep_starts(models, lattice, chain, owed, stride, J: tl.constexpr, J_PAD: tl.constexpr, DEPTH: tl.constexpr):
-    """Keeps the states of the history in every model at 0; how many of its tokens no model has."""
+    """Stores the states of the history in every model at 0; returns how many of its tokens no model has."""
     wrong = 0
     if J > 0:
         # [J_PAD, 1] int32

@@ -1,7 +1,4 @@
-"""Paths through lattices with ln q on their edges: drawn, or given.
-
-A program walks several paths of a lattice at once.
-"""
+"""Paths through lattices with ln q on their edges, sampled or given. A program walks several paths of a lattice."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def row_of(composed, at, node, walking, K_PAD: tl.constexpr):
 
 @triton.jit
 def pick(values, rank, K_PAD: tl.constexpr):
-    """values [R, K_PAD] at ranks [R]; those elsewhere may be infinite."""
+    """values [R, K_PAD] at ranks [R]; other values may be infinite."""
     # [R, K_PAD] bool
     chosen = tl.arange(0, K_PAD)[None, :] == rank[:, None]
     return tl.sum(tl.where(chosen, values, 0.0), axis=1)
@@ -47,7 +44,7 @@ def draw_paths(
     K_PAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Draws paths [B, p]: a token is the first whose cumulative q exceeds the slot's uniform."""
+    """Samples paths [B, p]: a token is the first whose cumulative q exceeds the slot's uniform."""
     b = tl.program_id(0).to(tl.int64)
     # [ROWS] int32
     path = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -148,7 +145,7 @@ def follow_paths(
 
 
 def draw(ids: Tensor, composed: Composition, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens [B, p, T], q [B, p, T, K], logq [B, p] and lengths [B, p] of drafts drawn with uniforms [B, p, T]: one
+    """Samples drafts with uniforms [B, p, T]: tokens [B, p, T], q [B, p, T, K], logq [B, p] and lengths [B, p]; in one
     launch.
     """
     batch, slots, width = ids.shape
@@ -165,7 +162,7 @@ def draw(ids: Tensor, composed: Composition, uniforms: Tensor) -> tuple[Tensor, 
 
 
 def follow(ids: Tensor, composed: Composition, drafts: Tensor) -> tuple[Tensor, Tensor]:
-    """q [B, p, T, K] along drafts [B, p, T], and their logq [B, p]: one launch."""
+    """Returns q [B, p, T, K] along drafts [B, p, T], and their logq [B, p]; in one launch."""
     batch, slots, width = ids.shape
     paths = drafts.shape[1]
     q, logq = (

@@ -1,1 +1,1 @@
-"""What may be drafted: lattices of heads, small models, n-gram models, nothing."""
+"""Drafters: from lattices of heads, small models, n-gram models and the text so far. See README.md."""

@@ -1,9 +1,9 @@
-"""How many nodes a tree is worth: what passes cost against their width, learned from the passes of the loop itself.
+"""Chooses how many nodes to draft, from the measured cost of passes by width.
 
-A tree of n nodes is the first n of a larger one, so all sizes of a step are at hand, and with them the tokens that each
-is expected to bring under q: one root token a request, and of each node the probability that it is accepted. The step
-takes the size with the most tokens per second; where no size beats a plain pass, the steps that follow are not drafted,
-for a while. On a processor that is busy with one token a wide pass costs much; on an idle GPU nearly nothing.
+A tree of n nodes is the first n of a larger one, so one search gives all sizes, and the tokens that each is expected to
+yield under q: one root token per request, plus every node's acceptance probability. Each step takes the size with the
+most tokens per second. If no size beats a plain pass, drafting rests for some steps. A wide pass is expensive on a
+processor that one token keeps busy, and nearly free on an idle GPU.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rescore.decode.models.heads import LastPass
 from rescore.decode.models.target import Target
 from rescore.lattice.trees import Trees
 
-SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # of trees: few, so that passes of the same shape recur
-FIRST = 15  # nodes that are looked at in a first step
-TRIED = 7  # nodes of the first trees of a process, before it is known what passes cost
+SIZES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127)  # few sizes of trees, so that shapes of passes recur
+FIRST = 15  # nodes that a first step considers
+TRIED = 7  # nodes of a process's first trees, before costs of passes are known
 MOST = SIZES[-1]
-FADING = 0.5 ** (1 / 32)  # what was accepted, or gained, counts half after 32 steps
-LONGEST_REST = 16  # steps without drafts until they are tried again
+FADING = 0.5 ** (1 / 32)  # acceptance and gain have a half-life of 32 steps
+LONGEST_REST = 16  # steps without drafts before the next trial
 
 
 _times: WeakKeyDictionary[Target, dict[int, PassTimes]] = WeakKeyDictionary()
@@ -34,11 +34,10 @@ _rates: WeakKeyDictionary[Target, AcceptanceRates] = WeakKeyDictionary()
 
 
 class AutoWidth:
-    """Chooses the size of every step's trees for the tokens per second that they bring; `most` nodes at most.
+    """Chooses the size of each step's trees, at most `most` nodes, to maximise tokens per second.
 
-    What passes cost is remembered for each target as long as the process runs, by the length of the prompts: behind
-    long texts wide passes cost more beside plain ones. Of a length that is new, those of the nearest one count at
-    first.
+    Costs of passes are kept per target for the life of the process, by the length of the prompts: after long texts,
+    wide passes cost more relative to plain ones. A new length starts from the costs of the nearest one.
     """
 
     def __init__(self, target: Target, *, most: int = MOST):
@@ -47,7 +46,7 @@ class AutoWidth:
         self.target, self.most = target, most
 
     def open(self, requests: int, length: int = 1) -> WidthSession:
-        """length: of the longest prompt."""
+        """Opens a session. length: of the longest prompt."""
         known, key = _times.setdefault(self.target, {}), length.bit_length()
         near = min((other for other in [*known] if known[other].tried), key=lambda one: abs(one - key), default=key)
         times = known.setdefault(key, PassTimes())
@@ -58,8 +57,8 @@ class AutoWidth:
 class WidthSession:
     """The sizes of one call.
 
-    A step asks either `rests` or, if it drafts, `size`; what follows up to the next step is the pass that is timed.
-    What q says of a node is corrected by what became of such nodes before (`AcceptanceRates`).
+    A step calls `rests` first and, if it drafts, `size`. The time from `end` to the next `begin` is that of the pass.
+    Acceptance probabilities under q are corrected by the acceptance of earlier nodes (`AcceptanceRates`).
     """
 
     def __init__(
@@ -75,17 +74,17 @@ class WidthSession:
         self.rates = rates or AcceptanceRates()
         self.sizes = np.array([n for n in SIZES if n < most] + [most])
         self._last = FIRST
-        self._pass: tuple[int, float] | None = None  # the tokens of the pass under way, and when it began
-        # Steps that will not be drafted; how many after the next step that is not worth it; what drafting has gained.
+        self._pass: tuple[int, float] | None = None  # tokens of the current pass, and its start time
+        # Steps left to rest; length of the next rest; gain of drafting, fading.
         self._rest, self._longest_rest, self._gained = 0, 1, 0.0
 
     @property
     def wanted(self) -> int:
-        """Nodes of the trees that `size` should be given: twice as many as the last ones had, or more."""
+        """Nodes of the trees to pass to `size`: about twice as many as in the last step, or more."""
         return int(self.sizes[self.sizes <= max(2 * self._last + 1, FIRST)][-1])
 
     def begin(self, last: Iterable[LastPass] = ()) -> None:
-        """A step begins: the pass of the step before is over. last: what it said of each request."""
+        """Starts a step and ends the timing of the previous pass. last: its result for each request."""
         if self._pass is not None:
             tokens, began = self._pass
             self.times.note(tokens, time.perf_counter() - began)
@@ -95,24 +94,24 @@ class WidthSession:
             self.rates.note([one.tree for one in drafted], [one.accepted for one in drafted])
 
     def end(self, nodes: int) -> None:
-        """The step's drafts are made, of so many nodes at most, and their pass begins."""
+        """Ends drafting, with trees of at most `nodes` nodes, and starts the timing of their pass."""
         self._last = nodes
         self._pass = self.requests * (1 + nodes), time.perf_counter()
 
     def size(self, trees: Trees, room: Sequence[int], drafting: float = 0.0) -> int:
-        """Nodes of the trees of a step, 0 where a plain pass brings more.
+        """Returns the number of nodes for this step's trees; 0 if a plain pass yields more.
 
-        trees: the largest ones; room: the most tokens that each request has use for; drafting: the seconds that this
-        step has taken so far.
+        trees: the largest ones; room: the most tokens that each request can still use; drafting: seconds that this step
+        has taken so far.
         """
         p = self.rates.corrected(trees.logq, trees.parents, trees.depths)
         p[trees.depths > np.array(room)[:, None]] = 0
         sizes = np.append(self.sizes[self.sizes < p.shape[1]], p.shape[1])
         times = self.times if self.times.tried else self._near
         costs = times.costs()
-        if costs is None and not times.tried:  # the first passes of a process: a tree and none in turns
+        if costs is None and not times.tried:  # the first passes of a process alternate between a tree and none
             return 0 if self.times.latest > len(p) else int(sizes[sizes <= TRIED][-1])
-        if costs is None:  # drafts did not pay for long; what is nearly sure to be accepted pays whatever a pass costs
+        if costs is None:  # after a long rest: draft only what is nearly certain to be accepted, which always pays
             sure = int((p >= SURELY).all(axis=0).sum())
             if not sure:
                 self._plan_rest(-drafting / (drafting + times.narrowest))
@@ -124,8 +123,8 @@ class WidthSession:
         return int(sizes[best])
 
     def rests(self) -> bool:
-        """Whether this step is better not drafted at all, since lately plain passes would have brought more; asked
-        before `size`, and instead of it where so.
+        """Whether to skip drafting in this step, because plain passes yielded more of late. Call it before `size`, and
+        call `size` only if it is false.
         """
         if not self._rest:
             return False
@@ -133,10 +132,10 @@ class WidthSession:
         return True
 
     def _plan_rest(self, gain: float) -> None:
-        """Rests twice as long as the last time, where drafting costs more than it has brought of late.
+        """Plans a rest, twice as long as the last one, if drafting has cost more than it gained of late.
 
-        gain: of this step over a plain one that drafts nothing, as a share; below 0 by the time of drafting where a
-        plain pass is best.
+        gain: relative gain of this step over plain decoding without drafting; negative by the time spent on drafting
+        if a plain pass is best.
         """
         self._gained = max(self._gained, 0.0) * FADING + gain
         self._rest = self._longest_rest if self._gained < 0 else 0
@@ -147,5 +146,5 @@ class WidthSession:
 
 
 def best_size(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
-    """Index of the size with the most tokens per second, from tokens [m] and seconds [m]; the first of equals."""
+    """Index of the size with the most tokens per second, given tokens [m] and seconds [m]; the first of equal ones."""
     return int(np.argmax(tokens / seconds))

@@ -1,4 +1,4 @@
-"""Drafts of everything that predicts the next token, under one q: the drafter for any model."""
+"""Blends everything that predicts the next token under one q: the drafter for any model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from rescore.decode.rescoring.calibration import HEADLESS, Calibration
 from rescore.decode.rescoring.text_memory import TextMemory
 from rescore.lm.ngram import NGram
 
-ALIKE = 1e-4  # q of nodes without an n-gram model: below are tokens that nothing tells apart, all of which tie
+ALIKE = 1e-4  # without an n-gram model, nodes of lower q are tokens that nothing tells apart
 
 
 class BlendedDrafter(TreeDrafter):
-    """Trees of what follows in the text so far, of what the target predicted along it, and of an n-gram model.
+    """Drafts trees from the text so far, the target's own predictions along it, and an n-gram model.
 
-    target       what verifies, whose passes are timed to choose the size of each tree
+    target       the target; its passes are timed to choose the size of each tree
     lm           None drafts from the text alone
     lattice      of the model's heads, if it has any
-    nodes        of every tree; None: chosen step by step, and none where drafts do not pay (`AutoWidth`)
-    calibration  what the sources are weighed with; None: weights that suit models without heads, or the defaults
-    memory       of earlier texts, which every text that ends is added to
+    nodes        of every tree; None: chosen at each step, 0 where drafts do not pay (`AutoWidth`)
+    calibration  weights of the sources; None: the defaults, or those for models without heads
+    memory       earlier texts; every text that ends is added
+
+    depth, prompt, rejected: as in `TreeDrafter`.
     """
 
     def __init__(

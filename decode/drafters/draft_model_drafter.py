@@ -1,4 +1,4 @@
-"""Drafts of a small model that writes ahead token by token.
+"""Drafts from a small model, token by token.
 
 Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023, "Accelerating
 Large Language Model Decoding with Speculative Sampling". Any causal model that shares the target's tokenizer will do.
@@ -24,18 +24,18 @@ from rescore.lattice.tree import TokenTree
 
 
 class DraftModelDrafter:
-    """A chain of at most `gamma` tokens of a small model.
+    """Drafts chains of at most `gamma` tokens with a small model.
 
-    drawn       each token is drawn from the small model's distribution, shaped as the target's is, with one uniform
-                number of the request's own; that distribution is the draft's. Else each is its most probable token.
-    vocab_size  V of the target, from which the model's own may differ by padding (`Reader`)
+    drawn       whether tokens are drawn from the small model's distribution, shaped like the target's, each with one
+                uniform number of the request; the draft carries that distribution. Otherwise the most probable token
+    vocab_size  V of the target; the small model's may differ by padding (`Reader`)
 
-    A text that outgrows the model's context is read from a later token on (`Reader`); drafts go on.
+    A text that outgrows the model's context is read from a later token on (`Reader`), and drafting continues.
     """
 
     def __init__(self, model: Target, *, gamma: int, vocab_size: int, drawn: bool):
         if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
-            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; no drafter at all decodes plainly")
+            raise ValueError(f"gamma: expected a positive integer, got {gamma!r}; omit the drafter to decode plainly")
         self.model = model
         self.gamma = gamma
         self.vocab_size = vocab_size
@@ -47,7 +47,7 @@ class DraftModelDrafter:
 
 
 class DraftModelSession:
-    """A small model at work on the requests of one call."""
+    """A small model drafting for the requests of one call."""
 
     def __init__(self, reader: Reader, gamma: int, *, drawn: bool, shaping: Shaping):
         self.reader = reader
@@ -58,7 +58,7 @@ class DraftModelSession:
 
     @torch.inference_mode()
     def propose(self, step: DraftStep) -> list[Draft]:
-        """One chain for each request, of gamma tokens or its room."""
+        """Drafts one chain for each request, of gamma tokens or as many as its room allows."""
         lengths = [min(self.gamma, room) for room in step.room]
         uniforms = self._uniforms(step, lengths)
         tokens: list[Tensor] = []
@@ -79,18 +79,18 @@ class DraftModelSession:
 
     @torch.inference_mode()
     def probabilities_after(self, request: int, history: NDArray[np.int32], drafted: Sequence[int]) -> Tensor:
-        """The small model's distribution after a history of request number `request` and tokens behind it, float64 [V].
+        """The small model's distribution after a history of request `request` and drafted tokens, float64 [V].
 
-        The other requests' texts stay where they are; what is rolled back of this one's is read again later.
+        Other requests' texts are not affected; tokens of this one that are rolled back are read again later.
         """
         if request not in self._requests:
-            raise ValueError(f"expected a request that is still under way, one of {self._requests}, got {request}")
+            raise ValueError(f"expected an active request, one of {self._requests}, got {request}")
         row = self._requests.index(request)
         logits = self.reader.peek(row, history, drafted)
         return self.shaping.probabilities(self.shaping.scores(logits[None], [np.append(history, drafted)]))[0]
 
     def _uniforms(self, step: DraftStep, lengths: Sequence[int]) -> Tensor:
-        """float64 [B, longest]; a request's own numbers do not depend on the others' lengths."""
+        """float64 [B, longest]; a request's numbers do not depend on the lengths of others."""
         uniforms = np.zeros((len(lengths), max(lengths)))
         if self.drawn:
             for row, length, random in zip(uniforms, lengths, step.random):
@@ -135,11 +135,11 @@ def _columns(tokens: list[Tensor], rows: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChainDistribution:
-    """The small model's distribution behind one history, as a `DraftDistribution`.
+    """The small model's distribution after one history, as a `DraftDistribution`.
 
     q        float64 [g, V], row i after the first i drafted tokens
     drafted  the g tokens
-    request, session   whom to ask for what was not drafted
+    request, session   evaluate q after tokens that were not drafted
     """
 
     q: Tensor
@@ -149,21 +149,19 @@ class ChainDistribution:
     session: DraftModelSession
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
-        """q(. | node's path), float64 [m, V]; nothing was drawn behind the last node, g - 1."""
+        """q(. | node's path), float64 [m, V]; nothing is drawn after the last node, g - 1."""
         for node in nodes:
             if not -1 <= node < len(self.drafted) - 1:
                 raise ValueError(
-                    f"nodes: expected -1..{len(self.drafted) - 2}, behind which a token was drawn, got {node}"
+                    f"nodes: expected -1..{len(self.drafted) - 2}, after which a token was drawn, got {node}"
                 )
         return self.q[[node + 1 for node in nodes]]
 
     def after(self, tokens: Sequence[int]) -> Tensor:
-        """q(. | tokens behind the certain one), float64 [V], for fewer than g tokens, drafted or not."""
+        """q(. | tokens after the root token), float64 [V], for fewer than g tokens, drafted or not."""
         drafted = tuple(int(token) for token in tokens)
         if len(drafted) >= len(self.drafted):
-            raise ValueError(
-                f"tokens: expected fewer than the {len(self.drafted)} that were drafted, got {len(drafted)}"
-            )
+            raise ValueError(f"tokens: expected fewer than the {len(self.drafted)} drafted ones, got {len(drafted)}")
         if drafted == self.drafted[: len(drafted)]:
             return self.q[len(drafted)]
         return self.session.probabilities_after(self.request, self.history, drafted)

@@ -1,4 +1,4 @@
-"""Drafts drawn from the normalised lattice, with their q: for the rules of drawn drafts at temperature > 0."""
+"""Drafts drawn from the normalised lattice, with their q, for the rules of drawn drafts at temperature > 0."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rescore.lattice.tree import TokenTree
 
 
 class LatticeDistribution:
-    """q of one request's lattice: rows along its p drawn drafts, and after anything else."""
+    """q of one request's lattice, along its p drawn drafts and after any other prefix."""
 
     def __init__(self, drafts: SampledDrafts, row: int, tree: TokenTree, path: NDArray[np.int32], again: _Again):
         self.q, self.ids = drafts.q[row], drafts.ids[row]
         self.tree, self.path, self.again = tree, path, again
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
-        """float64 [m, V]. A row below a whole draft is zero: nothing is drawn there."""
+        """float64 [m, V]. Rows after a whole draft are zero: nothing is drawn there."""
         rows = torch.zeros(len(nodes), self.again.vocab_size, dtype=torch.float64)
         for i, node in enumerate(nodes):
             depth = int(self.tree.depths[node]) if node >= 0 else 0
@@ -37,7 +37,7 @@ class LatticeDistribution:
         return rows.to(self.again.device)
 
     def after(self, tokens: Sequence[int]) -> Tensor:
-        """float64 [V]; all zero behind the lattice, and where it could not have drawn the tokens."""
+        """float64 [V]; all zero past the lattice, and after tokens that it could not have drawn."""
         row = torch.zeros(self.again.vocab_size, dtype=torch.float64)
         depth = len(tokens)
         if depth < len(self.ids):
@@ -52,7 +52,7 @@ class LatticeDistribution:
 
 
 class _Again:
-    """One request's lattice of the batch that was normalised, for prefixes that were not drawn."""
+    """One request's lattice, evaluated at prefixes that were not drawn."""
 
     def __init__(self, lattices: TensorNormalised, row: int, batch: int, vocab_size: int, device: torch.device):
         self.lattices, self.row, self.batch = lattices, row, batch
@@ -66,9 +66,10 @@ class _Again:
 
 
 class DrawnDrafter:
-    """p drafts drawn independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
+    """Draws p drafts independently from q of the rescored lattice (docs/reference/concepts.md, q), merged by prefix.
 
-    temperature  of q: costs are divided by it. local: each slot normalised by itself, not what may follow
+    temperature  of q: costs are divided by it
+    local        normalises each slot by itself, instead of whole paths
     """
 
     def __init__(
@@ -118,7 +119,7 @@ def _draft(drawn: SampledDrafts, row: int, again: _Again, room: int) -> Draft:
 
 
 def _draws(tree: TokenTree, tokens: NDArray[np.int32]) -> tuple[tuple[int, ...], NDArray[np.int32]]:
-    """The node of every draw, draft by draft, and for every node a draft that holds it, int32 [n]."""
+    """The node of every draw, draft by draft; and for every node a draft that contains it, int32 [n]."""
     node_of = {edge: node for node, edge in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
     draws, path = [], np.zeros(tree.size, np.int32)
     for draft, ids in enumerate(tokens.tolist()):

@@ -1,4 +1,4 @@
-"""The lattice of a model's heads, as drafters see it."""
+"""Lattices of a model's heads, for drafters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOGP_DTYPES = ("float16", "float32")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsLattice:
-    """The lattices of heads 2..h: their `top_k` candidates in every slot.
+    """Makes lattices from the `top_k` candidates of heads 2..h.
 
-    logp_dtype  what log-probabilities are rounded to; float16 is what dumps hold, so that online equals the replay
+    logp_dtype  precision of the log-probabilities; float16, as in dumps, makes online decoding equal a replay
     """
 
     heads: Heads
@@ -33,14 +33,12 @@ class HeadsLattice:
             raise ValueError(f"logp_dtype: expected one of {', '.join(LOGP_DTYPES)}, got {self.logp_dtype!r}")
 
     def sausages(self, logits: Tensor) -> Sausage:
-        """The lattices [B, T, K] of the heads' logits [B, T, D]."""
+        """Returns the lattices [B, T, K] of the heads' logits [B, T, D]."""
         ids, logp, _ = top_of_heads(logits, self.top_k, self.heads.vocabulary)
         return Sausage.from_topk(ids, logp.astype(self.logp_dtype))
 
     def tensors(self, logits: Tensor) -> TensorSausage:
-        """The same in tensors: on the logits' device where there are kernels to go on with, and then nothing is waited
-        for; else on the CPU.
-        """
+        """The same as tensors: on the logits' device, without synchronisation, if it has kernels; else on the CPU."""
         if not has_kernels(logits.device):
             return TensorSausage.of(self.sausages(logits), torch.device("cpu"))
         found = TensorSausage.from_logits(logits, self.top_k)

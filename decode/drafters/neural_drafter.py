@@ -1,4 +1,4 @@
-"""Lattices of heads, rescored by a small neural model: neural rescoring in the decode loop."""
+"""Lattices of heads, rescored by a small neural model in the decode loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rescore.decode.verify.shaping import Shaping
 
 
 class NeuralDrafter:
-    """The tree of all prefixes that the rescorer's beam holds in the heads' lattice; that of one path is a chain."""
+    """Drafts the tree of all prefixes in the rescorer's beam over the heads' lattice; a chain for one path."""
 
     drawn = 0
 
@@ -29,7 +29,7 @@ class NeuralDrafter:
 
 
 class NeuralSession:
-    """Heads and a small model at work on the requests of one call."""
+    """Heads and a small model, opened for the requests of one call."""
 
     def __init__(self, drafter: NeuralDrafter, heads: HeadsSession, reader: Reader):
         self.drafter = drafter

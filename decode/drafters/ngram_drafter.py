@@ -1,4 +1,4 @@
-"""Drafts of an n-gram model alone, without any head: the control against which heads are to be measured."""
+"""Drafts from an n-gram model alone: the control without heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rescore.lm.ngram import NGram
 
 
 class NGramDrafter:
-    """The tree of the `nodes` most probable continuations of at most `slots` tokens under an n-gram model."""
+    """Drafts the `nodes` most probable continuations of at most `slots` tokens under an n-gram model."""
 
     drawn = 0
 

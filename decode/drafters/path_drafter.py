@@ -1,4 +1,4 @@
-"""Drafts of the p best paths of the heads' lattice."""
+"""Drafts the p best paths of the heads' lattice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rescore.lattice.tree import TokenTree
 
 
 class PathDrafter:
-    """The p best paths of the rescored lattice, merged by prefix; without models, of the heads alone."""
+    """Drafts the p best paths of the rescored lattice, merged by prefix; without models, those of the heads alone."""
 
     drawn = 0
 

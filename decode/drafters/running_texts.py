@@ -1,4 +1,4 @@
-"""The running texts of a call's requests, with what the target predicted along them (docs/how/calibrated-q.md)."""
+"""The running texts of a call's requests, with the target's own predictions (docs/how/calibrated-q.md)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from rescore.decode.rescoring.calibration import TOP
 from rescore.lattice.logit_rows import logit_rows
 
 CHUNK = 128  # positions of a prompt whose logits are computed at once
-PROMPT = 4096  # of a prompt's last positions, those whose predictions are counted at most
-# And no more for each token that the text may have, which would not earn their logits back: on a processor, those of
-# 49,152 tokens take 0.7 ms.
+PROMPT = 4096  # the most positions at a prompt's end whose predictions are counted
+# Positions per token to be decoded. More would not earn back their logits: on a processor, 0.7 ms each for V = 49,152.
 PER_TOKEN = {"cpu": 1}
 PER_TOKEN_ELSEWHERE = 8
 
@@ -27,21 +26,21 @@ Predicted = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def top_predictions(*logits: Tensor) -> Predicted:
-    """The most probable tokens of logits [m, V], of several such tensors one after another."""
+    """The most probable tokens of logits [m, V], of several tensors one after another."""
     k = min(TOP, logits[0].shape[-1])
     if logits[0].device.type == "cpu":
         return _core.top_predictions([logit_rows(one) for one in logits], k, torch.get_num_threads())
     scores = torch.cat(logits).float()
     top = scores.topk(k, dim=-1)
     p = (top.values - scores.logsumexp(dim=-1, keepdim=True)).exp()
-    both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # one copy from a device
+    both = torch.cat((top.indices.int().view(torch.float32), p), dim=-1).cpu().numpy()  # a single copy from the device
     ids, shares = np.split(both, 2, axis=-1)
     return np.ascontiguousarray(ids).view(np.int32), np.clip(shares, 0, 1)
 
 
 def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -> list[Predicted]:
-    """Of the first step, in chunks: what followed the prompt's tokens but the last one, the last `most` of them (None:
-    as many as the text can earn back).
+    """In the first step, the predictions after the prompt's tokens except the last, in chunks; at most the last `most`
+    (None: as many as decoding can earn back).
     """
     if most is None:
         most = min(PROMPT, PER_TOKEN.get(step.hidden.device.type, PER_TOKEN_ELSEWHERE) * step.room[row])
@@ -52,11 +51,12 @@ def predicted_along_prompt(step: DraftStep, row: int, most: int | None = None) -
 
 
 class RunningTexts:
-    """One text for each request, extended by the steps that are drafted.
+    """One text per request, extended at the steps that draft.
 
-    rejected: whether predictions behind nodes that were not accepted count too; prompt: of a prompt's last positions,
-    how many are predicted (None: as many as the text can earn back). Without the former and with all of the latter, a
-    replay of a dump drafts the same.
+    rejected  whether predictions after rejected nodes count
+    prompt    positions at the prompt's end whose predictions count; None: as many as decoding can earn back
+
+    With rejected=False and the whole prompt, a replay of a dump drafts the same.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RunningTexts:
         self._prompt, self._rejected = prompt, rejected
 
     def read(self, step: DraftStep) -> None:
-        """What was added since the step that was read before. Of steps between, nobody has seen the logits."""
+        """Reads all tokens added since the last call. The logits of steps in between are not known."""
         new = [
             np.ascontiguousarray(history[text.size :], np.int32) for history, text in zip(step.histories, self.texts)
         ]
@@ -75,7 +75,7 @@ class RunningTexts:
             for text, tokens in zip(self.texts, new):
                 text.extend(tokens)
             return
-        # Of all texts at once: a loop that threads share waits for the slowest of them.
+        # All texts at once: a loop shared between threads waits for the slowest.
         logits = [self._logits(last) for last in step.last]
         ids, p = top_predictions(*logits)
         stops = np.cumsum([len(one) for one in logits])
@@ -90,13 +90,13 @@ class RunningTexts:
         self.texts = [self.texts[row] for row in rows]
 
     def _logits(self, last: LastPass) -> Tensor:
-        """Behind the root token and all nodes, or the accepted ones alone."""
+        """Logits after the root token and all nodes, or the accepted ones only."""
         return last.logits if self._rejected else last.logits[[0, *(1 + node for node in last.accepted)]]
 
     def _read_prompt(
         self, text: _core.ContextModel, tokens: NDArray[np.int32], step: DraftStep, row: int, predicted: Predicted
     ) -> None:
-        """A prompt, and the root token behind it, which was `predicted`."""
+        """Reads a prompt, and the root token after it, which was `predicted`."""
         chunks = predicted_along_prompt(step, row, self._prompt)
         text.extend(tokens[: len(tokens) - 1 - sum(len(ids) for ids, _ in chunks)])
         for ids, p in chunks:

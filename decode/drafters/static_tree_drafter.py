@@ -1,4 +1,4 @@
-"""Drafts of one tree of ranks for every lattice: Medusa's, counted on texts, or BiTA's."""
+"""Drafts one tree of ranks for every lattice: Medusa's, counted on texts, or BiTA's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rescore.decode.verify.shaping import Shaping
 
 
 class StaticTreeDrafter:
-    """The candidates of the heads' lattice in the places of `tree`, nothing weighed."""
+    """Fills the ranks of `tree` with candidates of the heads' lattice, without weights."""
 
     drawn = 0
 

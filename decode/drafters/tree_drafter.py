@@ -1,4 +1,4 @@
-"""Drafts of the best tree: of the heads' lattice, of the text so far and an n-gram model, or of all together."""
+"""Drafts the best tree: of the heads' lattice, of the text so far and an n-gram model, or of all together."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from rescore.lattice.trees import Trees
 
 
 class TreeDrafter:
-    """The tree of the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
+    """Drafts the n most probable prefixes of the rescored lattice (docs/reference/concepts.md, token trees).
 
     lattice   of the model's heads; None drafts without heads, which takes a calibrated rescorer
-    rescorer  of closed lattices, or a calibrated one, whose lattices may be open
-    nodes     n, or an `AutoWidth` that chooses it step by step
-    depth     of the tree at most, of a calibrated rescorer: beyond the heads, if that is deeper, the n-gram model and
-              the text draft alone. None: as `CalibratedRescorer.depth`; 16 without heads
-    prompt    of a prompt's last positions, behind how many what the target predicted counts in the running text (soft
-              counts); None: as many as the text can earn back
-    rejected  whether what it predicted behind rejected nodes does
+    rescorer  a `Rescorer` of closed lattices, or a `CalibratedRescorer`, whose lattices may be open
+    nodes     n, or an `AutoWidth`, which chooses it at each step
+    depth     maximal depth of the tree, with a calibrated rescorer: past the heads, n-gram model and text draft alone.
+              None: as `CalibratedRescorer.depth`; 16 without heads
+    prompt    positions at the prompt's end where the target's predictions count in the running text (soft counts);
+              None: as many as decoding can earn back
+    rejected  whether its predictions after rejected nodes count
     """
 
     drawn = 0
@@ -52,7 +52,7 @@ class TreeDrafter:
         rescorer = rescorer or Rescorer()
         if isinstance(rescorer, Rescorer) and (lattice is None or depth is not None):
             what = "lattice: expected that of heads" if lattice is None else f"depth: expected None, got {depth}"
-            raise ValueError(f"{what}; a CalibratedRescorer drafts without heads and beyond them")
+            raise ValueError(f"{what}; use a CalibratedRescorer to draft without heads or past them")
         if depth is not None and not 1 <= depth <= _core.MAX_SLOTS:
             raise ValueError(f"depth: expected trees of depth 1..{_core.MAX_SLOTS}, got {depth}")
         self.lattice, self.rescorer, self.nodes = lattice, rescorer, nodes
@@ -77,14 +77,14 @@ class TreeDrafter:
 
 
 class _Proposer:
-    """Heads, if there are any, and a search."""
+    """A search, and the heads if there are any."""
 
     def __init__(self, lattice: HeadsLattice | None, heads: HeadsSession | None, search: TreeSearch):
         self.lattice, self.heads, self.search = lattice, heads, search
 
     @property
     def may_rest(self) -> bool:
-        """Heads that read along must see every step."""
+        """Heads that keep their own state must see every step."""
         return self.heads is None or isinstance(self.heads, Memoryless)
 
     def trees(self, step: DraftStep, n: int) -> Trees:
@@ -113,7 +113,7 @@ class _TreeSession:
 
 
 class _AutoSession:
-    """Trees of the size that is worth most at each step."""
+    """Drafts trees of the best size for each step."""
 
     def __init__(self, proposer: _Proposer, width: WidthSession):
         self.proposer, self.width = proposer, width

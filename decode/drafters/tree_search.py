@@ -1,4 +1,4 @@
-"""Trees for the requests of one call, step by step."""
+"""Searches of trees for the requests of one call, step by step."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from rescore.decode.rescoring.rescorer import Rescorer
 from rescore.lattice.sausage import blank
 from rescore.lattice.trees import Trees
 
-Histories = Sequence[NDArray[np.int32]]  # of every request, all that was read and decoded
+Histories = Sequence[NDArray[np.int32]]  # the whole text of every request
 
 
 class TreeSearch(Protocol):
     def read(self, step: DraftStep) -> None:
-        """Take note of a step that is drafted, and of those before it that were not."""
+        """Reads the tokens of a step that drafts, and of the steps before it that did not."""
 
     def trees(self, lattice: HeadsLattice | None, logits: Tensor | None, step: DraftStep, n: int) -> Trees:
-        """The trees of n nodes in the lattices of the heads' logits [B, T, V], or of a model without heads."""
+        """Returns trees of n nodes from lattices of the heads' logits [B, T, V], or without heads."""
 
     def ended(self, history: NDArray[np.int32], start: int) -> None:
-        """As of a `Remembering` session."""
+        """As in `Remembering`."""
 
     def select(self, rows: Sequence[int]) -> None:
-        """Go on with these requests alone."""
+        """Keeps only these requests."""
 
 
 def padded(histories: Histories, context: int) -> NDArray[np.int32]:
@@ -50,7 +50,7 @@ def moved(histories: Histories, context: int, device: torch.device) -> Tensor:
 
 
 class PlainSearch:
-    """Of lattices rescored with fixed weights."""
+    """Search of lattices rescored with fixed weights."""
 
     def __init__(self, rescorer: Rescorer):
         self._rescorer = rescorer
@@ -71,7 +71,7 @@ class PlainSearch:
 
 
 class CalibratedSearch:
-    """Under a calibrated q, `depth` slots deep; reads each request's text along, if the calibration has use for it."""
+    """Search under a calibrated q, `depth` slots deep; reads each request's text if the calibration uses it."""
 
     def __init__(
         self, rescorer: CalibratedRescorer, requests: int, *, depth: int | None, prompt: int | None, rejected: bool

@@ -1,8 +1,8 @@
-"""What every head of a model predicts along continuations of prompts.
+"""Predictions of every head of a model along continuations of prompts.
 
-Three kinds (docs/reference/concepts.md, dump rows): `forced` reads the references, `greedy` writes the target's most
-probable tokens, `sampled` draws them with each position's own random number, of the sequence that the prompt's number
-names.
+Three kinds of continuation (docs/reference/concepts.md, dump rows): `forced` reads the references, `greedy` generates
+the target's most probable tokens, `sampled` draws them with each position's own random number, in the sequence
+numbered by the prompt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,14 @@ CHUNK = 64  # positions of a prompt whose logits are computed at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuationOptions:
-    """kind; the `top_k` candidates kept; tokens of a text at most; the id behind which none come; sequences read at
-    once; whether head 1's predictions along the prompts are kept, of models that read them token by token.
+    """Options of `continuations`.
+
+    kind           greedy, sampled or forced
+    top_k          candidates kept per head
+    max_tokens     of a continuation
+    end_of_text    the id after which nothing follows
+    rows           sequences read at once
+    along_prompts  also keep head 1's predictions along the prompts, for models that read them token by token
     """
 
     kind: str
@@ -56,7 +62,7 @@ class ContinuationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
-    """What the heads predicted at n positions: ids int32 and logp float32 [n, h, K], entropy float32 [n, h] in nats."""
+    """Predictions of the heads at n positions: ids int32 and logp float32 [n, h, K], entropy float32 [n, h] in nats."""
 
     ids: NDArray[np.int32]
     logp: NDArray[np.float32]
@@ -66,7 +72,7 @@ class Rows:
     def of_logits(
         cls, certain: Tensor, k: int, ahead: Tensor | None = None, vocabulary: DraftVocabulary | None = None
     ) -> Rows:
-        """Of the target's logits [n, V] and its heads' [n, h - 1, D], of tokens of `vocabulary`."""
+        """Rows from the target's logits [n, V] and its heads' [n, h - 1, D], for tokens of `vocabulary`."""
         parts = [top_of_logits(certain[:, None], k)]
         if ahead is not None:
             parts.append(top_of_heads(ahead, k, vocabulary))
@@ -77,7 +83,7 @@ class Rows:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Continuation:
     """tokens int32 [n]; row i of `rows` is the prediction after the prompt and tokens[:i]; seeds uint64 [n] if sampled;
-    row i of `prompt_rows`, of head 1 alone, that after i + 1 tokens of the prompt, None where it was not asked for.
+    row i of `prompt_rows`, of head 1 alone, is the prediction after i + 1 tokens of the prompt, or None if not kept.
     """
 
     prompt: Prompt
@@ -90,7 +96,7 @@ class Continuation:
 def continuations(
     target: Target, heads: Heads, prompts: Sequence[Prompt], options: ContinuationOptions
 ) -> Iterator[Continuation]:
-    """Those of all prompts, in order, `options.rows` at a time; head 1 is the target's, 2..h are `heads`."""
+    """Continues all prompts, in order, `options.rows` at a time. Head 1 is the target's, 2..h are `heads`."""
     write = forced if options.kind == "forced" else generated
     for start in range(0, len(prompts), options.rows):
         yield from write(target, heads, prompts[start : start + options.rows], options)
@@ -100,7 +106,7 @@ def continuations(
 def forced(
     target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
 ) -> Iterator[Continuation]:
-    """One pass over prompts and references: a causal model predicts at every position at once."""
+    """One pass over prompts and references; a causal model predicts at every position at once."""
     references = [cut(prompt.reference[: options.max_tokens], options.end_of_text) for prompt in batch]
     cache, firsts = target.open(
         [prompt.tokens.astype(np.int64) for prompt in batch],
@@ -130,7 +136,7 @@ def _along(target: Target, heads: Heads, text: NDArray[np.int64], states: Tensor
 
 
 def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: ContinuationOptions) -> Rows | None:
-    """Of the hidden states behind a prompt's tokens; an encoder-decoder has none."""
+    """Rows from the hidden states of a prompt's tokens; None for an encoder-decoder."""
     if not options.along_prompts or len(states) != len(prompt.tokens):
         return None
     parts = [Rows.of_logits(target.logits(chunk), options.top_k) for chunk in states.split(CHUNK)]
@@ -141,7 +147,7 @@ def _along_prompt(target: Target, prompt: Prompt, states: Tensor, options: Conti
 def generated(
     target: Target, heads: Heads, batch: Sequence[Prompt], options: ContinuationOptions
 ) -> Iterator[Continuation]:
-    """The model's own continuations, greedy or sampled, token by token with the keys and values of the past kept."""
+    """The model's own continuations, greedy or sampled, token by token with a cache."""
     most, sampling = options.max_tokens, options.sampling
     cache, firsts = target.open(
         [prompt.tokens.astype(np.int64) for prompt in batch], 1, max(len(prompt.tokens) for prompt in batch) + most
@@ -200,6 +206,6 @@ def _step(histories: list[NDArray], fresh: list[Tensor], room: list[int]) -> Dra
 
 
 def cut(reference: NDArray[np.int32], end: int) -> NDArray[np.int32]:
-    """Up to the first end-of-text."""
+    """The reference up to its first end-of-text."""
     found = np.flatnonzero(reference == end)
     return reference[: found[0] + 1] if len(found) else reference

@@ -1,6 +1,4 @@
-"""A pass that drafts for itself: from hidden states to the target's choices without a value that the host would have to
-know.
-"""
+"""A pass that drafts for itself: from hidden states to the target's choices, without values on the host."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ class DraftedPass:
     """Heads, their candidates, the rescored tree of n nodes, and the pass that verifies it. ValueError unless the heads
     see hidden states alone.
 
-    Shapes depend on nothing but the arguments' own, so on a GPU the whole can be captured in a graph once it has been
-    called before.
+    All shapes follow from those of the arguments, so on a GPU the whole pass can be captured in a graph after a first
+    call.
     """
 
     target: Target
@@ -34,13 +32,13 @@ class DraftedPass:
     def __post_init__(self) -> None:
         if not isinstance(self.lattice.heads, Memoryless):
             raise ValueError(
-                f"heads: expected some that see hidden states alone, got {type(self.lattice.heads).__name__}"
+                f"heads: expected heads that see hidden states alone, got {type(self.lattice.heads).__name__}"
             )
 
     def block(self, hidden: Tensor, history: Tensor, start: Tensor, end: int) -> Block:
-        """The root tokens and their trees, laid behind start int64 [B] tokens, in slots below `end` of the cache.
+        """The root tokens and their trees, after start int64 [B] tokens, in slots below `end` of the cache.
 
-        hidden [B, width] gave the root tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends in
+        hidden [B, width] gave the root tokens; history int32 [B, m], at least `Rescorer.context` tokens, ends with
         them.
         """
         assert isinstance(self.lattice.heads, Memoryless)

@@ -1,4 +1,4 @@
-"""Dumps of a model: its heads' predictions along continuations of prompts, written as they come."""
+"""Makes dumps of a model: its heads' predictions along continuations of prompts, written as they come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL_FILES = ("*.safetensors", "*.bin", "*.pt", "config.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DumpSource:
-    """A model, its tokenizer, and what is told of them: `name` stands in dump.json, `provenance` beside it."""
+    """A model, its tokenizer, and their metadata for dump.json: `name` and `provenance`."""
 
     model: OpenModel
     tokenizer: TextTokenizer
@@ -38,9 +38,9 @@ def make_dump(
     *,
     advance: Advance = lambda task: None,
 ) -> None:
-    """The dump of all prompts, in the folder `path`, which appears whole or not at all.
+    """Writes the dump of all prompts atomically to the folder `path`.
 
-    A model without heads is its own head 1. What head 1 predicts along the prompts is kept too, for soft counts.
+    A model without heads is its own head 1. Head 1's predictions along the prompts are kept too, for soft counts.
     advance: called with the task of every sequence written. ValueError if a prompt does not fit into the model's
     context, or the tokenizer has more tokens than the model.
     """
@@ -85,7 +85,7 @@ def _header(source: DumpSource, options: ContinuationOptions, heads: int) -> Dum
 
 
 def check_tokenizer(tokenizer: TextTokenizer, vocab_size: int, name: str) -> None:
-    """ValueError if it has ids that the model does not have."""
+    """ValueError if it has ids beyond the model's."""
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
             f"the tokenizer: expected at most the {vocab_size} tokens of {name}, got {tokenizer.vocab_size}; "
@@ -104,7 +104,7 @@ def check_lengths(tasks: dict[str, list[Prompt]], max_tokens: int, context: int 
 
 
 def fingerprint(path: Path) -> str | dict[str, str]:
-    """SHA-256 of a model's file, or of each of a folder's files that make the model."""
+    """SHA-256 of a model's file, or of each file of the model in a folder."""
     if not path.is_dir():
         return sha256(path)
     return {file.name: sha256(file) for pattern in MODEL_FILES for file in sorted(path.glob(pattern))}
@@ -121,8 +121,8 @@ def sha256(path: Path) -> str:
 def provenance(
     model: Path, prompts: Path, *, max_tokens: int, limit: int | None, heads: str | None = None, chat: bool = False
 ) -> dict[str, Any]:
-    """Where a dump comes from, as it stands in dump.json."""
-    told: dict[str, Any] = {
+    """The provenance of a dump, for dump.json."""
+    facts: dict[str, Any] = {
         "model_sha256": fingerprint(model),
         "prompts": prompts.name,
         "prompts_sha256": sha256(prompts),
@@ -130,9 +130,9 @@ def provenance(
         "limit_per_task": limit,
     }
     if chat:
-        told["chat"] = True
+        facts["chat"] = True
     if heads is not None:
-        told["heads"] = (
+        facts["heads"] = (
             heads if not Path(heads).exists() else {"path": Path(heads).name, "sha256": fingerprint(Path(heads))}
         )
-    return told
+    return facts

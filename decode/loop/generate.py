@@ -1,9 +1,9 @@
-"""Decoding with drafts: propose, verify in one pass, accept, go on.
+"""Decoding with drafts: propose, verify in one pass, accept, repeat.
 
-The text is the target's own whatever is drafted; drafts only change the number of passes. What is guaranteed, and how
-tokens are drawn at temperature > 0, is up to the rule (`decode/verify`). Equal arithmetic gives equal tokens: a pass
-over a tree and passes over one token each agree to about 1e-6 of a logit in float32, not bit for bit; two tokens whose
-logits are that close may turn out differently, as they may between any two batch sizes.
+Drafts change only the number of passes, never the text, which is the target's own. The rule (`decode/verify`)
+determines the guarantee, and how tokens are drawn at temperature > 0. Equal arithmetic gives equal tokens. In float32,
+a pass over a tree and passes over one token each agree to about 1e-6 of a logit, not bit for bit, so two tokens with
+logits that close may be exchanged, as between any two batch sizes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from rescore.decode.verify.scored_draft import ScoredDraft, best_tokens
 from rescore.decode.verify.shaping import Shaping
 from rescore.lattice.short_repr import short_repr
 
-TREE = 64  # slots behind the longest text for what is drafted at its end; of larger trees the cache grows
+TREE = 64  # slots past the longest text for drafts at its end; the cache grows for larger trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to decode.
+    """Options of `generate` and `stream`.
 
-    shaping   what makes logits a distribution; greedy by default
-    rule      None: greedy; where shaping draws, matching, or of drafts that are drawn from q block verification (one
-              draft) and recursive rejection (several)
-    stopping  what ends a text before max_tokens
-    layout    one row for each request's tree, or a row for each draft
+    max_tokens  of a continuation
+    shaping     how logits become a distribution; greedy by default
+    rule        the acceptance rule. None: greedy match; with sampling, sample matching, or for drafts drawn from q
+                block verification (one draft) or recursive rejection (several)
+    stopping    what ends a text before max_tokens
+    layout      `TreeLayout`, one row for each request's tree, or `BatchLayout`, one row for each draft
     """
 
     max_tokens: int = 64
@@ -54,15 +55,15 @@ class Options:
     def __post_init__(self) -> None:
         check_max_tokens(self.max_tokens)
         if self.rule is not None and self.rule.greedy and self.shaping.sampling is not None:
-            raise ValueError("rule: greedy matching ignores the sampling that was asked for; leave one of them out")
+            raise ValueError("rule: greedy match ignores sampling; omit the rule, or the sampling")
         if self.rule is not None and not self.rule.greedy and self.shaping.sampling is None:
             raise ValueError(
-                f"rule: {type(self.rule).__name__} verifies drawn text, but no sampling was asked for; "
-                "give shaping a Sampling, or leave the rule out"
+                f"rule: {type(self.rule).__name__} verifies sampled text, but there is no sampling; "
+                "give shaping a Sampling, or omit the rule"
             )
 
     def rule_for(self, drafter: Drafter | None) -> Rule:
-        """The rule that was asked for, else the default; ValueError if it does not go with the drafter."""
+        """The chosen rule, else the default; ValueError if it does not fit the drafter."""
         drawn = drafter.drawn if drafter else 0
         default = (
             Greedy()
@@ -81,13 +82,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """What one pass added to one request's text.
+    """The tokens that one pass added to one request's text.
 
-    request     its place in the call
+    request     index of the request in the call
     tokens      int32 [n], n >= 1
     accepted    how many of them, the first ones, were drafted
-    finish      why the text ended, None while it goes on
-    statistics  what the text has cost so far; it is updated as the text goes on
+    finish      why the text ended; None if it has not
+    statistics  the request's statistics so far; updated in place
     """
 
     request: int
@@ -102,10 +103,10 @@ class Chunk:
 def generate(
     target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()
 ) -> list[Generation]:
-    """The continuation of every prompt, in their order.
+    """Returns the continuation of every prompt, in order.
 
-    prompts: ids [m] each, or a `Request`. drafter: None decodes plainly. Each text is what it would be
-    alone.
+    prompts: ids [m] each, or `Request`s. drafter: None decodes plainly. Each text is what it would be in a call of its
+    own.
     """
     call = _Call(target, prompts, drafter, options)
     for _ in call.chunks():
@@ -119,14 +120,14 @@ def generate(
 def stream(
     target: Target, prompts: Sequence[ArrayLike | Request], drafter: Drafter | None = None, options: Options = Options()
 ) -> Iterator[Chunk]:
-    """As `generate`, pass by pass: what each pass added to each request's text."""
+    """As `generate`, but yields what each pass adds to each request's text."""
     return _Call(target, prompts, drafter, options).chunks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read:
-    """What a pass read of each request: hidden states [m, width] of the tokens that are part of the text now, and what
-    it said of the draft.
+    """The result of a pass, per request: hidden states [m, width] of the tokens that are now part of the text, and the
+    verified draft.
     """
 
     fresh: list[Tensor]
@@ -137,7 +138,7 @@ class _Read:
 
 
 class _Call:
-    """One call's requests, the rows of those under way, and the loop."""
+    """One call: its requests, the cache rows of the active ones, and the loop."""
 
     @torch.inference_mode()
     def __init__(
@@ -171,14 +172,14 @@ class _Call:
                 return
             began = time.perf_counter()
             drafts = self._drafts(active, read)
-            del read  # its logits make room for those of the pass
+            del read  # free its logits before the next pass
             drafted = time.perf_counter()
             read, chunks = self._verify(active, drafts)
             self._note_times(active, drafted - began, time.perf_counter() - drafted)
             yield from chunks
 
     def _read_prompts(self) -> tuple[list[Running], _Read, list[Chunk]]:
-        """The prompts' pass: it verifies nothing and gives the first root tokens."""
+        """Reads the prompts; verifies nothing and gives the first root tokens."""
         copies, active = self.options.layout.copies, list(self.requests)
         began = time.perf_counter()
         held = self.cache.held
@@ -213,7 +214,7 @@ class _Call:
         return drafts
 
     def _verify(self, active: list[Running], drafts: list[Draft]) -> tuple[_Read, list[Chunk]]:
-        """One pass: what it read, and what was added to each text."""
+        """One pass: its result, and what it added to each text."""
         layout, trees = self.options.layout, [draft.tree for draft in drafts]
         starts = [len(one.history) - 1 for one in active]
         laid = layout.lay(trees, [int(one.history[-1]) for one in active], starts, self.target.device)
@@ -234,7 +235,7 @@ class _Call:
 
     def _verdicts(self, active: list[Running], drafts: list[Draft], logits: Tensor) -> list[Verdict]:
         """logits [B, 1 + n, V]."""
-        # A device is waited for once. On a processor only the nodes on the way are looked at: of bad drafts, few.
+        # On a GPU, copy once. On a CPU, evaluate only the nodes on the accepted path: few if drafts are bad.
         at_once = self.options.shaping.sampling is None and logits.device.type != "cpu"
         best = best_tokens(logits) if at_once else None
         return [
@@ -253,7 +254,7 @@ class _Call:
         ]
 
     def _take(self, one: Running, draft: Draft, verdict: Verdict) -> Chunk:
-        """What the verdict adds to a text, no more than it has room for and nothing behind its end."""
+        """Appends a verdict's tokens to a text, up to its room and its end."""
         tokens = [*draft.tree.tokens[list(verdict.accepted)].tolist(), verdict.token][: one.room]
         taken = one.take(tokens)
         accepted = min(verdict.length, taken)
@@ -288,7 +289,7 @@ class _Call:
 
 
 def _rows_of(states: Tensor, accepted: Sequence[int]) -> Tensor:
-    """Hidden states [1 + m, width] of the root token and the accepted nodes, a view where these are the first ones."""
+    """Hidden states [1 + m, width] of the root token and the accepted nodes; a view if these are the first ones."""
     if all(node == i for i, node in enumerate(accepted)):
         return states[: 1 + len(accepted)]
     return states[[0, *(1 + node for node in accepted)]]
@@ -313,7 +314,7 @@ def _running(index: int, request: Request, first: NDArray[np.int64], options: Op
             )
     elif sampling is not None:
         seeds = sampling.seeds(sequence, most)
-    # The upper half of the counter keeps these numbers apart from the positions' own.
+    # The upper half of the counter separates these numbers from those of the positions.
     key = np.array([sampling.seed if sampling else 0, sequence], np.uint64)
     random = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, 1]))
     shaping = options.shaping.with_processors(request.processors)
@@ -328,7 +329,7 @@ def _checked_prompt(prompt: ArrayLike, index: int, vocab_size: int) -> NDArray[n
     if ids.min() < 0 or ids.max() >= vocab_size:
         raise ValueError(
             f"prompt {index}: expected ids in [0, {vocab_size}), got {ids.min()}..{ids.max()}; "
-            "was another tokenizer used?"
+            "was it encoded with another tokenizer?"
         )
     return ids.astype(np.int64)
 
@@ -341,7 +342,7 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
         if tree.tokens.max(initial=0) >= vocab_size:
             raise ValueError(
                 f"request {one.index}: drafted token {tree.tokens.max()}: expected ids in [0, {vocab_size}); "
-                "was another vocabulary used?"
+                "does the drafter use another vocabulary?"
             )
         if tree.depths.max(initial=0) > one.room:
             raise ValueError(
@@ -350,6 +351,6 @@ def _check_drafts(drafts: Sequence[Draft], active: Sequence[Running], vocab_size
             )
         if drawn and tree.size and draft.distribution is None:
             raise ValueError(
-                f"request {one.index}: expected a drawn draft with its law, by which it is verified, got none; "
-                "a drafter of deterministic drafts says drawn = 0"
+                f"request {one.index}: expected a drawn draft with its distribution, got none; "
+                "a drafter of deterministic drafts sets drawn = 0"
             )

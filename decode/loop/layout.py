@@ -1,4 +1,4 @@
-"""How the trees of a batch are laid out in one pass: each as a row with a mask, or its drafts as rows of their own."""
+"""Layouts of a batch's trees in one pass: one row with a mask per tree, or one row per draft."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
-    """A block, and where it holds the nodes: rows and columns int64 [B, 1 + n], column 0 the root token, padding as
-    that; None where the block's rows and columns are these.
+    """A block, and the places of the nodes in it: rows and columns int64 [B, 1 + n], column 0 the root token, padding
+    likewise; None if they are the block's own rows and columns.
     """
 
     block: Block
@@ -31,14 +31,14 @@ class Laid:
 
 
 class TreeLayout:
-    """A row for each request, whose tokens see their ancestors."""
+    """One row per request, whose tokens see their ancestors."""
 
     copies = 1
 
     def lay(
         self, trees: Sequence[TokenTree], certain: Sequence[int], starts: Sequence[int], device: torch.device
     ) -> Laid:
-        """The block that reads every request's root token and its tree behind starts[b] tokens."""
+        """The block of every request's root token and tree, after starts[b] tokens."""
         batch, width = len(trees), 1 + max(tree.size for tree in trees)
         ids = np.zeros((batch, width), np.int64)
         depths = np.zeros((batch, width), np.int64)
@@ -49,7 +49,7 @@ class TreeLayout:
         ancestors = (
             None if all(tree.is_chain for tree in trees) else torch.from_numpy(_ancestors(trees, width)).to(device)
         )
-        # Padding has the position of the root token, which is within the model's context.
+        # Padding takes the root token's position, which is within the model's context.
         block = Block(
             ids=torch.from_numpy(ids).to(device),
             start=start,
@@ -60,10 +60,9 @@ class TreeLayout:
         return Laid(block=block)
 
     def lay_tensors(self, trees: TensorTrees, certain: Tensor, start: Tensor, end: int) -> Block:
-        """The block that `lay` gives, of trees [B, n] and root tokens [B] in tensors, nothing of which is waited
-        for.
+        """As `lay`, for trees [B, n] and root tokens [B] in tensors, without synchronisation.
 
-        Behind start int64 [B] tokens; end: the greatest start + 1 + n that may come.
+        start int64 [B]: tokens before; end: the greatest possible start + 1 + n.
         """
         held = trees.depths > 0
         ids = torch.cat((certain[:, None], torch.where(held, trees.tokens, 0)), dim=1)
@@ -81,12 +80,12 @@ class TreeLayout:
     def commit(
         self, cache: SlotCache, trees: Sequence[TokenTree], starts: Sequence[int], paths: Sequence[Sequence[int]]
     ) -> None:
-        """Keep the root tokens and the accepted paths, nodes of each tree from the root on."""
+        """Keeps the root tokens and the accepted paths, nodes of each tree from the root down."""
         cache.keep(starts, [[0, *(1 + node for node in path)] for path in paths])
 
 
 class BatchLayout:
-    """`copies` rows for each request, one for each draft: the paths from the root to the leaves."""
+    """`copies` rows per request, one for each draft: the paths from the root to the leaves."""
 
     def __init__(self, copies: int):
         if copies < 1:
@@ -102,7 +101,7 @@ class BatchLayout:
         column = np.zeros_like(row)
         for b, tree in enumerate(trees):
             for copy, path in enumerate(self._drafts(tree)):
-                here, nodes = b * self.copies + copy, np.array(path, np.int64)  # none of a step that drafts nothing
+                here, nodes = b * self.copies + copy, np.array(path, np.int64)  # empty if nothing is drafted
                 texts[here] = np.append(texts[here], tree.tokens[nodes])
                 row[b, 1 + nodes] = here
                 column[b, 1 + nodes] = tree.depths[nodes]
@@ -122,7 +121,7 @@ class BatchLayout:
         cache.copy(sources, begins, stops)
 
     def _drafts(self, tree: TokenTree) -> list[list[int]]:
-        """The nodes of every path from the root to a leaf; one empty path of an empty tree."""
+        """The nodes of every path from the root to a leaf; one empty path for an empty tree."""
         leaves = tree.leaves()
         if len(leaves) > self.copies:
             raise ValueError(
@@ -133,7 +132,7 @@ class BatchLayout:
 
 
 def _ancestors(trees: Sequence[TokenTree], width: int) -> NDArray[np.bool_]:
-    """bool [B, L, L]; the padding sees itself."""
+    """bool [B, L, L]; padding sees itself."""
     ancestors = np.zeros((len(trees), width, width), bool)
     ancestors[:, range(width), range(width)] = True
     for row, tree in enumerate(trees):

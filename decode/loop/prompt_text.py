@@ -1,4 +1,4 @@
-"""Prompts as text: what a tokenizer makes of them, and what it makes of the ids that come back."""
+"""Prompts as text: encoding for a model, and decoding of its output."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rescore.lm.tokenizer import TextTokenizer
 
 
 class PromptText:
-    """A tokenizer as a model that writes is given text with it.
+    """A tokenizer, used as for model input.
 
-    Unlike a language model's text, a prompt gets what the tokenizer's own template puts around it (a token for the
-    beginning of the text, where it has one), and special tokens that it spells out are those tokens, so that chat
-    templates work. With `chat`, a prompt is a message of the user.
+    Unlike text for a language model, a prompt gets the tokenizer's template (a beginning-of-text token, if it has one),
+    and special tokens spelled out in it become those tokens, so that chat templates work. With `chat`, a prompt is a
+    user message.
     """
 
     def __init__(self, tokenizer: TextTokenizer, chat: ChatTemplate | None = None):
@@ -31,23 +31,23 @@ class PromptText:
         return self._ids(text, template=True) if self._chat is None else self.encode_chat(text)
 
     def encode_chat(self, chat: str | list[dict[str, str]]) -> NDArray[np.int32]:
-        """The same of messages of role and content, or of one of the user. ValueError without a chat template."""
+        """Ids of a chat: messages with role and content, or one user message. ValueError without a template."""
         if self._chat is None:
             raise ValueError("expected text, got messages, which need the model's chat template: give --chat")
-        return self._ids(self._chat.text(chat), template=False)  # the template says what comes first
+        return self._ids(self._chat.text(chat), template=False)  # the chat template includes the beginning of text
 
     def encode_more(self, text: str) -> NDArray[np.int32]:
-        """Ids of text that follows other text, without the template."""
+        """Ids of text that continues other text, without the template."""
         return self._ids(text, template=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens; pieces of characters become U+FFFD."""
+        """Text without special tokens; incomplete characters become U+FFFD."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def _ids(self, text: str, template: bool) -> NDArray[np.int32]:
         try:
             ids = self._tokenizer.encode(text, add_special_tokens=template).ids
-        except Exception as error:  # the package raises bare Exceptions
+        except Exception as error:  # tokenizers raises bare Exceptions
             raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
         if not ids:
             raise ValueError(f"expected text of at least one token, got {text[:40]!r}")

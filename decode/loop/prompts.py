@@ -1,4 +1,4 @@
-"""Prompts in files: one JSON object a line, token ids, text or a chat, each of a task."""
+"""Prompt files: one JSON object per line with token ids, text or a chat, each of a task."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from rescore.decode.loop.prompt_text import PromptText
 
-TASK = "prompts"  # of lines that name none
+TASK = "prompts"  # the task of lines that name none
 PROMPT = frozenset(("prompt", "text", "messages"))
 MT_BENCH = frozenset(("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"))
-MAX_LINE = 16 << 20  # characters; a prompt that long is another kind of file
+MAX_LINE = 16 << 20  # characters; longer lines mean another kind of file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prompt:
-    """One line of a file.
+    """One line of a prompt file.
 
-    task       what it belongs to
-    number     that of its line, from 0: the sequence of its random numbers
+    task       its task
+    number     line number from 0; numbers its sequence of random numbers
     tokens     int32 [m], m >= 1
-    reference  int32 [n], the text that follows; empty where the line has none
+    reference  int32 [n], the text that follows; empty if the line has none
     """
 
     task: str
@@ -44,13 +44,13 @@ class Prompt:
 def read_prompts(
     path: Path, vocab_size: int, text: PromptText, *, limit: int | None = None, references: bool = False
 ) -> dict[str, list[Prompt]]:
-    """The prompts of each task, the first `limit` of them, in the order of the file.
+    """Reads the prompts of each task, the first `limit` of them, in the order of the file.
 
-    A line has `prompt` (or `text`) and may have `reference`, token ids or a string, and `task`. Or it has a chat,
-    `messages` of role and content: what the assistant says last, if it has the last word, is the reference. Or it has
-    Spec-Bench's `category` and `turns`, of which the first is the prompt: there the eight categories of MT-Bench are
-    one task, mt_bench, as in Spec-Bench's own evaluation. The file may be compressed (.gz).
-    references: whether every line must have one. ValueError names the line that is wrong.
+    Three forms of lines: `prompt` (or `text`) and optionally `reference`, each token ids or a string, and `task`. Or a
+    chat: `messages` of role and content; a final assistant message is the reference. Or Spec-Bench's `category` and
+    `turns`, of which the first is the prompt; the eight categories of MT-Bench are one task, mt_bench, as in
+    Spec-Bench's own evaluation. The file may be compressed (.gz). references: whether every line must have one.
+    ValueError names the invalid line.
     """
     tasks: dict[str, list[Prompt]] = {}
     reader = _Line(vocab_size, text, references)
@@ -63,13 +63,13 @@ def read_prompts(
                 if limit is None or len(rows) < limit:
                     rows.append(prompt)
     if not tasks:
-        raise ValueError(f"{path}: expected one JSON object a line, got an empty file")
+        raise ValueError(f"{path}: expected one JSON object per line, got an empty file")
     return tasks
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """How lines are read."""
+    """How to read lines."""
 
     vocab_size: int
     text: PromptText
@@ -95,7 +95,7 @@ class _Line:
         tokens = self._prompt(row, where)
         if self.references and "reference" not in row:
             raise ValueError(
-                f"{where}: expected a reference, the text that is read, got none; forced dumps need one on every line"
+                f"{where}: expected a reference, the text to read, got none; forced dumps need one on every line"
             )
         reference = (
             self._ids(row["reference"], f"{where}: reference", self.text.encode_more)
@@ -111,7 +111,7 @@ class _Line:
         return self._ids(row[name], f"{where}: {name}", self.text.encode)
 
     def _ids(self, value: Any, where: str, encode: Callable[[str], NDArray[np.int32]]) -> NDArray[np.int32]:
-        """Ids of a list of ids or of text, at least one."""
+        """Converts a list of ids, or text, to at least one id."""
         if isinstance(value, str):
             return _encoded(value, where, encode)
         if (
@@ -134,7 +134,7 @@ def _encoded(value: Any, where: str, encode: Callable[[Any], NDArray[np.int32]])
 
 
 def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """A chat whose last word is not the assistant's, and what it said last as the reference."""
+    """Splits a chat into its messages and a final assistant message, the reference."""
     messages = row["messages"]
     if not isinstance(messages, list) or not all(
         isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
@@ -145,12 +145,12 @@ def _of_chat(row: dict[str, Any], where: str) -> dict[str, Any]:
         *messages, last = messages
         row = {"reference": last["content"], **row}
     if not messages:
-        raise ValueError(f"{where}: messages: expected one at least that is to be answered, got none")
+        raise ValueError(f"{where}: messages: expected at least one to answer, got none")
     return {**row, "messages": messages}
 
 
 def _of_spec_bench(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """A line of Spec-Bench in our form."""
+    """Converts a line of Spec-Bench to our form."""
     turns, category = row["turns"], row.get("category")
     if not isinstance(turns, list) or not turns or not isinstance(category, str):
         raise ValueError(

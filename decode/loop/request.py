@@ -1,4 +1,4 @@
-"""One prompt under way: its text, when it ends, what it has cost."""
+"""One request: its prompt, its text, when it ends, its cost."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Finish(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """A prompt and what is its own.
+    """A prompt with its own settings.
 
     prompt      int [m], m >= 1
-    max_tokens  None: that of the options
-    sequence    which of the seed's sequences of random numbers it draws with; None: its place in the call
-    seeds       uint64, one for each position, instead of those (for example a dump's)
-    processors  run behind those of the options' shaping
-    criterion   ends the text, besides what the options' stopping does
+    max_tokens  None: the options'
+    sequence    number of its sequence of random numbers under the seed; None: its index in the call
+    seeds       uint64, one per position, instead of such a sequence (for example a dump's)
+    processors  run after those of the options' shaping
+    criterion   ends the text, in addition to the options' stopping
     """
 
     prompt: ArrayLike
@@ -54,13 +54,13 @@ def check_max_tokens(value: object) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Statistics:
-    """What a text has cost.
+    """The cost of a text.
 
-    accepted     draft tokens that each verifying pass confirmed, in order
-    drafted      draft tokens (nodes) that each of them verified
-    drafting_us, verifying_us  wall time of drafting and of the passes, a batch's divided by its requests
-    opening_us   of drafting_us, that of the first drafts, before which a drafter reads the prompt
-    prompt_us    of verifying_us, that of the prompt's pass
+    accepted     accepted draft tokens of each verifying pass, in order
+    drafted      draft tokens (nodes) that each of these passes verified
+    drafting_us, verifying_us  wall time of drafting and of passes; a batch's divided by its requests
+    opening_us   share of drafting_us for the first drafts, when a drafter reads the prompt
+    prompt_us    share of verifying_us for the prompt's pass
     """
 
     accepted: list[int] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
-    """tokens int32 [n], the stop token included if that ended it; why it ended; what it cost."""
+    """tokens int32 [n], including a stop token that ended them; why the text ended; its cost."""
 
     tokens: NDArray[np.int32]
     finish: Finish
@@ -97,7 +97,7 @@ class Generation:
         return len(self.tokens) / self.statistics.passes
 
     def _repr_html_(self) -> str:
-        """A row of figures, where notebooks show it."""
+        """A row of figures, for notebooks."""
         cost = self.statistics
         figures = {
             "tokens": f"{len(self.tokens):,}",
@@ -116,9 +116,9 @@ class Generation:
 
 
 class Running:
-    """A request under way. `history` is the text that the target's decoder reads, `tokens` what was generated of it.
+    """An active request. `history` is the text of the target's decoder, `tokens` the generated part.
 
-    shaping, stopping: those of the options with the request's own.
+    shaping, stopping: the options' with the request's own.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Running:
 
     @property
     def history(self) -> NDArray[np.int32]:
-        """int32 [n], a view that cannot be written through: drafters, processors and criteria are others' code."""
+        """int32 [n], a read-only view, since drafters, processors and criteria may be foreign code."""
         view = self._text[: self._length]
         view.flags.writeable = False
         return view
@@ -156,11 +156,11 @@ class Running:
 
     @property
     def room(self) -> int:
-        """Tokens that may still come."""
+        """Tokens that may still be generated."""
         return self.max_tokens - (self._length - self._start)
 
     def take(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the text, which sets `finish`; how many were taken."""
+        """Appends tokens up to the first that ends the text and sets `finish`; returns how many were appended."""
         for count, token in enumerate(tokens, 1):
             self._text[self._length] = token
             self._length += 1

@@ -1,4 +1,4 @@
-"""When a text ends: stop tokens, stop strings, criteria of the caller's own."""
+"""When a text ends: stop tokens, stop strings, criteria."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """What ends a text, looked for after every token, wherever in an accepted draft it lies.
+    """What ends a text; checked after every token, also within an accepted draft.
 
     tokens     ids that end it
-    strings    text that ends it: the token that completes one is the last
+    strings    strings that end it; the token that completes one is the last
     decode     ids -> text, needed for strings
     criterion  called with the whole text, prompt included; true ends it
     """
@@ -33,17 +33,16 @@ class Stopping:
             raise ValueError("stop strings: expected text, got an empty string, which every text contains")
 
     def with_criterion(self, criterion: Callable[[NDArray[np.int32]], bool] | None) -> Stopping:
-        """This, and one more criterion, asked after its own."""
+        """This, with another criterion after its own."""
         own = self.criterion
         if own is None or criterion is None:
             return self if criterion is None else replace(self, criterion=criterion)
         return replace(self, criterion=lambda text: own(text) or criterion(text))
 
     def string_in(self, tokens: NDArray[np.int32]) -> bool:
-        """Whether a stop string occurs in the text of `tokens`, the last of which is new: looked for where it could
-        have been completed.
+        """Whether the last one of `tokens` completes a stop string.
 
-        The tail grows until its text is longer than the longest stop string by what a token may hold back (part of a
+        The decoded tail grows until its text exceeds the longest stop string by what a token may hold back (part of a
         character).
         """
         assert self.decode is not None

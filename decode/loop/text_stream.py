@@ -1,4 +1,4 @@
-"""Text as it comes: token by token, never half a character, nothing of a stop string."""
+"""Incremental text: token by token, without partial characters or stop strings."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Generic, TypeVar
 Mark = TypeVar("Mark")
 Decode = Callable[[Sequence[int]], str]
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-BEFORE = 16  # tokens of the prompt that the first words are decoded behind
+BEFORE = 16  # tokens of the prompt that precede the first decoding window
 
 
 class Detokenizer:
     """The text that each token adds to those before it.
 
-    What a token adds is seen from both texts, with it and without it, of a window that begins where text was last given
-    out; a text that ends inside a character is held back until the tokens that complete it have come. So spaces that
-    tokenizers drop at the beginning of a text, or put between words, stand where they stand in the whole.
+    It is the difference between the decoded text with and without the token, in a window that begins at the last
+    output; text that ends inside a character is held back until the character is complete. Spaces that tokenizers drop
+    at the beginning of a text, or put between words, are therefore as in the whole text.
     """
 
     def __init__(self, decode: Decode, prompt: Sequence[int] = ()):
         self._decode = decode
         self._ids = list(prompt)[-BEFORE:]
-        self._told = len(self._ids)  # tokens whose text was given out
+        self._shown = len(self._ids)  # tokens whose text was output
 
     def add(self, token: int) -> str:
-        """What can be said now, with this token."""
+        """Adds a token and returns the new complete text."""
         self._ids.append(token)
         text = self._new_text()
         if not text or text.endswith(INCOMPLETE):
             return ""
-        if not self._decode(self._ids[: self._told]).endswith(INCOMPLETE):  # a prompt may end inside a character
-            self._ids = self._ids[self._told :]
-        self._told = len(self._ids)
+        if not self._decode(self._ids[: self._shown]).endswith(INCOMPLETE):  # a prompt may end inside a character
+            self._ids = self._ids[self._shown :]
+        self._shown = len(self._ids)
         return text
 
     def finish(self) -> str:
-        """What was held back, pieces of characters included."""
+        """Returns the text held back, partial characters included."""
         text = self._new_text()
-        self._told = len(self._ids)
+        self._shown = len(self._ids)
         return text
 
     def _new_text(self) -> str:
-        before = self._decode(self._ids[: self._told]).rstrip(INCOMPLETE)
+        before = self._decode(self._ids[: self._shown]).rstrip(INCOMPLETE)
         return self._decode(self._ids)[len(before) :]
 
 
@@ -56,9 +56,9 @@ class TextPiece(Generic[Mark]):
 
 
 class TextStream(Generic[Mark]):
-    """Pieces of text of one request, up to the first stop string.
+    """Pieces of one request's text, up to the first stop string.
 
-    What may be the beginning of a stop string is held back until it is known. `stopped` is true once one has come; what
+    Text that may begin a stop string is held back until this is decided. `stopped` is true after a stop string; what
     follows is dropped.
     """
 
@@ -69,16 +69,16 @@ class TextStream(Generic[Mark]):
         self.stopped = False
 
     def add(self, token: int, mark: Mark) -> list[TextPiece[Mark]]:
-        """What can be shown now."""
-        return self._say(self._detokenizer.add(token), mark)
+        """Adds a token and returns the pieces that can be shown."""
+        return self._show(self._detokenizer.add(token), mark)
 
     def finish(self, mark: Mark) -> list[TextPiece[Mark]]:
-        """The rest, when no more tokens will come."""
-        pieces = self._say(self._detokenizer.finish(), mark)
+        """Returns the rest, after the last token."""
+        pieces = self._show(self._detokenizer.finish(), mark)
         rest, self._held = self._held, []
         return pieces + rest
 
-    def _say(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
+    def _show(self, text: str, mark: Mark) -> list[TextPiece[Mark]]:
         if not text or self.stopped:
             return []
         self._held.append(TextPiece(text, mark))
@@ -92,7 +92,7 @@ class TextStream(Generic[Mark]):
         return self._release(len(whole) - max((_overlap(whole, stop) for stop in self._stops), default=0))
 
     def _release(self, length: int) -> list[TextPiece[Mark]]:
-        """The first `length` characters of what is held."""
+        """The first `length` characters held back."""
         out: list[TextPiece[Mark]] = []
         while self._held and length > 0:
             piece = self._held.pop(0)
@@ -104,5 +104,5 @@ class TextStream(Generic[Mark]):
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The longest end of the text that a stop string begins with."""
+    """Length of the longest suffix of `text` that is a proper prefix of `stop`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,1 +1,1 @@
-"""Models that verify and propose: targets, their caches, their heads."""
+"""Models: targets that verify, heads that propose, and their caches. See README.md."""

@@ -1,9 +1,9 @@
 """BiTA: a frozen model that drafts for itself through mask tokens (Lin et al. 2024, arXiv 2401.12522).
 
-Behind each node of a pass stand M mask tokens, learned embeddings that predict the tokens 2 .. M + 1 places on. They
-see the text, the node with its ancestors, the masks before them in their group, and P prompt tokens: learned keys and
-values of every layer ("deep" prompts, section 3.1). The text sees neither, so its logits are the model's own, and one
-pass both verifies a draft and makes the next one, whichever nodes are accepted (section 3.2).
+M mask tokens follow each node of a pass: learned embeddings that predict the tokens 2 .. M + 1 places ahead. They
+attend to the text, the node and its ancestors, the earlier masks of their group, and P prompt tokens, which are learned
+keys and values of every layer ("deep" prompts, section 3.1). The text attends to neither, so its logits are the
+model's own. One pass both verifies a draft and makes the next one, whichever nodes are accepted (section 3.2).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rescore.decode.models.heads import Memoryless
 from rescore.decode.models.slot_cache import SlotCache
 from rescore.decode.models.slot_layers import SlotLayers
 
-SPREAD = 0.02  # standard deviation of what is drawn (section 4.1.2)
+SPREAD = 0.02  # standard deviation of the random initialisation (section 4.1.2)
 
 
 class BitaTokens(nn.Module):
-    """All that is learned.
+    """The learned parameters.
 
     masks   [M, width], the mask tokens' embeddings
-    keys    of every layer [attention heads, P, width of a key], the prompt tokens' keys; values likewise
+    keys    of the prompt tokens, for every layer [attention heads, P, width of a key]; values likewise
     """
 
     def __init__(self, form: BitaForm):
@@ -42,8 +42,8 @@ class BitaTokens(nn.Module):
 
     @classmethod
     def new(cls, target: CausalLMTarget, *, masks: int = 3, prompts: int = 16, seed: int = 1) -> BitaTokens:
-        """Not trained yet, for this model: drawn, masks around the mean of the model's embeddings, from which they
-        learn in tens of steps what takes others hundreds.
+        """Untrained tokens for a model. Masks are drawn around the mean of the model's embeddings, from which they
+        learn in tens of steps instead of hundreds.
         """
         torch.manual_seed(seed)
         cache = SlotCache(1, 1)
@@ -59,12 +59,12 @@ class BitaTokens(nn.Module):
         return tokens.to(target.device)
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:
-        """Write the tokens in float32 into `folder`; `about` says what they are of, in its config.json."""
+        """Writes the tokens in float32 into `folder`; `about` is metadata for its config.json."""
         write_bita(folder, self.form, self.state_dict(), about)
 
     @classmethod
     def load(cls, folder: str | Path, target: CausalLMTarget) -> BitaTokens:
-        """Those in a folder, for a target that fits them; ValueError says what does not."""
+        """Loads the tokens from a folder; ValueError if they do not fit the target."""
         wanted = cls.new(target, masks=1, prompts=1).form
         form, tensors = read_bita(folder, wanted)
         tokens = cls(form)
@@ -79,8 +79,7 @@ def _drawn(*shape: int) -> nn.Parameter:
 class BitaTarget(CausalLMTarget):
     """A causal language model with mask tokens, as a `Target`.
 
-    Its hidden states [.., (1 + M) width] are a token's own and, behind them, those of its masks; `logits` are of the
-    token's own.
+    Its hidden states [.., (1 + M) width] are a token's own, followed by those of its masks; `logits` reads the former.
     """
 
     def __init__(self, model: Any, tokens: BitaTokens):
@@ -109,12 +108,12 @@ class BitaTarget(CausalLMTarget):
         return super().logits(hidden[..., : self.form.width])
 
     def ahead(self, hidden: Tensor) -> Tensor:
-        """Logits [.., M, V] of the masks behind tokens, from these tokens' hidden states."""
+        """Logits [.., M, V] of the masks after tokens, from these tokens' hidden states."""
         return super().logits(hidden[..., self.form.width :].unflatten(-1, (self.form.masks, self.form.width)))
 
 
 class BitaHeads(Memoryless):
-    """The mask tokens of a `BitaTarget` as heads: slot t is what mask t + 1 predicts."""
+    """The mask tokens of a `BitaTarget` as heads: mask t + 1 predicts slot t."""
 
     def __init__(self, target: BitaTarget):
         self.slots, self._target = target.form.masks, target
@@ -124,13 +123,13 @@ class BitaHeads(Memoryless):
 
 
 def with_tokens(folder: str | Path, target: CausalLMTarget) -> tuple[BitaTarget, BitaHeads]:
-    """The target with the tokens in a folder, and what they propose. ValueError says what does not fit."""
+    """Returns the target with the tokens of a folder, and its heads. ValueError if they do not fit."""
     masked = BitaTarget(target.model, BitaTokens.load(folder, target))
     return masked, BitaHeads(masked)
 
 
 def _drafting_columns(block: Block, cache: SlotCache) -> Tensor:
-    """Behind which columns of each row masks stand, int64 [R, G]: all, but of prompts, which are read first."""
+    """Columns of each row that masks follow, int64 [R, G]: all of them, but only the last of a prompt's first pass."""
     if not cache.keys:
         return block.depths.amax(dim=1, keepdim=True)  # a chain, whose padding has the depth of its last token
     return torch.arange(block.width, device=block.ids.device).expand(block.ids.shape)
@@ -138,8 +137,8 @@ def _drafting_columns(block: Block, cache: SlotCache) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BitaBlock(Block):
-    """A block whose last columns, from `first_mask` on, are masks, which see the slots of `prompts` prompt tokens too:
-    the last ones before `end`.
+    """A block whose columns from `first_mask` on are masks. These also attend to `prompts` prompt tokens, in the last
+    slots before `end`.
     """
 
     first_mask: int
@@ -152,8 +151,8 @@ class BitaBlock(Block):
 
 
 def with_masks(block: Block, at: Tensor, form: BitaForm, context: int | None) -> BitaBlock:
-    """The block with a group of masks behind the columns `at` [R, G] of each row: group g in the columns from L + g M
-    on, each mask a position behind the one before it, and none beyond the model's context.
+    """Appends a group of masks for each of the columns `at` [R, G] of each row. Group g is in the columns from L + g M
+    on; a mask is one position after the one before it, but never past the model's context.
     """
     rows, width, (groups, masks) = block.rows, block.width, (at.shape[1], form.masks)
     every = width + groups * masks
@@ -180,15 +179,15 @@ def with_masks(block: Block, at: Tensor, form: BitaForm, context: int | None) ->
 
 
 def same_group(column: Tensor, masks: int) -> Tensor:
-    """bool [n, n]: which of the masks in columns 0 .. n - 1, M to a group, each one sees: itself and those before it in
-    its group.
+    """Attention among masks, bool [n, n], columns 0 .. n - 1, M per group: each sees itself and the earlier ones of its
+    group.
     """
     before = column[:, None] >= column
     return before & (column[:, None] // masks == column // masks)
 
 
 class PromptedLayers(SlotLayers):
-    """Layers that see prompt tokens in the last slots of a pass, which no text has a use for yet."""
+    """Layers that see prompt tokens in the last slots of a pass, which hold no text yet."""
 
     def __init__(self, cache: SlotCache, prompts: Sequence[tuple[Tensor, Tensor]]):
         super().__init__(cache)

@@ -1,4 +1,4 @@
-"""Folders of BiTA's learned tokens: config.json and bita.safetensors, checked before use."""
+"""Folders of BiTA's learned tokens: config.json and bita.safetensors, validated on load."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_MASKS, MOST_PROMPTS = 63, 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BitaForm:
-    """M masks, P prompt tokens; and of the model, its width, V, and of every layer (attention heads, width of a key,
-    width of a value).
+    """M masks, P prompt tokens; the model's width and V; and for every layer (attention heads, width of a key, width of
+    a value).
     """
 
     masks: int
@@ -45,19 +45,19 @@ class BitaForm:
 
 
 def holds_bita(folder: Path) -> bool:
-    """Whether a folder says that it holds tokens of BiTA."""
+    """Whether a folder's configuration is that of BiTA tokens."""
     return (folder / WEIGHTS).exists()
 
 
 def write_bita(folder: str | Path, form: BitaForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """The folder's two files; `about` goes into config.json."""
+    """Writes the folder's two files; `about` goes into config.json."""
     write_folder(
         Path(folder) / CONFIG, WEIGHTS, tensors, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
     )
 
 
 def read_bita(folder: str | Path, model: BitaForm) -> tuple[BitaForm, dict[str, Tensor]]:
-    """Form and tensors, checked, for a model whose width, V and layers are those of `model`. ValueError or
+    """Reads and checks form and tensors for a model with the width, V and layers of `model`. ValueError or
     FileNotFoundError names what is wrong.
     """
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""The tokens that one forward pass reads: chains or trees, row by row, behind what the cache holds."""
+"""The tokens of one forward pass: chains or trees, row by row, after the tokens in the cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rescore.lattice.short_repr import short_repr
 class Block:
     """L tokens for each of R rows.
 
-    ids       int64 [R, L] in [0, V); the padding of a shorter row is any id
-    start     int64 [R], how many tokens the row's cache holds, which is the position of column 0
-    depths    int64 [R, L], a token's position is start + depth: its depth in the tree, not its column
-    ancestors bool [R, L, L], column i sees column j; None for chains, where i sees all j <= i
-    end       greatest start + L, the slots of the cache that are looked at
+    ids       int64 [R, L] in [0, V); padding of shorter rows is any id
+    start     int64 [R], number of tokens in the row's cache, which is the position of column 0
+    depths    int64 [R, L]; a token's position is start + depth in the tree, not its column
+    ancestors bool [R, L, L], whether column i sees column j; None for chains, where i sees all j <= i
+    end       greatest start + L, the number of slots read
 
-    Column i of a row is kept in slot start + i of its cache; it sees every slot below `start` and its ancestors.
+    Column i of a row is stored in slot start + i of its cache; it sees every slot below `start`, and its ancestors.
     """
 
     ids: Tensor
@@ -36,7 +36,7 @@ class Block:
 
     @classmethod
     def chain(cls, ids: Tensor, start: Tensor, end: int) -> Block:
-        """Rows of text: column i follows column i - 1."""
+        """Chains: column i follows column i - 1."""
         return cls(
             ids=ids,
             start=start,
@@ -47,9 +47,9 @@ class Block:
 
     @classmethod
     def of_texts(cls, texts: Sequence[NDArray[np.integer]], starts: Sequence[int], device: torch.device) -> Block:
-        """Rows of text of different lengths, texts[r] behind starts[r] tokens.
+        """Chains of different lengths, texts[r] after starts[r] tokens.
 
-        The padding of a shorter row stays at the position of its last token: it must not lie beyond a model's context.
+        Padding takes the position of the row's last token, so that it never exceeds the model's context.
         """
         lengths = np.array([[len(text)] for text in texts])
         columns = np.arange(lengths.max())
@@ -75,7 +75,7 @@ class Block:
 
     @property
     def common_start(self) -> int | None:
-        """How many tokens every row's cache holds, where that is known on a processor, and the same for all."""
+        """Number of tokens in every row's cache, if known on the host and equal for all rows."""
         if self.start.device.type != "cpu":
             return None
         starts = self.start.tolist()
@@ -88,17 +88,17 @@ class Block:
 
     @property
     def slots(self) -> Tensor:
-        """Where the tokens' keys and values are kept, int64 [R, L]."""
+        """Slots of the tokens' keys and values, int64 [R, L]."""
         return self.start[:, None] + torch.arange(self.width, device=self.ids.device)
 
     def seen(self, window: int | None = None) -> Tensor:
-        """bool [R, 1, L, end]: which slots each token attends to; with a `window`, those less than so many positions
-        back.
+        """The attention mask, bool [R, 1, L, end]: the slots that each token attends to. A `window` limits them to
+        fewer than so many positions back.
         """
         if window is None and self.ids.device.type == "cpu":
             return torch.from_numpy(self._seen_on_host())
         slot = torch.arange(self.end, device=self.ids.device)
-        column = slot - self.start[:, None]  # [R, end]: below 0 the text that was read before
+        column = slot - self.start[:, None]  # [R, end]: negative for earlier text
         inside = (column >= 0) & (column < self.width)
         seen = (column < 0)[:, None] | (inside[:, None] & self._among_columns(column))
         if window is not None:
@@ -106,7 +106,7 @@ class Block:
         return seen[:, None]
 
     def _seen_on_host(self) -> NDArray[np.bool_]:
-        """As `seen`: only the columns differ from token to token, and a processor need not look at other slots."""
+        """As `seen`, on the host: only the block's columns differ between tokens, so other slots are filled at once."""
         among = np.tri(self.width, dtype=bool)[None] if self.ancestors is None else self.ancestors.numpy()
         seen = np.zeros((self.rows, 1, self.width, self.end), bool)
         for row, start in enumerate(self.start.tolist()):
@@ -115,13 +115,13 @@ class Block:
         return seen
 
     def _among_columns(self, column: Tensor) -> Tensor:
-        """bool [R, L, end]: token i sees the column that slot s holds."""
+        """bool [R, L, end]: whether token i sees the column in slot s."""
         if self.ancestors is None:
             return column[:, None] <= torch.arange(self.width, device=column.device)[:, None]
         index = column.clamp(0, self.width - 1)[:, None].expand(-1, self.width, -1)
         return self.ancestors.gather(2, index)
 
     def _positions_of_slots(self, slot: Tensor, column: Tensor, inside: Tensor) -> Tensor:
-        """int64 [R, end]: a slot of the text before holds its own position, a column's that of its depth."""
+        """int64 [R, end]: slots of earlier text have their own position, columns that of their depth."""
         depth = self.depths.gather(1, column.clamp(0, self.width - 1))
         return torch.where(inside, self.start[:, None] + depth, slot)

@@ -1,9 +1,9 @@
 """A decoder-only transformer with h prediction heads (blockwise parallel decoding).
 
 Kim et al. 2024, "Exploring and Improving Drafts in Blockwise Parallel Decoding", section 4 and appendix C.1;
-Stern et al. 2018, section 6. The trunk is a pre-norm transformer with rotary positions; head j is a
-feed-forward network with one hidden layer and a residual connection on the last hidden state, followed
-by the softmax whose weights are the token embedding. Head 1 predicts the next token, head j the j-th.
+Stern et al. 2018, section 6. The trunk is a pre-norm transformer with rotary positions. Head j is a feed-forward
+network with one hidden layer and a residual connection on the last hidden state, followed by a softmax that shares the
+token embedding's weights. Head 1 predicts the next token, head j the j-th.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class BlockwiseConfig:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [B, H, L, D] with each half-pair of features turned by its position's angle; cos, sin [B, 1, L, D/2]."""
+    """Rotates each half-pair of features of x [B, H, L, D] by its position's angle; cos, sin [B, 1, L, D/2]."""
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
@@ -135,7 +135,7 @@ class Head(nn.Module):
 
 
 class BlockwiseTransformer(nn.Module):
-    """Token ids [B, L] in, hidden states and per-head logits out; see the module's docstring."""
+    """A transformer with h heads: from token ids [B, L] to hidden states and logits per head. See the module."""
 
     def __init__(self, config: BlockwiseConfig):
         super().__init__()
@@ -147,7 +147,7 @@ class BlockwiseTransformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Small normal weights; the last matrix of every residual branch starts at zero."""
+        """Small normal weights; the last matrix of every residual branch is zero."""
         for name, parameter in self.named_parameters():
             if name.endswith(("out.weight", "down.weight")):
                 nn.init.zeros_(parameter)
@@ -167,9 +167,7 @@ class BlockwiseTransformer(nn.Module):
         return self._states(ids, torch.arange(ids.shape[1], device=ids.device)[None], None, None)
 
     def read(self, block: Block, cache: SlotCache) -> Tensor:
-        """Last hidden states [R, L, width] of a block behind what the cache holds; the block is in the cache
-        afterwards.
-        """
+        """Last hidden states [R, L, width] of a block after the tokens in the cache; stores the block in the cache."""
         cache.begin(block)
         return self._states(block.ids, block.positions, block.seen(), cache)
 
@@ -192,7 +190,7 @@ class BlockwiseTransformer(nn.Module):
     def save(
         self, path: str | Path, metadata: dict[str, str] | None = None, dtype: torch.dtype = torch.bfloat16
     ) -> None:
-        """Write weights in `dtype` and the configuration to one safetensors file, which appears whole or not at all."""
+        """Writes weights in `dtype` and the configuration atomically to one safetensors file."""
         tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in self.state_dict().items()}
         content = safetensors_bytes(
             tensors, {**(metadata or {}), "config": json.dumps(dataclasses.asdict(self.config))}
@@ -202,7 +200,7 @@ class BlockwiseTransformer(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32) -> BlockwiseTransformer:
-        """The model in a file written by `save`, in evaluation mode, weights in `dtype`."""
+        """Loads a file written by `save`, in evaluation mode, weights in `dtype`."""
         config = read_config(path)
         tensors = read_floats(Path(path), config.shapes())
         model = cls(config)
@@ -211,12 +209,12 @@ class BlockwiseTransformer(nn.Module):
 
 
 def read_config(path: str | Path) -> BlockwiseConfig:
-    """The configuration alone, from the file's header."""
+    """Reads the configuration from the file's header."""
     try:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get("config")
     except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
     if text is None:
         raise ValueError(
             f"{path}: expected 'config' in the safetensors metadata, got none; "

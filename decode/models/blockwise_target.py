@@ -1,4 +1,4 @@
-"""Our blockwise transformer in the decode loop: head 1 verifies, heads 2..h propose."""
+"""The blockwise transformer in the decode loop: head 1 verifies, heads 2..h propose."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class BlockwiseHeads(Memoryless):
     def __init__(self, model: BlockwiseTransformer):
         if model.config.heads < 2:
             raise ValueError(
-                f"heads: expected a model with at least 2 heads, got {model.config.heads}; "
-                "it has nothing to propose with"
+                f"heads: expected a model with at least 2 heads, got {model.config.heads}; it cannot propose drafts"
             )
         self.model = model
         self.slots = model.config.heads - 1

@@ -1,4 +1,4 @@
-"""Where converted models are kept."""
+"""The cache folder of converted models."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Hugging Face causal language models as targets, through their public interfaces.
 
-A pass hands the base decoder positions by depth, a mask per token and a cache by slots; the family's own code does the
-rest. What a family does to hidden states behind its decoder is known for three fields of configurations. Whether all
-this gives the family's own logits is tried out once, when the target is made: a few tokens read as ragged rows and a
-tree, against the model's own forward pass. So a family that works in this way needs no code here, and one that does not
-is refused.
+A pass gives the base decoder positions by depth, a mask per token and a cache by slots; the family's own code does the
+rest. Three configuration fields say how some families scale or cap logits. When a target is made, a self-test compares
+a few tokens, read as ragged rows and a tree, with the model's own forward pass. A family that passes needs no code
+here; one that fails is rejected.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _PROBE_WINDOW = 3
 class CausalLMTarget:
     """A causal language model of transformers as a `Target`.
 
-    context is the configuration's max_position_embeddings. Rotary models compute beyond it, but were not made for it:
-    raise the field to go on. Where rotary angles change with the length of the text (longrope), it is the length up to
-    which they do not, since a batch's longest row would change the others' logits.
+    context is the configuration's max_position_embeddings. Rotary models can compute past it, but were not made for it;
+    raise the field to do so. Where rotary angles change with the length of the text (longrope), it is the length up to
+    which they do not, since a batch's longest row would otherwise change the others' logits.
 
-    decoder  is run in place of the model's own, None, and must give the same states
+    decoder  runs in place of the model's own and must give the same states; None: the model's own
     """
 
     trees = True
@@ -64,11 +63,11 @@ class CausalLMTarget:
         return self._pass(block, cache, SlotLayers(cache), input_ids=block.ids)
 
     def _pass(self, block: Block, cache: SlotCache, layers: SlotLayers, **tokens: Tensor) -> Tensor:
-        """Last hidden states of a block whose tokens are given as ids or as embeddings."""
+        """Last hidden states of a block, its tokens given as ids or as embeddings."""
         if not isinstance(cache, SlotCache):
             raise TypeError(
-                f"expected the cache that open() gave, got {type(cache).__name__}; "
-                "caches of transformers cannot go back row by row"
+                f"expected the cache from open(), got {type(cache).__name__}; "
+                "caches of transformers cannot be rolled back row by row"
             )
         cache.begin(block)
         return self.decoder(
@@ -90,7 +89,7 @@ class CausalLMTarget:
         return logits
 
     def masks(self, block: Block) -> Tensor | dict[str, Tensor]:
-        """Attention masks: one where all layers are alike, else one for each kind of layer."""
+        """Attention masks: one if all layers are alike, else one per kind of layer."""
         implementation, dtype = self.config._attn_implementation, self.model.dtype
         windows = {kind: self.config.sliding_window if kind == _SLIDING else None for kind in self._kinds}
         masks = {kind: attention_mask(block.seen(window), implementation, dtype) for kind, window in windows.items()}
@@ -103,7 +102,7 @@ class CausalLMTarget:
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
-        """Logits [6, V] of a text's tokens, read behind 6 and 4 tokens in a tree with two wrong branches, and the
+        """Logits [6, V] of a text's tokens, read after 6 and 4 tokens in a tree with two wrong branches, and the
         model's own.
         """
         text = torch.arange(9, device=self.device) * 7 % self.vocab_size
@@ -122,22 +121,22 @@ class CausalLMTarget:
 
 
 def _layer_kinds(model: Any, config: Any) -> tuple[str, ...]:
-    """Kinds of attention among the layers, ValueError if one is neither full nor sliding."""
+    """Kinds of attention of the layers; ValueError if one is neither full nor sliding."""
     kinds = sorted(
         set(getattr(config, "layer_types", None) or [_SLIDING if getattr(config, "sliding_window", None) else _FULL])
     )
     if strange := [kind for kind in kinds if kind not in (_FULL, _SLIDING)]:
         raise ValueError(
             f"{type(model).__name__}: expected layers of full or sliding attention, got {', '.join(strange)}; "
-            "their state cannot be masked or taken back"
+            "their state cannot be masked or rolled back"
         )
     return tuple(kinds)
 
 
 def context_of(config: Any) -> int | None:
-    """The positions that a decoder was made for, None where its configuration does not say."""
+    """The positions that a decoder was made for; None if its configuration does not say."""
     rope = getattr(config, "rope_parameters", None) or {}
-    # One set of parameters, or one for each kind of layer.
+    # Either one set of parameters, or one per kind of layer.
     long = [one for one in (rope, *rope.values()) if isinstance(one, dict) and one.get("rope_type") == "longrope"]
     if long:
         return min(int(one["original_max_position_embeddings"]) for one in long)
@@ -146,7 +145,7 @@ def context_of(config: Any) -> int | None:
 
 @contextmanager
 def _narrow_window(config: Any) -> Iterator[None]:
-    """A sliding window that a few tokens already leave, so that trying out sees it."""
+    """Narrows the sliding window to a few tokens, so that the self-test covers it."""
     window = getattr(config, "sliding_window", None)
     if window:
         config.sliding_window = min(window, _PROBE_WINDOW)

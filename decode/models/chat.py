@@ -1,4 +1,4 @@
-"""Chat templates: prompts as conversations, as the model was trained to read them."""
+"""Chat templates: prompts in the form that the model was trained on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from rescore.lattice.extras import needed_for
 
 
 class ChatTemplate:
-    """The chat template that comes with a model (tokenizer_config.json or chat_template.jinja).
-
-    ValueError where there is none.
-    """
+    """A model's chat template (tokenizer_config.json or chat_template.jinja); ValueError if it has none."""
 
     def __init__(self, model: str | Path):
         file = gguf_file(model)
@@ -22,18 +19,18 @@ class ChatTemplate:
         if not getattr(self._tokenizer, "chat_template", None):
             raise ValueError(
                 f"{model}: expected a chat template in tokenizer_config.json or chat_template.jinja, got none; "
-                "it is no chat model: give its prompts as plain text"
+                "it is not a chat model: give its prompts as plain text"
             )
 
     def text(self, chat: str | list[dict[str, str]]) -> str:
-        """A conversation, or that of one message of the user, up to where the model's answer begins.
+        """Formats a conversation up to where the model's answer begins; a string is a single user message.
 
-        chat: messages of role and content. Special tokens are spelled out.
+        chat: messages with role and content. Special tokens are spelled out.
         """
         messages = [{"role": "user", "content": chat}] if isinstance(chat, str) else chat
         try:
             return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # templates are programs, and fail in any way
+        except Exception as error:  # templates are programs and may raise anything
             raise ValueError(f"the model's chat template fails: {type(error).__name__}: {error}") from error
 
 
@@ -44,5 +41,5 @@ def _tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # as above
         raise ValueError(
-            f"{folder}: expected a model with a tokenizer of Hugging Face, got {type(error).__name__}: {error}"
+            f"{folder}: expected a model with a Hugging Face tokenizer, got {type(error).__name__}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Files of a model's folder that others wrote: JSON and the names of tensors, checked before use."""
+"""Validation of model folders from elsewhere: JSON and names of tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODEL = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 FEW = 1000
-LAYERS = (  # what families of Hugging Face call their number
+LAYERS = (  # names that Hugging Face families use for the number of layers
     "num_hidden_layers",
     "num_layers",
     "num_decoder_layers",
@@ -32,18 +32,18 @@ LAYERS = (  # what families of Hugging Face call their number
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
+    """Reads a JSON file that holds an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # text that is no UTF-8 or no JSON
-        raise ValueError(f"{path}: expected JSON, got text that does not read: {error}") from None
+    except (ValueError, RecursionError) as error:  # invalid UTF-8 or invalid JSON
+        raise ValueError(f"{path}: expected JSON, got text that cannot be parsed: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """Name of every tensor of a folder's safetensors model -> its file in that folder; empty without such a model."""
+    """Maps every tensor of a folder's safetensors model to its file; empty if there is no such model."""
     if (folder / _INDEX).exists():
         return _of_index(folder)
     if not (folder / _MODEL).exists():
@@ -53,12 +53,12 @@ def tensor_files(folder: Path) -> dict[str, Path]:
             return dict.fromkeys(file.keys(), folder / _MODEL)
     except SafetensorError as error:
         raise ValueError(
-            f"{folder / _MODEL}: expected a safetensors file, got one that does not read: {error}"
+            f"{folder / _MODEL}: expected a safetensors file, got one that cannot be read: {error}"
         ) from None
 
 
 def _of_index(folder: Path) -> dict[str, Path]:
-    """Those of a model in several files; names that lead out of the folder are refused."""
+    """The tensors of a model in several files; file names outside the folder are rejected."""
     names = read_object(folder / _INDEX).get("weight_map")
     if not isinstance(names, dict):
         raise ValueError(f"{folder / _INDEX}: expected an object 'weight_map', got {type(names).__name__}")
@@ -69,8 +69,8 @@ def _of_index(folder: Path) -> dict[str, Path]:
 
 
 def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
-    """ValueError if config.json counts more layers than the names of the folder's tensors do: numbers of layers, of
-    experts and the like stand in them. Without safetensors the limit is FEW.
+    """ValueError if config.json has more layers than the names of the folder's tensors; these contain numbers of
+    layers, experts and the like. Without safetensors the limit is FEW.
     """
     names = tensor_files(folder)
     stored = max((1 + int(number) for name in names for number in _NUMBER.findall(name)), default=0 if names else FEW)
@@ -78,25 +78,25 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
         for name in LAYERS:
             if isinstance(own.get(name), int) and own[name] > stored:
                 raise ValueError(
-                    f"{folder / 'config.json'}: {name}: expected at most {stored}, as there are tensors for, got "
-                    f"{own[name]!r:.40}; the folder is damaged or of another kind"
+                    f"{folder / 'config.json'}: {name}: expected at most {stored}, the number that the tensors have, "
+                    f"got {own[name]!r:.40}; the folder is damaged or of another kind"
                 )
 
 
 def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors of a safetensors file that must hold these names and shapes and no others."""
+    """Reads a safetensors file that must hold exactly these names and shapes."""
     try:
         with safe_open(path, "pt") as file:
             names = set(file.keys())
             if names != shapes.keys():
                 odd = sorted(names ^ shapes.keys())[0]
                 raise ValueError(
-                    f"{path}: expected the {len(shapes)} tensors that its configuration asks for, got "
+                    f"{path}: expected the {len(shapes)} tensors of its configuration, got "
                     f"{'none named' if odd in shapes else 'also'} {odd!r:.80}"
                 )
             return {name: file.get_tensor(name) for name in shapes}
     except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
 
 
 def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
@@ -104,14 +104,14 @@ def check_floats(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) 
     if tuple(tensor.shape) != shape or not tensor.is_floating_point():
         raise ValueError(
             f"{path}: {name}: expected floating point {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
-            "the file is damaged, or another's"
+            "the file is damaged or belongs to another model"
         )
     if not tensor.isfinite().all():
         raise ValueError(f"{path}: {name}: expected finite numbers, got NaN or infinity")
 
 
 def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """As `read_tensors`, of tensors that must all hold finite floating-point numbers."""
+    """As `read_tensors`; all tensors must hold finite floating-point numbers."""
     tensors = read_tensors(path, shapes)
     for name, shape in shapes.items():
         check_floats(path, name, tensors[name], shape)
@@ -119,7 +119,7 @@ def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 
 def read_config(path: Path, weights: str, form: str, version: int) -> dict[str, Any]:
-    """What a JSON file says of the file `weights` beside it, which must be of this format and version."""
+    """Reads the JSON file that describes the file `weights` beside it; checks format and version."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected beside {weights}, got nothing of that name")
     config = read_object(path)
@@ -132,14 +132,14 @@ def read_config(path: Path, weights: str, form: str, version: int) -> dict[str, 
 
 
 def write_folder(path: Path, weights: str, tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    """Tensors to the file `weights` beside the JSON file `path`, whose "format" says what they are; one of another
-    format is not written over.
+    """Writes tensors to the file `weights` beside the JSON file `path`, whose "format" names their kind. Does not
+    overwrite a file of another format.
     """
     folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     if path.exists() and config["format"] not in path.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(
-            f"{path}: expected no file, or one of format {config['format']!r}, got another's; save in a folder apart"
+            f"{path}: expected no file, or one of format {config['format']!r}, got another; use a separate folder"
         )
     with replacing(folder / weights) as file:
         file.write(safetensors_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))

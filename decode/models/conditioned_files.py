@@ -1,4 +1,4 @@
-"""Folders of heads that know the root token: config.json and heads.safetensors, checked before use."""
+"""Folders of heads conditioned on the root token: config.json and heads.safetensors, validated on load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = {"slots": 64, "layers": 64, "width": 1 << 16, "vocab_size": 1 << 24, "dra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadsForm:
-    """The heads' T slots, the blocks of each, the target's width and V, and the D tokens of the draft vocabulary."""
+    """T slots, residual blocks per slot, the target's width and V, and the D tokens of the draft vocabulary."""
 
     slots: int
     layers: int
@@ -51,12 +51,12 @@ class HeadsForm:
 
 
 def holds_heads(folder: Path) -> bool:
-    """Whether a folder says that it holds heads of this kind."""
+    """Whether a folder's configuration is that of heads of this kind."""
     return (folder / WEIGHTS).exists()
 
 
 def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """The folder's two files; weights in float16. `about` goes into config.json."""
+    """Writes the folder's two files, weights in float16; `about` goes into config.json."""
     stored = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     write_folder(
         Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
@@ -64,8 +64,8 @@ def write_heads(folder: str | Path, form: HeadsForm, tensors: dict[str, Tensor],
 
 
 def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[HeadsForm, dict[str, Tensor]]:
-    """Form and tensors, checked, of heads for a target of this width and V. ValueError or FileNotFoundError names what
-    is wrong.
+    """Reads and checks form and tensors for a target of this width and V. ValueError or FileNotFoundError names what is
+    wrong.
     """
     folder = Path(folder)
     form = read_form(folder)
@@ -81,12 +81,14 @@ def read_heads(folder: str | Path, *, width: int, vocab_size: int) -> tuple[Head
         _check(folder / WEIGHTS, name, tensors[name], shape)
     ids = tensors["draft_vocabulary"]
     if int(ids[0]) < 0 or int(ids[-1]) >= vocab_size or not (ids[1:] > ids[:-1]).all():
-        raise ValueError(f"{folder / WEIGHTS}: draft_vocabulary: expected rising ids in [0, {vocab_size}), got others")
+        raise ValueError(
+            f"{folder / WEIGHTS}: draft_vocabulary: expected ascending ids in [0, {vocab_size}), got others"
+        )
     return form, tensors
 
 
 def read_form(folder: Path) -> HeadsForm:
-    """What config.json says."""
+    """Reads config.json."""
     config = read_config(folder / CONFIG, WEIGHTS, FORMAT, VERSION)
     try:
         return HeadsForm(**{name: config.get(name) for name in MOST})  # type: ignore[arg-type]
@@ -100,5 +102,5 @@ def _check(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Non
     elif tuple(tensor.shape) != shape or tensor.dtype != torch.int32:
         raise ValueError(
             f"{path}: {name}: expected int32 {list(shape)}, got {tensor.dtype} {list(tensor.shape)}; "
-            "the file is damaged, or another's"
+            "the file is damaged or belongs to another model"
         )

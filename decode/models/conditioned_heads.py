@@ -1,9 +1,9 @@
-"""Heads that know the root token: residual blocks on the target's last hidden state and the token that it gave.
+"""Heads conditioned on the root token: residual blocks on the target's last hidden state and the token that it gave.
 
-Medusa's heads (Cai et al. 2024) see the hidden state alone, though drafting begins when the next token is known; here a
-linear layer joins its embedding to the state first, as in the first head of Hydra (Ankner et al. 2024, arXiv
-2402.05109) and in multi-token prediction modules. Slots stay blind to each other, so that they span a lattice. All
-share rows of the target's output table: those of a draft vocabulary, the tokens that the model writes often.
+Medusa's heads (Cai et al. 2024) see the hidden state alone, although the next token is known when drafting begins. Here
+a linear layer first joins its embedding to the state, as in the first head of Hydra (Ankner et al. 2024, arXiv
+2402.05109) and in multi-token prediction modules. Slots stay independent of each other, so that they span a lattice.
+All heads share rows of the target's output table: those of a draft vocabulary, the tokens that the model writes often.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rescore.decode.models.medusa import ResidualBlock
 
 
 class SlotHead(nn.Module):
-    """One slot: the state that its logits are of, before training the target's own."""
+    """The head of one slot: the state for its logits, before training the target's own."""
 
     def __init__(self, width: int, layers: int):
         super().__init__()
@@ -39,7 +39,7 @@ class ConditionedHeads(nn.Module, Memoryless):
 
     embedding  the target's input embeddings [V, width]; table: its output embeddings, of the same shape. Neither is
                trained or saved
-    vocabulary  ids of the draft vocabulary, rising [D]
+    vocabulary  ids of the draft vocabulary, ascending [D]
     """
 
     def __init__(self, *, slots: int, layers: int, embedding: Tensor, table: Tensor, vocabulary: Tensor):
@@ -60,12 +60,12 @@ class ConditionedHeads(nn.Module, Memoryless):
         return self._fixed[1]
 
     def joined(self, hidden: Tensor, certain: Tensor) -> Tensor:
-        """What all heads read [..., 2 width]: the state, and the embedding of the token at the size of a state."""
+        """The input of all heads [..., 2 width]: the state, and the token's embedding scaled to the size of a state."""
         token = F.rms_norm(self._fixed[0][certain], hidden.shape[-1:])
         return torch.cat((hidden, token.to(hidden.dtype)), dim=-1)
 
     def states(self, hidden: Tensor, certain: Tensor) -> list[Tensor]:
-        """Of every slot, the state [..., width] whose products with the table are its logits."""
+        """For every slot, the state [..., width] whose products with the table are its logits."""
         joined = self.joined(hidden, certain)
         return [head(joined) for head in self.heads]
 
@@ -73,11 +73,11 @@ class ConditionedHeads(nn.Module, Memoryless):
         states = torch.stack(self.states(hidden, certain), dim=-2)
         if self.table.dtype != torch.float32:
             return states @ self.table.T
-        # Of few rows, table times states takes processors a third of the time of states times table.
+        # With few rows, table @ states takes a third of the time of states @ table on a CPU.
         return (self.table @ states.flatten(0, -2).T).T.unflatten(0, states.shape[:-1])
 
     def save(self, folder: str | Path, about: dict) -> None:
-        """Write the heads in float16 into `folder`; `about` says what they are of, in its config.json."""
+        """Writes the heads in float16 into `folder`; `about` is metadata for its config.json."""
         write_heads(folder, self.form, {**self.state_dict(), "draft_vocabulary": self.ids}, about)
 
     @classmethod
@@ -90,7 +90,7 @@ class ConditionedHeads(nn.Module, Memoryless):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> ConditionedHeads:
-        """The heads in a folder for a target with these embeddings, in evaluation mode. ValueError for another's."""
+        """Loads heads for a target with these embeddings, in evaluation mode. ValueError if they do not fit."""
         form, tensors = read_heads(folder, width=table.shape[1], vocab_size=table.shape[0])
         vocabulary = tensors.pop("draft_vocabulary")
         heads = cls(slots=form.slots, layers=form.layers, embedding=embedding, table=table, vocabulary=vocabulary)

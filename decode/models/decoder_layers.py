@@ -1,4 +1,4 @@
-"""The layers of a Hugging Face decoder, by the names that families give them; decoders with others in their place."""
+"""The layers of a Hugging Face decoder, under the names that families use; decoders with layers replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NORMS = ("norm", "final_layer_norm", "ln_f")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecoderLayers:
-    """layers, and the norm behind the last, under their names in the decoder. ValueError where there are none such."""
+    """The decoder's names for its layers and its final norm. ValueError if it has none of the known ones."""
 
     decoder: Any
     layers_name: str
@@ -25,7 +25,7 @@ class DecoderLayers:
         return cls(
             decoder=decoder,
             layers_name=_name(decoder, LAYERS, nn.ModuleList, "a list of layers"),
-            norm_name=_name(decoder, NORMS, nn.Module, "a norm behind its layers"),
+            norm_name=_name(decoder, NORMS, nn.Module, "a norm after its layers"),
         )
 
     @property
@@ -37,13 +37,13 @@ class DecoderLayers:
         return getattr(self.decoder, self.norm_name)
 
     def replaced(self, layers: list[nn.Module], norm: nn.Module | None = None) -> Any:
-        """A decoder that runs these layers, and this norm behind them if one is given; it shares all else."""
+        """A decoder that runs these layers, and this norm after them if given; everything else is shared."""
         changed = {self.layers_name: nn.ModuleList(layers), self.norm_name: norm or self.norm}
         return with_modules(self.decoder, changed)
 
 
 def with_modules(module: Any, changed: dict[str, Any]) -> Any:
-    """A module with others under these names, which shares all else with the one given; that one stays as it is."""
+    """A copy of a module with other modules under these names; the rest is shared. The original is unchanged."""
     view = copy.copy(module)
     view._modules = {**module._modules, **changed}
     return view
@@ -55,5 +55,5 @@ def _name(decoder: Any, names: tuple[str, ...], kind: type, what: str) -> str:
             return name
     raise ValueError(
         f"{type(decoder).__name__}: expected {what}, named {', '.join(names[:-1])} or {names[-1]}, got none; "
-        "layers of this family cannot be left early"
+        "this family cannot exit early"
     )

@@ -1,7 +1,7 @@
 """A small model's greedy draft as the slots of a lattice.
 
-Slot t was fed with the best tokens of the slots before it, as modules of multi-token prediction are, so its candidates
-are conditioned on the greedy draft.
+Slot t reads the best tokens of the slots before it, as in modules of multi-token prediction, so its candidates are
+conditioned on the greedy draft.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rescore.decode.models.target import Target
 class DraftModelHeads:
     """T slots of a causal model that shares the target's tokenizer, as `Heads`.
 
-    vocab_size  V of the target, from which the model's own may differ by padding (`Reader`)
+    vocab_size  V of the target; the small model's may differ by padding (`Reader`)
     """
 
     vocabulary: DraftVocabulary | None = None
@@ -35,7 +35,7 @@ class DraftModelHeads:
 
 
 class DraftModelSlots:
-    """A small model at work on the requests of one call."""
+    """A small model, opened for the requests of one call."""
 
     def __init__(self, heads: DraftModelHeads):
         self.heads = heads
@@ -43,7 +43,7 @@ class DraftModelSlots:
 
     @torch.inference_mode()
     def logits(self, step: DraftStep) -> Tensor:
-        """[B, T, V]; what it read of earlier texts is not read again."""
+        """[B, T, V]; text that was already read is not read again."""
         heads = self.heads
         if self.reader is None:
             self.reader = Reader(heads.model, step.histories, ahead=heads.slots - 1, vocab_size=heads.vocab_size)

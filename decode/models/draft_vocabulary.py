@@ -1,4 +1,4 @@
-"""Heads that give logits for a part of the vocabulary alone: the tokens that a model writes often."""
+"""The draft vocabulary: tokens that a model writes often, for heads that have logits for these alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DraftVocabulary:
-    """ids int32 [D], rising, of the tokens that have a logit; size: V, of the target's vocabulary."""
+    """ids int32 [D], ascending, of the tokens with a logit; size: V, of the target's vocabulary."""
 
     ids: Tensor
     size: int
 
     def tokens(self, columns: Tensor) -> Tensor:
-        """Ids int32 [...] of columns of the logits, integers [...]; both may be on a device."""
+        """Token ids int32 [...] of columns of the logits, integers [...]; both may be on a device."""
         return self.ids[columns.long()]

@@ -1,7 +1,7 @@
-"""The first layers of a model as a model of their own, which shares its weights: they draft, and all layers verify.
+"""The first layers of a model as a draft model that shares its weights; all layers verify.
 
-Draft & Verify (Zhang et al. 2023, arXiv 2309.08168) and LayerSkip (Elhoushi et al. 2024, arXiv 2404.16710) speculate
-so. Nothing is lost: the text is that of all layers.
+Self-speculative decoding as in Draft & Verify (Zhang et al. 2023, arXiv 2309.08168) and LayerSkip (Elhoushi et al.
+2024, arXiv 2404.16710). Lossless: the text is that of all layers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SLOTS = 4
 def early_layers(
     target: CausalLMTarget, count: int, translate: Callable[[int, Tensor], Tensor] | None = None
 ) -> CausalLMTarget:
-    """A target of the first `count` layers, the model's last norm and its output layer.
+    """Returns a target of the first `count` layers, the model's last norm and its output layer.
 
-    translate  what the norm is given in place of a state behind so many layers; None: the state
+    translate  maps the number of layers and the state after them to the input of the norm; None: the state itself
     """
     model, found = target.model, DecoderLayers.of(target.model.get_decoder())
     depth = len(found.layers)
@@ -37,7 +37,7 @@ def early_layers(
     decoder = found.replaced(found.layers[:count], norm)
     name = next((name for name, module in model.named_children() if module is found.decoder), None)
     if name is None:
-        raise ValueError(f"{type(model).__name__}: expected a decoder that is a part of it by itself, got one inside")
+        raise ValueError(f"{type(model).__name__}: expected a decoder that is a submodule, got one inside the model")
     return CausalLMTarget(with_modules(model, {name: decoder}))
 
 
@@ -52,8 +52,8 @@ class _TranslatedNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyLayers:
-    """What "early:LAYERS" and "early:LAYERS:DIR" name as heads: so many layers, with the exits of `rescore calm train`
-    in a folder, if one is given.
+    """The heads named "early:LAYERS" or "early:LAYERS:DIR": the first layers, with the exits of `rescore calm train` in
+    DIR if given.
     """
 
     layers: int
@@ -61,7 +61,7 @@ class EarlyLayers:
 
     @classmethod
     def named(cls, heads: str | Path | None) -> EarlyLayers | None:
-        """None where other heads are named. ValueError for a name that begins like this and does not go on so."""
+        """Parses a name; None if other heads are named, ValueError if it begins with "early:" but is invalid."""
         if not str(heads).startswith(EARLY):
             return None
         layers, _, folder = str(heads).removeprefix(EARLY).partition(":")
@@ -70,12 +70,12 @@ class EarlyLayers:
         return cls(layers=int(layers), exits=Path(folder) if folder else None)
 
     def heads(self, target: CausalLMTarget) -> DraftModelHeads:
-        """Those layers as heads of the model that they are of."""
+        """These layers as heads of the whole model."""
         translate = None
         if self.exits is not None:
             found = exits_of(self.exits, target.model)
             if self.layers not in found.exits:
-                raise ValueError(f"{self.exits}: expected an exit behind {self.layers} layers, got {found.exits}")
+                raise ValueError(f"{self.exits}: expected an exit after {self.layers} layers, got {found.exits}")
             translate = found.translate
         model = early_layers(target, self.layers, translate)
         return DraftModelHeads(model, slots=SLOTS, vocab_size=target.vocab_size)

@@ -1,7 +1,7 @@
-"""Hugging Face encoder-decoders (T5 above all) as targets: the prompt is the encoder's, the decoder's text is verified.
+"""Hugging Face encoder-decoders (mainly T5) as targets: the encoder reads the prompt, the decoder's text is verified.
 
-T5 counts positions by the slots of the cache and not by what it is told, so these models read chains and no trees, and
-rows of unequal length group by group: those that hold equally many tokens together. Keys and values of the encoded
+T5 derives positions from the slots of the cache and ignores given ones. These models therefore read chains, not trees,
+and rows of unequal length in groups: those that hold equally many tokens together. Keys and values of the encoded
 prompt are computed once and kept.
 """
 
@@ -22,10 +22,10 @@ from rescore.decode.models.slot_layers import DynamicCache, EncoderDecoderCache,
 
 
 class EncodedCache(SlotCache):
-    """A cache by slots of the decoder's text, with what each row's encoder read.
+    """A cache by slots of the decoder's text, with each row's encoded prompt.
 
     encoded  last hidden states of the encoder [rows, S, width]; inside, bool [rows, S]: not padding
-    cross    keys and values of the encoded prompts for every layer of the decoder
+    cross    keys and values of the encoded prompts, for every layer of the decoder
     """
 
     def __init__(self, rows: int, slots: int, encoded: Tensor, inside: Tensor, cross: DynamicCache):
@@ -41,10 +41,10 @@ class EncodedCache(SlotCache):
         self.cross.batch_select_indices(index)
 
     def cross_of(self, rows: Tensor) -> DynamicCache:
-        """The same for some rows."""
+        """`cross` of some rows."""
         cross = DynamicCache()
         for i, layer in enumerate(self.cross.layers):
-            kept: Any = layer  # a DynamicLayer, which transformers types as any kind of layer
+            kept: Any = layer  # a DynamicLayer; transformers' type is more general
             cross.update(kept.keys[rows], kept.values[rows], i)
         return cross
 
@@ -52,8 +52,8 @@ class EncodedCache(SlotCache):
 class EncoderDecoderTarget:
     """An encoder-decoder of transformers as a `Target` of chains.
 
-    context limits prompt and text each; None for T5, whose positions have no end.
-    decoder: is run in place of the model's own, None, and must give the same states.
+    context limits prompt and text, each; None for T5, whose positions are unlimited.
+    decoder: runs in place of the model's own and must give the same states; None: the model's own.
     """
 
     trees = False
@@ -87,7 +87,7 @@ class EncoderDecoderTarget:
         encoded, inside = self._encode(prompts)
         first = torch.full((len(prompts), 1), self._first, device=self.device)
         cross = DynamicCache()
-        # The decoder itself makes the prompts' keys and values, in a pass whose other results are dropped.
+        # The decoder itself makes the prompts' keys and values, in a pass whose other results are discarded.
         self.decoder(
             input_ids=first,
             encoder_hidden_states=encoded,
@@ -108,7 +108,7 @@ class EncoderDecoderTarget:
     def read(self, block: Block, cache: SlotCache) -> Tensor:
         if not isinstance(cache, EncodedCache):
             raise TypeError(
-                f"expected the cache that open() gave, got {type(cache).__name__}; the encoder's states are kept in it"
+                f"expected the cache from open(), got {type(cache).__name__}; it holds the encoder's states"
             )
         if block.ancestors is not None:
             raise ValueError("expected a chain, got a tree, which encoder-decoders cannot read; draft one path")
@@ -130,8 +130,8 @@ class EncoderDecoderTarget:
         return logits if bias is None else logits + bias[0]
 
     def _encode(self, prompts: Sequence[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-        """The encoder's hidden states [P, S, width] of the prompts, padded behind, and where they are no padding, bool
-        [P, S].
+        """The encoder's hidden states [P, S, width] of the prompts, padded at the end, and the mask of real tokens,
+        bool [P, S].
         """
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         inside = torch.arange(int(lengths.max()), device=self.device) < lengths[:, None]
@@ -140,15 +140,13 @@ class EncoderDecoderTarget:
         return self.encoder(input_ids=ids, attention_mask=inside).last_hidden_state, inside
 
     def _pass_of_group(self, block: Block, cache: EncodedCache, start: int, rows: Tensor) -> Tensor:
-        """Hidden states [R, L, width] of some rows, zero where they would be beyond the context: no row has
-        text there.
-        """
+        """Hidden states [R, L, width] of some rows; zero past the context, where no row has text."""
         width = block.width if self.context is None else min(block.width, self.context - start)
         hidden = self._pass(Block.chain(block.ids[rows, :width], block.start[rows], start + width), cache, start, rows)
         return torch.nn.functional.pad(hidden, (0, 0, 0, block.width - width))
 
     def _pass(self, block: Block, cache: EncodedCache, start: int, rows: Tensor | None) -> Tensor:
-        """Hidden states of rows that all hold `start` tokens: all rows of the cache, or some."""
+        """Hidden states of rows that all hold `start` tokens: all rows of the cache, or `rows`."""
         cache.begin(block, rows)
         every = slice(None) if rows is None else rows
         return self.decoder(
@@ -169,8 +167,8 @@ class EncoderDecoderTarget:
         check_logits(self.model, got, expected)
 
     def _probe(self) -> tuple[Tensor, Tensor]:
-        """Logits [6, V] of three tokens read behind 4 and 2 others, for prompts of 5 and 3 tokens, and the
-        model's own.
+        """Logits [6, V] of three tokens read after 4 and 2 others, for prompts of 5 and 3 tokens, and the model's
+        own.
         """
         prompts = [np.arange(length) * 7 % self.vocab_size for length in (5, 3)]
         text = torch.arange(7, device=self.device) * 5 % self.vocab_size
@@ -197,10 +195,10 @@ def _first_token(model: Any) -> int:
             return int(token)
     raise ValueError(
         f"{type(model).__name__}: expected decoder_start_token_id in the configuration, got none; "
-        "set it to what the decoder's text starts with"
+        "set it to the first token of the decoder's text"
     )
 
 
 def _scales_output(config: Any) -> bool:
-    """Whether hidden states are scaled for output weights that are the embedding's: T5 says so, UMT5 always does."""
+    """Whether hidden states are scaled for output weights tied to the embedding: a setting of T5, always in UMT5."""
     return bool(getattr(config, "scale_decoder_outputs", config.model_type == "umt5"))

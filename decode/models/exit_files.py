@@ -1,4 +1,4 @@
-"""Folders of exit heads: exits.json and exits.safetensors, checked before use."""
+"""Folders of exit heads: exits.json and exits.safetensors, validated on load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = {"depth": 1 << 12, "width": 1 << 16}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitForm:
-    """The layers behind which tokens may leave, rising, of a model of so many layers and this width."""
+    """The layers after which tokens may exit, ascending, of a model of this depth and width."""
 
     exits: tuple[int, ...]
     depth: int
@@ -31,7 +31,7 @@ class ExitForm:
                 raise ValueError(f"{name}: expected an integer from 1 to {most}, got {getattr(self, name)!r:.40}")
         rising = all(_whole(one, 1, self.depth - 1) for one in self.exits) and sorted(set(self.exits)) == [*self.exits]
         if not self.exits or not rising:
-            raise ValueError(f"exits: expected rising layers from 1 to {self.depth - 1}, got {self.exits!r:.80}")
+            raise ValueError(f"exits: expected ascending layers from 1 to {self.depth - 1}, got {self.exits!r:.80}")
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor."""
@@ -40,7 +40,7 @@ class ExitForm:
 
 
 def write_exits(folder: str | Path, form: ExitForm, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """The folder's two files; weights in float16. `about` goes into exits.json."""
+    """Writes the folder's two files, weights in float16; `about` goes into exits.json."""
     stored = {name: tensor.half() for name, tensor in tensors.items()}
     write_folder(
         Path(folder) / CONFIG, WEIGHTS, stored, {"format": FORMAT, "version": VERSION, **asdict(form), **about}
@@ -48,7 +48,7 @@ def write_exits(folder: str | Path, form: ExitForm, tensors: dict[str, Tensor], 
 
 
 def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm, dict[str, Tensor]]:
-    """Form and tensors, checked. ValueError or FileNotFoundError names what is wrong."""
+    """Reads and checks form and tensors. ValueError or FileNotFoundError names what is wrong."""
     folder = Path(folder)
     form = read_exit_form(folder)
     for name, wanted in (("depth", depth), ("width", width)):
@@ -64,10 +64,10 @@ def read_exits(folder: str | Path, *, depth: int, width: int) -> tuple[ExitForm,
 
 
 def read_exit_form(folder: Path) -> ExitForm:
-    """What exits.json says."""
+    """Reads exits.json."""
     path = folder / CONFIG
     if not path.exists():
-        raise FileNotFoundError(f"{path}: expected what `rescore calm train` writes, got nothing of that name")
+        raise FileNotFoundError(f"{path}: expected a file of `rescore calm train`, got nothing of that name")
     config = read_config(path, WEIGHTS, FORMAT, VERSION)
     exits = config.get("exits")
     try:

@@ -1,9 +1,9 @@
-"""What is trained for a model's exits, which itself stays as it is: translations and classifiers.
+"""Trained parts of a model's exits, translations and classifiers; the model itself is unchanged.
 
-A layer's state predicts badly through the last norm and the output layer unless the model was trained for it, as the
-paper's was. A translation turns it into what the last layer would have made of it: x + x W + b of the state x, scaled
-to a root mean square of 1 (the tuned lens of Belrose et al. 2023, arXiv 2303.08112). A classifier, sigmoid(v x + c),
-says whether the exit's token will be the model's own (Schuster et al. 2022, arXiv 2207.07061, section 3).
+A layer's state predicts badly through the last norm and the output layer, unless the model was trained for it, as the
+paper's was. A translation maps it to what the last layer would have made of it: x + x W + b of the state x, scaled to a
+root mean square of 1 (the tuned lens of Belrose et al. 2023, arXiv 2303.08112). A classifier, sigmoid(v x + c),
+predicts whether the exit's token will be the model's own (Schuster et al. 2022, arXiv 2207.07061, section 3).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rescore.decode.models.exit_files import ExitForm, read_exits, write_exits
 
 
 class ExitHeads(nn.Module):
-    """Translations and classifiers behind the layers `exits`. Before training, states as they are, and probability 1/2.
+    """Translations and classifiers after the layers `exits`. Untrained: the state unchanged, and probability 1/2.
 
-    translation [E, width, width], offset [E, width]; classifier [E, width], bias [E]: row e behind exits[e] layers
+    translation [E, width, width], offset [E, width]; classifier [E, width], bias [E]: row e is for exits[e] layers
     """
 
     name = "classifier"
@@ -43,7 +43,7 @@ class ExitHeads(nn.Module):
         return self.form.exits
 
     def translate(self, layers: int, state: Tensor) -> Tensor:
-        """States [..., width] that the last norm is given in place of those behind so many layers."""
+        """Maps states [..., width] after `layers` layers to the input of the last norm."""
         row, x = self._row[layers], scaled(state)
         return x + x @ self.translation[row] + self.offset[row]
 
@@ -53,7 +53,7 @@ class ExitHeads(nn.Module):
         return torch.sigmoid((scaled(state) @ self.classifier[row] + self.bias[row]).float())
 
     def save(self, folder: str | Path, about: dict[str, Any]) -> None:
-        """Two files; `about` says what they are of."""
+        """Writes two files; `about` is metadata."""
         write_exits(folder, self.form, dict(self.named_buffers()), about)
 
     @classmethod
@@ -66,7 +66,7 @@ class ExitHeads(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> ExitHeads:
-        """Those in a folder, for a model of this depth and width. ValueError for another's."""
+        """Loads the heads of a folder for a model of this depth and width. ValueError if they do not fit."""
         form, tensors = read_exits(folder, depth=depth, width=width)
         heads = cls(form)
         heads.load_state_dict(tensors)
@@ -74,12 +74,12 @@ class ExitHeads(nn.Module):
 
 
 def exits_of(folder: str | Path, model: Any) -> ExitHeads:
-    """The exits in a folder for a model of Hugging Face, in its dtype and on its device."""
+    """Loads the exits of a folder for a Hugging Face model, in its dtype and on its device."""
     table = model.get_output_embeddings().weight
     depth = len(DecoderLayers.of(model.get_decoder()).layers)
     return ExitHeads.load(folder, depth=depth, width=table.shape[1], dtype=model.dtype, device=table.device)
 
 
 def scaled(state: Tensor) -> Tensor:
-    """States [..., width] at a root mean square of 1."""
+    """Scales states [..., width] to a root mean square of 1."""
     return F.rms_norm(state, state.shape[-1:])

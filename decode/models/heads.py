@@ -1,4 +1,4 @@
-"""What the decode loop asks of heads that propose several tokens ahead."""
+"""The interface of heads that propose several tokens ahead."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rescore.lattice.tree import TokenTree
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LastPass:
-    """What the last pass said of one request.
+    """The result of the last pass for one request.
 
-    tree      what it verified, empty after the prompt
-    accepted  the nodes that were accepted, from the root on
-    logits    [1 + n, V] of the target, row 0 behind the root token, row 1 + i behind node i
+    tree      the verified tree, empty after the prompt
+    accepted  the accepted nodes, from the root down
+    logits    [1 + n, V] of the target, row 0 after the root token, row 1 + i after node i
     """
 
     tree: TokenTree
@@ -36,16 +36,16 @@ class LastPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DraftStep:
-    """What is known before a pass, for the B requests under way.
+    """The state before a pass, of the B active requests.
 
-    histories  what the target has read and decoded, int32 [n] each, the root token last
+    histories  the whole text that the target has read and decoded, int32 [n] each, root token last
     hidden     the target's hidden states [B, width] that gave the root tokens
-    fresh      hidden states [m, width] of the m tokens read since the step before (at first: of the prompt, without
-               what the cache held), each request's own
+    fresh      for each request, hidden states [m, width] of the m tokens read since the previous step (in the first
+               step, of the prompt, without the part that was cached)
     room       the most draft tokens that can still be used
-    random     each request's own random numbers, for drafts that are drawn
-    last       what the last pass said of each request; empty where nobody keeps it
-    logits     logits [..., V] of the target from its hidden states, None where they are not to be had
+    random     each request's random generator, for drawn drafts
+    last       each request's result of the last pass; empty if not kept
+    logits     computes the target's logits [..., V] of hidden states; None if not available
     """
 
     histories: Sequence[NDArray[np.int32]]
@@ -60,22 +60,22 @@ class DraftStep:
 
 
 class HeadsSession(Protocol):
-    """Heads at work on the requests of one call."""
+    """Heads, opened for the requests of one call."""
 
     def logits(self, step: DraftStep) -> Tensor:
-        """Logits [B, T, D]: slot t is for the token t + 1 positions behind the certain one's, counted from 0; D as of
-        the heads' `vocabulary`.
+        """Logits [B, T, D]: slot t predicts the token t + 1 positions after the root token, t from 0; D as in the
+        heads' `vocabulary`.
         """
 
     def select(self, rows: Sequence[int]) -> None:
-        """Go on with these requests alone."""
+        """Keeps only these requests."""
 
 
 class Heads(Protocol):
     """Heads 2..h of a model.
 
     slots       T = h - 1
-    vocabulary  the D tokens that they give logits for; None: all V
+    vocabulary  the D tokens that have logits; None: all V
     """
 
     slots: int
@@ -87,21 +87,21 @@ class Heads(Protocol):
 def top_of_heads(
     logits: Tensor, k: int, vocabulary: DraftVocabulary | None
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """As `top_of_logits`, of heads' logits [..., T, D]: ids of V tokens, logp and entropy over the D."""
+    """As `top_of_logits`, for heads' logits [..., T, D]: ids among V tokens, logp and entropy over the D."""
     columns, logp, entropy = top_of_logits(logits, k)
     ids = columns if vocabulary is None else vocabulary.tokens(torch.from_numpy(columns)).cpu().numpy()
     return ids, logp, entropy
 
 
 class Memoryless(ABC):
-    """Heads that see one hidden state, the root token that it gave, and nothing else."""
+    """Heads without state: they see one hidden state and the root token that it gave."""
 
     slots: int
     vocabulary: DraftVocabulary | None = None
 
     @abstractmethod
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
-        """Logits [..., T, D] of hidden states [..., width] and the root tokens behind them, integers [...]."""
+        """Logits [..., T, D] of hidden states [..., width] and the root tokens after them, integers [...]."""
 
     def open(self, requests: int) -> Memoryless:
         return self
@@ -110,12 +110,12 @@ class Memoryless(ABC):
         certain = torch.tensor([int(history[-1]) for history in step.histories], device=step.hidden.device)
         return self.of_hidden(step.hidden, certain)
 
-    def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- there is nothing to forget
+    def select(self, rows: Sequence[int]) -> None:  # noqa: B027 -- no state
         pass
 
 
 class NoHeads(Memoryless):
-    """Of a model without heads: it predicts the next token alone."""
+    """The heads of a model that predicts only the next token: none."""
 
     slots = 0
 

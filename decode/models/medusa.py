@@ -1,7 +1,7 @@
-"""Medusa heads: residual blocks on the target's last hidden state, one stack for each token further ahead.
+"""Medusa heads: residual blocks on the target's last hidden state, one stack per head.
 
 Cai et al. 2024 (arXiv 2401.10774), section 2.1.1: head k is softmax(W2 (SiLU(W1 h + b) + h)), for the token k + 1
-positions ahead of the one that gave h. W2 is the head's own, or the backbone's.
+positions after the one that gave h. W2 is the head's own, or the backbone's.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class ResidualBlock(nn.Module):
 class MedusaHeads(nn.Module, Memoryless):
     """T heads of `layers` residual blocks each, as `Heads`.
 
-    output  logits [..., V] of hidden states [..., width]: the backbone's (`target.logits`), shared by all heads; it is
-            no part of the module. With None each head has a linear layer of its own for `vocab_size` tokens
-    Parameters are named as in the public checkpoints, behind "heads.": <head>.<layer>.linear.{weight,bias} and, where
-    heads have their own last layer, <head>.<layers>.weight.
+    output  maps hidden states [..., width] to logits [..., V]: the backbone's (`target.logits`), shared by all heads
+            and not part of this module. None: each head has its own linear layer for `vocab_size` tokens
+    Parameters are named as in the public checkpoints, after "heads.": <head>.<layer>.linear.{weight,bias} and, if heads
+    have their own last layer, <head>.<layers>.weight.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class MedusaHeads(nn.Module, Memoryless):
         super().__init__()
         if (output is None) == (vocab_size is None):
             raise ValueError(
-                "expected either output, the backbone's, or vocab_size for last layers of the heads' own; "
+                "expected either output, the backbone's, or vocab_size for heads with their own last layers; "
                 "got both or neither"
             )
         self.form = MedusaForm(heads=heads, layers=layers, width=width, vocab_size=vocab_size)
         self.slots = heads
-        self._output = (output,)  # in a tuple, since a module would become part of this one
+        self._output = (output,)  # in a tuple, so that a module does not become a submodule
         self.heads = nn.ModuleList(nn.Sequential(*self._stack()) for _ in range(heads))
 
     def _stack(self) -> list[nn.Module]:
@@ -74,11 +74,11 @@ class MedusaHeads(nn.Module, Memoryless):
         return [cast(nn.Sequential, head) for head in self.heads]
 
     def states(self, hidden: Tensor) -> Tensor:
-        """What each head's residual blocks make of hidden states [..., width]: [..., T, width]."""
+        """States [..., T, width] after each head's residual blocks, from hidden states [..., width]."""
         return torch.stack([stack[: self.form.layers](hidden) for stack in self._stacks], dim=-2)
 
     def of_hidden(self, hidden: Tensor, certain: Tensor) -> Tensor:
-        """Logits [..., T, V] from hidden states [..., width]; the root tokens are not looked at."""
+        """Logits [..., T, V] from hidden states [..., width]; ignores the root tokens."""
         mixed = self.states(hidden)
         (output,) = self._output
         if output is not None:
@@ -86,7 +86,7 @@ class MedusaHeads(nn.Module, Memoryless):
         return torch.stack([stack[-1](mixed[..., t, :]) for t, stack in enumerate(self._stacks)], dim=-2)
 
     def save(self, folder: str | Path, base_model: str = "") -> None:
-        """Write the public form into `folder`: medusa_lm_head.safetensors and config.json; `base_model` names the
+        """Writes the public format into `folder`: medusa_lm_head.safetensors and config.json. `base_model` names the
         backbone.
         """
         folder = Path(folder)
@@ -117,9 +117,9 @@ class MedusaHeads(nn.Module, Memoryless):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> MedusaHeads:
-        """The heads of a public checkpoint (see `read_medusa`) for a backbone of this width and V, in evaluation mode.
+        """Loads a public checkpoint (see `read_medusa`) for a backbone of this width and V, in evaluation mode.
 
-        `output` is used where the heads have no last layer of their own.
+        `output` is used if the heads have no last layer of their own.
         """
         form, tensors = read_medusa(path, width=width, vocab_size=vocab_size)
         own = form.vocab_size is not None
@@ -135,8 +135,8 @@ class MedusaHeads(nn.Module, Memoryless):
 
 
 def _refuse_other_config(path: Path) -> None:
-    """A folder of something else, a backbone above all, would lose its config.json."""
+    """Protects the config.json of other models, such as the backbone, from being overwritten."""
     if path.exists() and "medusa_num_heads" not in path.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(
-            f"{path}: expected no file, or that of Medusa heads, got another's; save the heads in a folder of their own"
+            f"{path}: expected no file, or that of Medusa heads, got another; save the heads in a separate folder"
         )

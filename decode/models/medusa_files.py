@@ -1,6 +1,4 @@
-"""Checkpoints of Medusa heads as they are published: a pickle or safetensors file of heads, or heads within a whole
-model.
-"""
+"""Published checkpoints of Medusa heads: a pickle or safetensors file of heads, or heads within a whole model."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ _LAST = re.compile(r"(\d{1,4})\.(\d{1,4})\.weight", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedusaForm:
-    """Shape of Medusa heads: `heads` is T; vocab_size is V where each head has its own last layer, else None."""
+    """Shape of Medusa heads: `heads` is T; vocab_size is V if each head has its own last layer, else None."""
 
     heads: int
     layers: int
@@ -54,12 +52,12 @@ class MedusaForm:
 
 
 def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[MedusaForm, dict[str, Tensor]]:
-    """Form and tensors, named <head>.<layer>..., of the heads in a folder or a file, for a backbone of this width and
-    V.
+    """Reads the form and tensors, named <head>.<layer>..., of heads in a folder or file, for a backbone of this width
+    and V.
 
-    A folder holds medusa_lm_head.safetensors, medusa_lm_head.pt or a whole model in safetensors whose tensors
-    medusa_head.<head>... are the heads. config.json beside the weights may say medusa_num_heads, of which the first are
-    taken, and medusa_num_layers; without it the tensors tell. ValueError for whatever is not Medusa heads of this
+    A folder holds medusa_lm_head.safetensors, medusa_lm_head.pt, or a whole model in safetensors whose tensors
+    medusa_head.<head>... are the heads. config.json beside the weights may have medusa_num_heads (only the first so
+    many are used) and medusa_num_layers; otherwise the tensors decide. ValueError for anything but Medusa heads of this
     backbone.
     """
     path = Path(path)
@@ -72,7 +70,7 @@ def read_medusa(path: str | Path, *, width: int, vocab_size: int) -> tuple[Medus
 
 
 def holds_medusa(folder: Path) -> bool:
-    """Whether a folder says that it holds Medusa heads."""
+    """Whether a folder's configuration is that of Medusa heads."""
     return (folder / WEIGHTS).exists() or (folder / _PICKLE).exists() or "medusa_num_heads" in _config(folder)
 
 
@@ -98,13 +96,13 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _safe(path: Path) -> dict[str, Tensor]:
-    """The heads' tensors alone, whatever else the file holds."""
+    """Only the heads' tensors of a file."""
     try:
         with safe_open(path, "pt") as file:
             names = _head_names(list(file.keys()))
             return {short: file.get_tensor(name) for name, short in names.items()}
     except SafetensorError as error:
-        raise ValueError(f"{path}: expected a safetensors file, got one that does not read: {error}") from None
+        raise ValueError(f"{path}: expected a safetensors file, got one that cannot be read: {error}") from None
 
 
 def _pickled(path: Path) -> dict[str, Tensor]:
@@ -113,13 +111,13 @@ def _pickled(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError:
         raise ValueError(
             f"{path}: expected a pickle of tensors alone, got one that would run code or is damaged; "
-            "ask for safetensors"
+            "get the heads as safetensors"
         ) from None
     except (FileNotFoundError, PermissionError):
         raise
-    except Exception as error:  # torch raises of many kinds
+    except Exception as error:  # torch raises many kinds
         raise ValueError(
-            f"{path}: expected a file of torch.save, got one that does not read: {str(error).splitlines()[:1]}"
+            f"{path}: expected a file of torch.save, got one that cannot be read: {str(error).splitlines()[:1]}"
         ) from None
     if not isinstance(value, dict) or not all(
         isinstance(k, str) and type(v) is Tensor and v.layout == torch.strided for k, v in value.items()
@@ -131,13 +129,13 @@ def _pickled(path: Path) -> dict[str, Tensor]:
 
 
 def _head_names(names: list[str]) -> dict[str, str]:
-    """Name in the file -> <head>.<layer>...: what stands behind 'medusa_head.' in a whole model, else every name."""
+    """Maps names in the file to <head>.<layer>...: what follows 'medusa_head.' in a whole model, else every name."""
     inside = {name: match[1] for name in names if (match := _INSIDE_MODEL.fullmatch(name))}
     return inside or {name: name for name in names}
 
 
 def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width: int, vocab_size: int) -> MedusaForm:
-    """What the tensors' names say, held against the config."""
+    """The form given by the tensors' names, checked against the config."""
     blocks = [match for name in tensors if (match := _BLOCK.fullmatch(name))]
     last = [match for name in tensors if (match := _LAST.fullmatch(name))]
     if not blocks and not last:
@@ -150,7 +148,7 @@ def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width:
     if isinstance(heads, bool) or not isinstance(heads, int) or not 1 <= heads <= found:
         raise ValueError(
             f"{path}: expected config.json's medusa_num_heads {heads!r}, got tensors of {found}; some are missing, "
-            "or the config is another's"
+            "or the config belongs to another model"
         )
     if config.get("medusa_num_layers", layers) != layers:
         raise ValueError(
@@ -161,13 +159,13 @@ def _form(path: Path, tensors: dict[str, Tensor], config: dict[str, Any], width:
 
 
 def _checked(path: Path, tensors: dict[str, Tensor], form: MedusaForm) -> dict[str, Tensor]:
-    """The tensors of the form, all there, of the right shape, finite."""
+    """The tensors of the form, checked to be complete, of the right shape, and finite."""
     shapes = form.shapes()
     strange = [name for name in tensors if not (_BLOCK.fullmatch(name) or _LAST.fullmatch(name))]
     if strange:
         raise ValueError(
             f"{path}: expected tensors of Medusa heads alone, got {sorted(strange)[:3]} as well; "
-            "the file is of another kind of heads"
+            "the file holds another kind of heads"
         )
     for name, shape in shapes.items():
         tensor = tensors.get(name)

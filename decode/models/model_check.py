@@ -1,4 +1,4 @@
-"""Which Hugging Face models can be read in blocks: said by name where it is known, tried out where it is not."""
+"""Which Hugging Face models can be read in blocks: known cases by name, all others by a self-test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from torch import Tensor
 
 ATTENTION = ("sdpa", "eager")
 _WRONG = {torch.float64: 1e-3, torch.float32: 1e-3}
-"""The largest relative error of logits that rounding explains; a wrong mask or position costs far more."""
+"""The largest relative error of logits attributed to rounding; a wrong mask or position causes far more."""
 _WRONG_OF_SHORT_FLOATS = 0.1
 
 
 def check_attention_model(model: Any, encoder_decoder: bool) -> None:
-    """ValueError unless the model is a language model on one device whose only memory is keys and values that we can
-    mask.
-    """
+    """ValueError unless the model is a language model on one device whose only state is maskable keys and values."""
     name = type(model).__name__
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "config"):
         raise TypeError(f"expected a Hugging Face model, got {name}")
@@ -36,12 +34,12 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
     if getattr(model, "_is_stateful", False):
         raise ValueError(
             f"{name}: expected attention alone, got a model with recurrent state, "
-            "which cannot be taken back when a draft is rejected"
+            "which cannot be rolled back when a draft is rejected"
         )
     if getattr(model.config, "alibi", False) or getattr(getattr(model.config, "attn_config", None), "alibi", False):
         raise ValueError(
-            f"{name}: expected positions that can be given, got ALiBi, which counts the slots of a cache; "
-            "trees and ragged rows would be read wrongly"
+            f"{name}: expected explicit positions, got ALiBi, which counts the slots of a cache; "
+            "trees and ragged rows would be misread"
         )
     implementation = model.config._attn_implementation
     if implementation not in ATTENTION:
@@ -51,7 +49,7 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
         )
     if model.training:
         raise ValueError(
-            f"{name}: expected evaluation mode, got a model in training, whose dropout is random; call model.eval()"
+            f"{name}: expected evaluation mode, got training mode, whose dropout is random; call model.eval()"
         )
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) != 1 or devices == ["meta"]:
@@ -62,19 +60,19 @@ def check_attention_model(model: Any, encoder_decoder: bool) -> None:
 
 
 def check_size(kind: Any, config: Any, files: Collection[Path]) -> None:
-    """ValueError if a configuration asks for more parameters than the files of the model have bits: memory would be
-    taken for them before they are found missing.
+    """ValueError if a configuration has more parameters than the model's files have bits. Otherwise memory would be
+    allocated for them before they are found missing.
     """
     held = 8 * sum(file.stat().st_size for file in files)
     with torch.device("meta"):
         asked = sum(parameter.numel() for parameter in kind.from_config(config).parameters())
     if files and asked > held:
-        raise ValueError(f"a configuration of {asked:,} parameters, where the files have {held:,} bits")
+        raise ValueError(f"a configuration of {asked:,} parameters, but files of {held:,} bits")
 
 
 @contextmanager
 def trying_out(model: Any) -> Iterator[None]:
-    """ValueError for whatever a family's code makes of arguments that it does not know."""
+    """Turns any error of a family's code, given our arguments, into a ValueError."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -87,7 +85,7 @@ def trying_out(model: Any) -> Iterator[None]:
 
 
 def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
-    """ValueError unless logits [n, V] read in blocks are the model's own, but for rounding."""
+    """ValueError unless logits [n, V] read in blocks equal the model's own up to rounding."""
     got, expected = got.float(), expected.float()
     spread = (expected - expected.mean(dim=-1, keepdim=True)).norm(dim=-1).clamp(min=1e-9)
     error = float(((got - expected).norm(dim=-1) / spread).max())
@@ -95,5 +93,5 @@ def check_logits(model: Any, got: Tensor, expected: Tensor) -> None:
         raise ValueError(
             f"{type(model).__name__}: expected the model's own logits when it is read in blocks, "
             f"got others (relative error {error:.2g}); "
-            "the family does not take masks and positions as given, or does more than its output layer to hidden states"
+            "the family ignores given masks or positions, or does more than its output layer to hidden states"
         )

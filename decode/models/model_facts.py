@@ -1,4 +1,4 @@
-"""What a model is, from its configuration and the headers of its files: what can be known before it is loaded."""
+"""Facts about a model from its configuration and file headers, without loading it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rescore.decode.models.medusa_files import holds_medusa
 from rescore.lm.tokenizer import TextTokenizer
 
 MTP = "mtp"
-EARLY = "early:"  # what names the model's own first layers begins so: `early_layers.EarlyLayers`
+EARLY = "early:"  # prefix of the model's own first layers as heads: `early_layers.EarlyLayers`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """As of `OpenModel` and its target: kind, vocab_size, context, trees, tokenizer, end_of_text; and whether it has
+    """As in `OpenModel` and its target: kind, vocab_size, context, trees, tokenizer, end_of_text; and whether it has
     heads.
     """
 
@@ -35,8 +35,8 @@ class ModelFacts:
 
 
 def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts:
-    """Of what `open_model` would open, without its weights. ValueError or FileNotFoundError where it would find that
-    files are missing, or heads that such a model cannot have.
+    """Returns facts about the model that `open_model` would open, without its weights. ValueError or FileNotFoundError
+    for missing files, or heads that the model cannot have.
     """
     file = gguf_file(path)
     place, hugging_face = model_place(described(file) if file else Path(path), heads)
@@ -46,7 +46,7 @@ def model_facts(path: str | Path, heads: str | Path | None = None) -> ModelFacts
 
 
 def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
-    """The folder of a Hugging Face model, or the file of one of ours; and whether it is the former."""
+    """The folder of a Hugging Face model, or the file of a blockwise one; and whether it is the former."""
     if not path.exists():
         raise FileNotFoundError(
             f"{path}: expected a model, a file model.safetensors or a folder, got nothing of that name"
@@ -56,13 +56,13 @@ def model_place(path: Path, heads: str | Path | None) -> tuple[Path, bool]:
     file = path / "model.safetensors" if path.is_dir() else path
     if not file.exists():
         raise FileNotFoundError(
-            f"{file.parent}: expected model.safetensors, with config.json beside it if it is one of Hugging Face, "
+            f"{file.parent}: expected model.safetensors, with config.json beside it for a Hugging Face model, "
             "got neither"
         )
     if heads == MTP or _early(heads):
         what = "MTP modules" if heads == MTP else "layers"
         raise ValueError(
-            f"{file}: expected a Hugging Face model with {what} for heads '{heads}', got one of ours, "
+            f"{file}: expected a Hugging Face model with {what} for heads '{heads}', got a blockwise model, "
             "whose own heads need no name"
         )
     return file, False
@@ -126,7 +126,7 @@ def _has_heads(folder: Path, heads: str | Path | None, config: Any, encoder_deco
 
 
 def _stores_mtp(config: Any) -> bool:
-    """Asks the model's class, of which one without weights is made."""
+    """Asks the model's class, through an instance without weights."""
     if not getattr(config.get_text_config(decoder=True), "num_mtp_layers", None):
         return False
     from transformers import AutoModelForCausalLM
@@ -138,13 +138,13 @@ def _stores_mtp(config: Any) -> bool:
 
 
 def read_hugging_face_config(folder: Path) -> Any:
-    """The configuration of a folder of Hugging Face."""
+    """Reads the configuration of a Hugging Face folder."""
     config = read_object(folder / "config.json")
     if "model_type" not in config:
         remedy = (
-            "it holds Medusa heads alone: open their backbone, and give this folder as heads"
+            "it holds only Medusa heads: open their backbone, and give this folder as heads"
             if "medusa_num_heads" in config
-            else "it is no model's"
+            else "it does not belong to a model"
         )
         raise ValueError(f"{folder / 'config.json'}: expected 'model_type', got none; {remedy}")
     check_layers(folder, config)
@@ -152,9 +152,9 @@ def read_hugging_face_config(folder: Path) -> Any:
         from transformers import AutoConfig
 
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers and the checks of its configurations raise of many kinds
+    except Exception as error:  # transformers and its configurations' checks raise many kinds
         raise ValueError(
-            f"{folder}: expected a language model of Hugging Face with weights in safetensors, "
+            f"{folder}: expected a Hugging Face language model with weights in safetensors, "
             f"got {type(error).__name__}: {error}"
         ) from error
 
@@ -165,9 +165,7 @@ def tokenizer_beside(folder: Path) -> Path | None:
 
 
 def end_of_text(configured: Iterable[int], tokenizer: Path | None, vocab_size: int) -> tuple[int, ...]:
-    """The configured ids, without those beyond V, which stand in configurations by default; else what the tokenizer
-    names.
-    """
+    """The configured ids, except those beyond V, which are defaults of configurations; without any, the tokenizer's."""
     ends = tuple(end for end in configured if 0 <= end < vocab_size)
     if ends or tokenizer is None:
         return ends

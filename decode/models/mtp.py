@@ -1,8 +1,8 @@
-"""Multi-token prediction: a chain of small modules behind the target, as DeepSeek-V3 and its kin publish them.
+"""Multi-token prediction: a chain of small modules after the target, as published with DeepSeek-V3 and its kin.
 
-DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2. Module k reads, at place i of the text, what module k - 1 made of
-place i (module 0 is the target, its last hidden state) and the embedding of token i + k, attends to its own earlier
-places, and gives logits of token i + k + 1 through the target's output layer.
+DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2. At place i of the text, module k reads the state of module k - 1
+(module 0 is the target, its last hidden state) and the embedding of token i + k, attends to its own earlier places, and
+gives logits of token i + k + 1 through the target's output layer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _FIRST_SLOTS = 256
 class MtpHeads:
     """The T modules of an MTP model as `Heads`.
 
-    Slot t is fed with the best tokens of the slots before it, as in training it was fed with the true ones: unlike
-    Medusa's, these heads see one draft, the greedy one, and their lattice is conditioned on it.
+    Slot t reads the best tokens of the slots before it, where training has the true ones. Unlike Medusa's, these heads
+    see one draft, the greedy one, and their lattice is conditioned on it.
     """
 
     vocabulary: DraftVocabulary | None = None
@@ -39,12 +39,12 @@ class MtpHeads:
         self.modules = modules
         self.slots = len(modules.layers)
         self._kinds = _attention_kinds(type(target.model).__name__, modules.config, self.slots)
-        # forward_layer asks this for its masks; transformers' own serve one request, whose drafts are never padded.
+        # forward_layer calls this for its masks; transformers' own serve one request without padding.
         modules.create_masks_for_mtp_layer = self._masks
 
     @classmethod
     def of_checkpoint(cls, target: CausalLMTarget) -> MtpHeads:
-        """The modules stored in the folder that the target's model was opened from; ValueError if there are none."""
+        """Loads the modules from the folder of the target's model; ValueError if there are none."""
         from transformers.modeling_layers import MtpModel
 
         folder = target.model.config.name_or_path
@@ -71,7 +71,7 @@ class MtpHeads:
 
 
 class BlockLayers(SlotLayers):
-    """The cache of a pass, with the block that it reads."""
+    """The cache of a pass, with the block of the pass."""
 
     def __init__(self, cache: SlotCache, block: Block):
         super().__init__(cache)
@@ -79,11 +79,10 @@ class BlockLayers(SlotLayers):
 
 
 class MtpSession:
-    """MTP modules at work on the requests of one call.
+    """MTP modules, opened for the requests of one call.
 
     Place i of module k depends on token i + k, so the last k - 1 places of a step were read with drafted tokens. Every
-    step reads the last T - 1 places again, with the tokens that the text has there now; for that their hidden states
-    are kept.
+    step therefore reads the last T - 1 places again, with the tokens now in the text, from stored hidden states.
     """
 
     def __init__(self, heads: MtpHeads, requests: int):
@@ -94,7 +93,7 @@ class MtpSession:
 
     @torch.no_grad()
     def logits(self, step: DraftStep) -> Tensor:
-        """Logits [B, T, V]; ValueError if the step's hidden states do not go on from those of the step before."""
+        """Logits [B, T, V]; ValueError unless the step's hidden states continue those of the previous step."""
         self._check(step)
         known = [torch.cat((old, new)) for old, new in zip(self._kept, step.fresh)] if self._kept else list(step.fresh)
         starts = [len(history) - 1 - len(states) for history, states in zip(step.histories, known)]
@@ -113,7 +112,7 @@ class MtpSession:
         self._kept = [self._kept[row] for row in rows] if self._kept else []
 
     def _chain(self, block: Block, hidden: Tensor) -> Tensor:
-        """Every module's logits [B, T, V] at each row's last token, each module fed with the best token of the one
+        """Every module's logits [B, T, V] at each row's last token; each module reads the best token of the one
         before.
         """
         row, last = torch.arange(block.rows, device=block.ids.device), block.depths[:, -1]
@@ -133,24 +132,24 @@ class MtpSession:
             expected = len(history) - 1 - read
             if len(fresh) != expected or not expected:
                 raise ValueError(
-                    f"request {i}: expected the hidden states of the {expected} tokens read since the step before, "
+                    f"request {i}: expected the hidden states of the {expected} tokens read since the previous step, "
                     f"at least one, got {len(fresh)}"
                 )
 
 
 def _attention_kinds(model: str, config: Any, modules: int) -> list[str]:
-    """The kind of attention of each module, ValueError if one is neither full nor sliding."""
+    """The kind of attention of each module; ValueError if one is neither full nor sliding."""
     kinds = list(getattr(config, "layer_types", None) or ["full_attention"] * modules)
     if strange := set(kinds) - {"full_attention", "sliding_attention"}:
         raise ValueError(
             f"{model}: expected modules of full or sliding attention, got {', '.join(sorted(strange))}; "
-            "their state cannot be taken back"
+            "their state cannot be rolled back"
         )
     return kinds
 
 
 def stores_mtp(model: Any) -> bool:
-    """Whether the folder that a model was opened from holds weights of MTP modules."""
+    """Whether the folder of a model holds weights of MTP modules."""
     from transformers.modeling_layers import MtpModel
 
     if (

@@ -1,4 +1,4 @@
-"""A model from a path: ours or one of Hugging Face, with its heads, without anything being fetched or run."""
+"""Opens a model with its heads from a path. Nothing is downloaded, no code of a checkpoint is run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rescore.decode.models.target import Target
 class OpenModel:
     """A model that is ready to decode.
 
-    target       what verifies
-    heads        what proposes, None where nothing was found
-    tokenizer    the tokenizer.json beside the model, None without one
-    end_of_text  ids that end a text, in [0, V); empty where neither configuration nor tokenizer names one
+    target       verifies drafts
+    heads        propose drafts; None if there are none
+    tokenizer    the tokenizer.json beside the model, or None
+    end_of_text  ids that end a text, in [0, V); empty if neither configuration nor tokenizer names one
     vocab_size   V
-    kind         "blockwise" (ours), "causal-lm" or "encoder-decoder"
+    kind         "blockwise", "causal-lm" or "encoder-decoder"
     """
 
     target: Target
@@ -49,17 +49,17 @@ def open_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> OpenModel:
-    """The model at `path`: our model.safetensors, a folder with it, a folder of Hugging Face, a .gguf file (see
-    `gguf.converted`), or the name of a model that a package ships ("smollm2").
+    """Opens the model at `path`: a blockwise model.safetensors or a folder with it, a Hugging Face folder, a .gguf file
+    (see `gguf.converted`), or the name of a model in a package ("smollm2").
 
-    heads   a folder of `rescore train heads` or of `rescore train bita`, a folder or file of Medusa heads, or "mtp"
-            for the multi-token prediction modules stored with the model, or "early:LAYERS" for its own first layers
-            (`EarlyLayers`); None takes what the model's folder holds: our own heads, Medusa's, MTP's, or none
-    dtype   of all weights; None is float32 for ours, the checkpoint's for Hugging Face
+    heads   a folder of `rescore train heads` or `rescore train bita`; a folder or file of Medusa heads; "mtp", the
+            multi-token prediction modules stored with the model; or "early:LAYERS", its own first layers
+            (`EarlyLayers`). None takes the heads in the model's folder: blockwise, Medusa's, MTP's, or none
+    dtype   of all weights; None is float32 for blockwise models, the checkpoint's for Hugging Face
     device  None is the CPU
 
     Nothing is downloaded, no code of a checkpoint is run, and weights are read from safetensors alone. ValueError or
-    FileNotFoundError says what is missing and what to do.
+    FileNotFoundError says what is missing and how to fix it.
     """
     file = gguf_file(path)
     place, hugging_face = model_place(converted(file, dtype) if file else Path(path), heads)
@@ -108,7 +108,7 @@ def _hugging_face(folder: Path, heads: str | Path | None, dtype: torch.dtype | N
 
 
 def _load(folder: Path, dtype: torch.dtype | None) -> Any:
-    """The model with all of its weights: transformers would fill missing ones at random and say so in a log."""
+    """Loads a model and checks that all weights were stored: transformers would fill in random ones and only log it."""
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     config = read_hugging_face_config(folder)
@@ -123,13 +123,13 @@ def _load(folder: Path, dtype: torch.dtype | None) -> Any:
             trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
+            ignore_mismatched_sizes=True,  # rejected below, by name
         )
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # transformers raises of many kinds
+    except Exception as error:  # transformers raises many kinds
         raise ValueError(
-            f"{folder}: expected a language model of Hugging Face with weights in safetensors, "
+            f"{folder}: expected a Hugging Face language model with weights in safetensors, "
             f"got {type(error).__name__}: {error}"
         ) from error
     model, info = loaded
@@ -164,12 +164,12 @@ def _found_heads(folder: Path, heads: str | Path | None, target: Any, model: Any
 
 
 def _with_masks(folder: Path, target: Target) -> tuple[Target, Heads]:
-    """The target with the mask tokens of BiTA in a folder, which are its heads."""
+    """Returns the target with a folder's BiTA mask tokens, and these as its heads."""
     from rescore.decode.models.bita import with_tokens
     from rescore.decode.models.causal_lm import CausalLMTarget
 
     if not isinstance(target, CausalLMTarget):
-        raise ValueError(f"{folder}: expected a causal language model for tokens of BiTA, got an encoder-decoder")
+        raise ValueError(f"{folder}: expected a causal language model for BiTA tokens, got an encoder-decoder")
     return with_tokens(folder, target)
 
 

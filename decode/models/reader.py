@@ -1,4 +1,4 @@
-"""A small model that reads along with the target, so that it can draft or rescore."""
+"""A small model that reads along with the target, for drafting or rescoring."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rescore.decode.models.block import Block
 from rescore.decode.models.target import Target
 from rescore.lattice.token_ids import token_ids
 
-PADDED = 1024  # embeddings are padded to round sizes, so models of one tokenizer may differ by less than this
+PADDED = 1024  # embeddings are padded to round sizes: models with one tokenizer may differ by less than this
 
 
 class Reader:
-    """A causal language model at work on R requests, `copies` rows of its cache for each (the beams of a search).
+    """A causal language model for R requests, with `copies` cache rows for each (the beams of a search).
 
-    What was read stays in the cache. `sync` reads on from the longest beginning that a history shares with it, so
-    accepted draft tokens are not read again and rejected ones cost nothing.
+    Tokens stay in the cache. `sync` reads on from the longest prefix that a history shares with it, so accepted draft
+    tokens are not read again and rejected ones cost nothing.
 
-    A history that leaves no room for `ahead` more tokens in the model's context is read from a later token on: the
-    first is left out, then, in steps of half the context. The step depends on the history's length alone, so the same
-    history always gives the same distribution, and all is read anew only once in half a context.
+    If a history leaves no room for `ahead` more tokens in the model's context, its beginning is left out, in steps of
+    half the context. The step depends on the history's length alone, so the same history always gives the same
+    distribution, and everything is read again only once per half context.
 
-    vocab_size  V of the target: a model of more ids has the rest of its logits cut off, one that lacks fewer than 1024
-                of them (padding of embeddings) gives those -inf. None: the model's own. That both have one tokenizer is
-                for the caller to see to.
+    vocab_size  V of the target. A model with more ids has its surplus logits cut off; one that lacks fewer than 1024
+                of them (padding of embeddings) gets -inf for those. None: the model's own. The caller ensures that both
+                have one tokenizer.
     """
 
     @torch.inference_mode()
@@ -65,9 +65,9 @@ class Reader:
 
     @torch.inference_mode()
     def sync(self, histories: Sequence[NDArray[np.integer]]) -> Tensor:
-        """Logits [R * copies, V] of the token after each history, a request's copies beside each other.
+        """Logits [R * copies, V] of the token after each history, a request's copies next to each other.
 
-        histories: ids [n] of each request, n >= 1, beginning with what the model read first.
+        histories: ids [n] of each request, n >= 1, beginning with the model's first tokens.
         """
         texts = self._checked(histories)
         texts = [text[self._origin(len(text)) :] for text in texts]
@@ -76,12 +76,10 @@ class Reader:
 
     @torch.inference_mode()
     def peek(self, request: int, history: NDArray[np.integer], drafted: Sequence[int]) -> Tensor:
-        """Logits [V] after a history of one request and tokens behind it, at most `ahead`; the others stay where they
-        are.
-        """
+        """Logits [V] after a history of one request and at most `ahead` tokens; other requests are unaffected."""
         if len(drafted) > self.ahead:
             raise ValueError(
-                f"drafted: expected at most ahead = {self.ahead} tokens behind a history, got {len(drafted)}"
+                f"drafted: expected at most ahead = {self.ahead} tokens after a history, got {len(drafted)}"
             )
         self._settle()
         texts = self._held[:: self.copies]
@@ -94,12 +92,12 @@ class Reader:
     def extend(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits [R * copies, V] after one more token for each row, int64 [R * copies] on the model's device.
 
-        rows: which row each one continues, int64 [R * copies], a copy of the same request; None: its own. Only what
-        lies behind the history is copied. Nothing is waited for, so a draft may be made without a copy to the host.
+        rows: the row that each one continues, int64 [R * copies], a copy of the same request; None: its own. Only slots
+        past the history are copied. There is no synchronisation, so a draft needs no copy to the host.
         """
         done = self._drafted.shape[1]
         if done >= self.ahead:
-            raise ValueError(f"expected at most ahead = {self.ahead} tokens behind a history, got another")
+            raise ValueError(f"expected at most ahead = {self.ahead} tokens after a history, got another")
         starts = [len(held) for held in self._held]
         if rows is not None and done:
             self._cache.copy(rows, starts, [start + done for start in starts])
@@ -110,7 +108,7 @@ class Reader:
         return self._fitted(self.model.logits(hidden[:, 0]))
 
     def select(self, requests: Sequence[int]) -> None:
-        """Go on with these requests alone, in this order; one may occur more than once."""
+        """Keeps only these requests, in this order; one may occur more than once."""
         with torch.inference_mode():
             self._settle()
             rows = [request * self.copies + copy for request in requests for copy in range(self.copies)]
@@ -124,30 +122,30 @@ class Reader:
         return torch.zeros(len(self._held), 0, dtype=torch.int64, device=self.model.device)
 
     def _settle(self) -> None:
-        """What `extend` read becomes part of what the rows hold."""
+        """Makes the tokens of `extend` part of the rows' texts."""
         if self._drafted.shape[1]:
             self._held = [np.append(held, drafted) for held, drafted in zip(self._held, self._drafted.cpu().numpy())]
             self._drafted = self._none()
 
     def _origin(self, length: int) -> int:
-        """The first token of a history of `length` that is read."""
+        """The index of the first token that is read of a history of `length`."""
         if self.model.context is None:
             return 0
         return max(0, -((self.model.context - length - self.ahead) // self._stride)) * self._stride
 
     def _shared(self, texts: Sequence[NDArray[np.int64]]) -> list[int]:
-        """Where each row has to read on, after the copy that agrees longest with its text was copied to the others."""
+        """Where each row continues reading, after copying each request's best-matching copy to its others."""
         lengths = np.array([_common(self._held[row], texts[row // self.copies]) for row in range(len(self._held))])
         lengths = lengths.reshape(len(texts), self.copies)
         best = lengths.max(axis=1).repeat(self.copies).tolist()
         if self.copies > 1:
             sources = lengths.argmax(axis=1) + np.arange(len(texts)) * self.copies
             self._cache.copy(sources.repeat(self.copies).tolist(), lengths.flatten().tolist(), best)
-        # The last token is always read: its logits are what is asked for.
+        # The last token is always read, for its logits.
         return [max(0, min(length, len(texts[row // self.copies]) - 1)) for row, length in enumerate(best)]
 
     def _read(self, texts: list[NDArray[np.int64]], starts: list[int]) -> Tensor:
-        """Logits [rows, V] after each text, of which the cache holds the first starts[row] tokens."""
+        """Logits [rows, V] after each text; the cache holds its first starts[row] tokens."""
         device = self.model.device
         block = Block.of_texts([text[start:] for text, start in zip(texts, starts)], starts, device)
         hidden = self.model.read(block, self._cache)
@@ -172,8 +170,8 @@ class Reader:
             if _common(text, first) < len(first):
                 raise ValueError(
                     f"histories[{i}]: expected it to begin with the {len(first)} tokens that the small model read "
-                    f"first, got {text[: len(first)].tolist()[:8]}; "
-                    "a small model and its target are both causal, or both encoder-decoders that start alike"
+                    f"first, got {text[: len(first)].tolist()[:8]}; a small model and its target must both be causal, "
+                    "or both encoder-decoders with the same first tokens"
                 )
             if text.min() < 0 or text.max() >= self.model.vocab_size:
                 raise ValueError(
@@ -202,7 +200,7 @@ def _vocabulary(model: Target, vocab_size: int | None) -> int:
 
 
 def _stride(model: Target, ahead: int) -> int:
-    """How many tokens are left out at a time where a history outgrows the context."""
+    """How many tokens to leave out at a time once a history outgrows the context."""
     if model.context is None:
         return 1
     if not 0 <= ahead < model.context:

@@ -1,8 +1,8 @@
-"""Keys and values of the tokens read so far, kept so that a rejected draft costs nothing.
+"""Keys and values of the tokens read so far, stored so that rejecting a draft costs nothing.
 
-Slot s of a row holds the row's token s. A pass writes its tokens behind the row's text, and whoever reads sees the
-slots below the row's own length and its ancestors in the block, so what is left of a rejected draft, or of a longer
-row's padding, is never seen before it is written over: going back is reading on from an earlier position.
+Slot s of a row holds the row's token s. A pass writes its tokens after the row's text and reads the slots below the
+row's length, and ancestors in the block. Remains of a rejected draft, or padding from a longer row, are therefore
+overwritten before they are ever read: rolling back is reading on from an earlier position.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rescore.decode.models.block import Block
 
 
 class SlotCache:
-    """Keys and values [rows, attention heads, slots, head width] of every layer, made when a layer first stores.
+    """Keys and values [rows, attention heads, slots, head width] of every layer, allocated when a layer first stores.
 
-    rows of a batch differ in length; slots are added when they run out.
-    held: how many tokens of each row were there already when a target opened it.
-    stored: is told of every layer whose keys and values of a pass have been stored.
+    Rows may differ in length; slots are added when they run out.
+    held: number of tokens in each row when a target opened it.
+    stored: called with every layer whose keys and values of a pass have been stored.
     """
 
     def __init__(self, rows: int, slots: int):
@@ -35,15 +35,15 @@ class SlotCache:
         self.stored: Callable[[int], None] | None = None
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
-        self._bytes: list[NDArray[np.uint8]] = []  # of all keys and values, where a processor holds them
+        self._bytes: list[NDArray[np.uint8]] = []  # views of all keys and values, on the CPU
         self._end = 0
-        self._used = 0  # slots that were ever written to
+        self._used = 0  # slots that were ever written
         self._rows: Tensor | None = None
         self._at: slice | tuple[Tensor, slice, Tensor] | None = None
-        self._places: dict[int, Tensor] = {}  # of a pass, by attention heads
+        self._places: dict[int, Tensor] = {}  # of the current pass, by number of attention heads
 
     def begin(self, block: Block, rows: Tensor | None = None) -> None:
-        """The pass that now starts reads `block`: for all rows of the cache, or for `rows`, int64 [R]."""
+        """Starts a pass that reads `block`, for all rows of the cache or for `rows`, int64 [R]."""
         expected = self.rows if rows is None else len(rows)
         if block.rows != expected:
             raise ValueError(f"expected a block of {expected} rows, one for each of the cache, got {block.rows}")
@@ -61,7 +61,7 @@ class SlotCache:
         self._at = (every[:, None], slice(None), block.slots)
 
     def update(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [R, H, end, D] with those of the block [R, H, L, D] stored; layers come in order at first."""
+        """Stores a block's [R, H, L, D]; returns all keys and values [R, H, end, D]. First called in layer order."""
         assert self._at is not None, "begin() names the block that a pass reads"
         if layer == len(self.keys):
             self.keys.append(self._empty(keys))
@@ -79,13 +79,13 @@ class SlotCache:
         if isinstance(self._at, slice):
             store[:, :, self._at] = new
         elif store.device.type == "cpu":
-            # Of so little, torch shares out an indexed assignment, and waits for its threads where they are not free.
+            # For so little, torch would split an indexed assignment over threads and wait until they are free.
             store.view(-1, store.shape[3]).index_copy_(0, self._rows_of(store), new.reshape(-1, new.shape[3]))
         else:
             store[self._at] = new.transpose(1, 2)
 
     def _rows_of(self, store: Tensor) -> Tensor:
-        """Where the block's slots lie among all rows, heads and slots, int64 [R H L]."""
+        """Indices of the block's slots in the flattened rows, heads and slots, int64 [R H L]."""
         heads = store.shape[1]
         if heads not in self._places:
             assert isinstance(self._at, tuple)
@@ -95,9 +95,9 @@ class SlotCache:
         return self._places[heads]
 
     def keep(self, starts: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        """Move the accepted columns paths[row], ascending, of the last block to the slots behind `starts[row]`.
+        """Moves the accepted columns paths[row], ascending, of the last block to the slots from `starts[row]` on.
 
-        A chain's columns lie there already; of a tree's, those behind the first that is left out move up.
+        A chain's columns are already there; a tree's move up after the first omitted one.
         """
         moved = [
             (row, start, column, place)
@@ -117,18 +117,18 @@ class SlotCache:
             store[row, :, target] = store[row, :, source]
 
     def _as_bytes(self) -> list[NDArray[np.uint8]]:
-        """Every store's bytes [rows, heads, slots, bytes of a slot], views that last as long as the stores do."""
+        """Byte views of every store [rows, heads, slots, bytes of a slot], valid as long as the stores."""
         if not self._bytes:
             self._bytes = [store.detach().view(torch.uint8).numpy() for store in (*self.keys, *self.values)]
         return self._bytes
 
     def copy(self, sources: Sequence[int] | Tensor, starts: Sequence[int], stops: Sequence[int]) -> None:
-        """Slots starts[row] .. stops[row] - 1 of row sources[row], as they were before, become those of `row`."""
+        """Copies slots starts[row] .. stops[row] - 1 of row sources[row], as before the call, to each `row`."""
         widths = torch.tensor([stop - start for start, stop in zip(starts, stops)])
         if not self.keys or int(widths.max()) < 1:
             return
         device = self.keys[0].device
-        # A shorter row copies its last slot again, an empty one nothing of another row.
+        # A shorter row copies its last slot again; an empty one copies nothing from another row.
         slots = torch.tensor(starts)[:, None] + torch.arange(int(widths.max())).minimum(
             (widths - 1).clamp(min=0)[:, None]
         )
@@ -139,7 +139,7 @@ class SlotCache:
             store[own[:, None], :, slots] = store[source, :, slots]
 
     def put(self, rows: Sequence[int], other: SlotCache) -> None:
-        """The rows of another cache, in their order, become `rows` of this one."""
+        """Copies the rows of another cache, in order, to `rows` of this one."""
         if other.slots > self.slots:
             self._grow(other.slots)
         self._used = max(self._used, other.slots)
@@ -149,9 +149,9 @@ class SlotCache:
                 store[at.to(store.device), :, : other.slots] = new
 
     def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows alone, in this order; a row may occur more than once.
+        """Keeps only these rows, in this order; a row may occur more than once.
 
-        Where rows are only left out, those behind the first gap move up in place, and nothing is allocated.
+        If rows are only removed, the remaining ones move up in place, without allocation.
         """
         self.rows = len(rows)
         self._bytes = []

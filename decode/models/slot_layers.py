@@ -1,4 +1,4 @@
-"""What the layers of a Hugging Face model are handed in a pass over a block: our cache and our masks, in their form."""
+"""Our cache and masks in the form that layers of Hugging Face models take."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["DynamicCache", "EncoderDecoderCache", "SlotLayers", "attention_mask"
 class SlotLayers(Cache):
     """A `SlotCache` as the `past_key_values` of one pass, after `SlotCache.begin`.
 
-    start  how many tokens the rows hold, for models that count positions from it; where rows differ, any number, and
-           the model is given its positions
+    start  number of tokens in the rows, for models that derive positions from it; arbitrary if rows differ, when the
+           model is given its positions
     """
 
     def __init__(self, cache: SlotCache, start: int = 0):
@@ -38,11 +38,10 @@ class SlotLayers(Cache):
 
 
 def attention_mask(seen: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
-    """bool [R, 1, L, end] as the attention takes it: what is added to the scores, 0 and the least number of `dtype` for
-    eager, 0 and -inf for sdpa on a processor, where every layer would make that of a bool mask; elsewhere sdpa's is
-    unchanged.
+    """Converts bool [R, 1, L, end] to what the attention takes. Eager: a term for the scores, 0 or the least number of
+    `dtype`. sdpa on a CPU: likewise with -inf, which every layer would otherwise compute; elsewhere the bool mask.
 
-    Masks of four dimensions pass through transformers' own making of masks as they are.
+    transformers does not change masks of four dimensions.
     """
     if implementation == "sdpa" and seen.device.type != "cpu":
         return seen

@@ -1,4 +1,4 @@
-"""Heads in a folder or file of their own, of whichever kind."""
+"""Heads in a separate folder or file, of any kind."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rescore.decode.models.medusa import MedusaHeads
 def stored_heads(
     path: str | Path, output: Callable[[Tensor], Tensor], embedding: Tensor, table: Tensor
 ) -> ConditionedHeads | MedusaHeads:
-    """Those of `rescore train heads`, or Medusa's, for a target with these input and output embeddings [V, width], in
-    their dtype and on their device. output: the target's logits of a hidden state. ValueError or FileNotFoundError says
-    what is wrong with them.
+    """Loads heads of `rescore train heads`, or Medusa's, for a target with these input and output embeddings [V,
+    width], in their dtype and on their device. output: the target's logits of a hidden state. ValueError or
+    FileNotFoundError says what is wrong.
     """
     path = Path(path)
     if holds_bita(path):
         raise ValueError(
-            f"{path}: mask tokens of BiTA are read in the target's own passes, which causal language models of Hugging "
-            "Face alone can do; give this model heads of `rescore train heads`, or none"
+            f"{path}: expected heads of `rescore train heads`, or none, got mask tokens of BiTA, which only causal "
+            "language models of Hugging Face can read"
         )
     if path.is_dir() and holds_heads(path):
         return ConditionedHeads.load(path, embedding=embedding, table=table, dtype=table.dtype, device=table.device)

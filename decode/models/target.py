@@ -1,4 +1,4 @@
-"""What the decode loop asks of a model that verifies, of whatever family."""
+"""The interface of a target, the model that verifies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rescore.decode.models.block import Block
 
 
 class Target(Protocol):
-    """A causal language model that reads blocks of tokens behind a cache.
+    """A causal language model that reads blocks of tokens after those in a cache.
 
     vocab_size  V
-    context     the most positions it can read, None without a limit
-    trees       whether it reads trees (positions by depth, a mask per token); where not, chains alone
-    reads_back  whether `logits` gives those of every hidden state; where not, of a prompt's last one and of later
-                passes, right after each, alone
+    context     the most positions it can read; None if unlimited
+    trees       whether it reads trees (positions by depth, a mask per token), or only chains
+    reads_back  whether `logits` works for every hidden state; otherwise only for a prompt's last one, and for those of
+                later passes right after the pass
     """
 
     vocab_size: int
@@ -34,17 +34,18 @@ class Target(Protocol):
     def open(
         self, prompts: Sequence[NDArray[np.int64]], copies: int, length: int
     ) -> tuple[Any, list[NDArray[np.int64]]]:
-        """A cache with `copies` rows for each prompt, those of one prompt beside each other, and what is to be read
-        first. The cache is a `SlotCache`, or another with its `held`, `keep` and `select`, and `copy` if
-        there may be several copies.
+        """Returns a cache with `copies` rows for each prompt, next to each other, and the tokens to read first.
 
-        length  slots that will be needed. What is to be read first is the prompt; for an encoder-decoder, whose encoder
-        reads the prompt here, it is what its decoder starts with. The cache may hold the beginning of it
-        (`SlotCache.held`); at least its last token is left to be read.
+        The cache is a `SlotCache`, or another type with its `held`, `keep` and `select`, and `copy` if there may be
+        several copies. The tokens to read first are the prompt's; for an encoder-decoder, whose encoder reads the
+        prompt here, they are the decoder's first tokens. The cache may already hold some of them (`SlotCache.held`),
+        but never the last.
+
+        length: number of slots that will be needed.
         """
 
     def read(self, block: Block, cache: Any) -> Tensor:
-        """Last hidden states [R, L, width]; keys and values of the block are in the cache afterwards."""
+        """Reads a block and stores its keys and values in the cache; returns last hidden states [R, L, width]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., V] of the next token, from hidden states [..., width]."""

@@ -1,1 +1,1 @@
-"""Lattices in, drafts out. See README.md."""
+"""Rescoring: from lattices to drafts. See README.md."""

@@ -1,4 +1,4 @@
-"""Lattices in arrays, rescored by the native core."""
+"""Rescoring of lattices in arrays, by the native core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rescore.lm.ngram import NGram
 
 
 class ArrayRescorer:
-    """The searches of `Rescorer`, which says what their arguments are, on arrays alone."""
+    """The searches of `Rescorer` on arrays; arguments as there."""
 
     def __init__(self, models: Sequence[NGram], *, alpha: ArrayLike, head: ArrayLike, threads: int):
         self.models = tuple(models)
@@ -34,7 +34,7 @@ class ArrayRescorer:
         self._alpha_of_slots: dict[int, NDArray[np.float64]] = {}
 
     def paths(self, sausage: Sausage, history: ArrayLike, p: int, semantics: str, out: Drafts | None = None) -> Drafts:
-        """The p best distinct strings."""
+        """The p best distinct paths."""
         if out is None:
             _expect_within("paths p", p, _core.MAX_PATHS)
             shape = sausage.ids.shape[:-2]
@@ -48,7 +48,7 @@ class ArrayRescorer:
         return out
 
     def trees(self, sausage: Sausage, history: ArrayLike, n: int, out: Trees | None = None) -> Trees:
-        """The trees of the n most probable prefixes, of a batch even for a single sausage."""
+        """The trees of the n most probable prefixes; a batch even for a single sausage."""
         if out is None:
             _expect_within("nodes", n, _core.MAX_NODES)
             out = Trees.empty(sausage.batch_size if sausage.is_batch else 1, n)

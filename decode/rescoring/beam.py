@@ -1,4 +1,4 @@
-"""A beam search over sausage lattices, all of a batch at once, on whatever device the costs come from."""
+"""Beam search over a batch of sausage lattices, on the device of the costs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rescore.lattice.trees import Trees
 
 
 class Beam:
-    """The p best prefixes of each of B lattices, in order of their candidates' ranks.
+    """The p best prefixes of each of B lattices, ordered by the ranks of their candidates.
 
-    That order makes ties come out by rank: a stable sort by cost keeps it among equals.
+    With this order, a stable sort by cost breaks ties by rank.
     """
 
     def __init__(self, lattices: int, paths: int, device: torch.device):
@@ -26,13 +26,13 @@ class Beam:
 
     @property
     def last(self) -> Tensor:
-        """int64 [B * p], the token that each prefix ends in; any token where it has ended before."""
+        """int64 [B * p], the last token of each prefix; arbitrary for prefixes that have ended."""
         return self.tokens[:, :, -1].clamp(min=0).flatten()
 
     @property
     def rows(self) -> Tensor | None:
-        """int64 [B * p], which prefix of the slot before each one continues, all lattices' counted; None for greedy
-        choice.
+        """int64 [B * p], for each prefix the row of the prefix of the previous slot that it extends, over all lattices;
+        None for greedy search.
         """
         lattices, paths = self.cost.shape
         if paths == 1:
@@ -41,8 +41,8 @@ class Beam:
         return (source + paths * torch.arange(lattices, device=source.device)[:, None]).flatten()
 
     def step(self, candidates: Tensor, cost: Tensor) -> None:
-        """One slot more: candidates [B, p, K], padding -1, and their costs [B, p, K]; a slot without any ends its
-        lattice.
+        """Extends the prefixes by one slot: candidates [B, p, K], padding -1, and their costs [B, p, K]. A slot without
+        candidates ends its lattice.
         """
         paths, width = candidates.shape[1:]
         total = torch.where(candidates < 0, torch.inf, self.cost[:, :, None] + cost).flatten(1)
@@ -57,7 +57,7 @@ class Beam:
         self._nodes.append(torch.where(self.cost < torch.inf, token, -1))
 
     def drafts(self, slots: int) -> Drafts:
-        """The prefixes that are left, as drafts of `slots` tokens, padding -1."""
+        """The remaining prefixes as drafts of `slots` tokens, padding -1."""
         cost, order = self.cost.sort(dim=1, stable=True)
         tokens = self.tokens.gather(1, order[:, :, None].expand_as(self.tokens))
         tokens = torch.where(cost[:, :, None] < torch.inf, tokens, -1)
@@ -68,7 +68,7 @@ class Beam:
         )
 
     def trees(self) -> Trees:
-        """The prefixes of all slots, a slot's behind those of the slot before; logq is NaN."""
+        """The prefixes of all slots, in the order of slots; logq is NaN."""
         lattices, paths = self.cost.shape
         tokens, sources = (_on_host(parts, (lattices, 0, paths)) for parts in (self._nodes, self._sources))
         held = tokens >= 0

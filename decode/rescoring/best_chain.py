@@ -1,4 +1,4 @@
-"""The best single draft of a tree, for engines that verify chains."""
+"""The best single path of a tree, for engines that verify chains."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from rescore.lattice.tree import ROOT, TokenTree
 
 
 def best_chain(tree: TokenTree, cost: float = 0.0, *, most: int | None = None) -> list[int]:
-    """Nodes of the path from the root, at most `most`, with the greatest expected accepted length less `cost` a token.
+    """The nodes of the root-to-leaf path, at most `most`, that maximises expected accepted length - cost * length.
 
-    A path is expected to bring the sum of its nodes' q, each being the probability that the draft is accepted that
-    far. With trees of all prefixes of q >= cost, it is the best chain over the whole vocabulary: no other prefix can
-    pay. cost: of a drafted token beside a token of text, at least 0; nodes below it are left out.
+    A node's q is the probability that the draft is accepted up to it, so a path's expected accepted length is the sum
+    of its nodes' q. If the tree holds all prefixes of q >= cost, the result is optimal over the whole vocabulary: no
+    other prefix can pay. cost: of verifying one drafted token, relative to a token of text, at least 0. Nodes whose
+    q is below it are left out.
     """
     worth = np.exp(tree.logq.astype(np.float64)) - cost
     if most is not None:
         worth[tree.depths > most] = -np.inf
     values, parents = worth.tolist(), tree.parents.tolist()
-    best_child = [ROOT] * (len(values) + 1)  # the last one is the root's
+    best_child = [ROOT] * (len(values) + 1)  # the last entry is the root's
     best_value = [0.0] * (len(values) + 1)
     for node in range(len(values) - 1, -1, -1):
         value = values[node] + best_value[node]

@@ -1,7 +1,7 @@
-"""Token trees under a calibrated q, of closed and of open lattices (docs/reference/concepts.md, q).
+"""Token trees under a calibrated q, of closed and open lattices (docs/reference/concepts.md, q).
 
-In an open lattice the automaton, and the n-grams of the running text, propose tokens that no head lists. The search is
-exact: the tree holds the n most probable prefixes over the whole vocabulary.
+In an open lattice the n-gram model and the running text also propose tokens that no head lists. The search is exact:
+the tree holds the n most probable prefixes over the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rescore.lm.ngram import NGram
 
 
 class CalibratedRescorer:
-    """An n-gram model and a calibration, ready to draft trees. Several models are one after `rescore lm merge`.
+    """An n-gram model and a calibration; drafts token trees. Merge several models into one with `rescore lm merge`.
 
-    memory: texts of earlier requests, whose n-grams stand between the running text's and the model. least: q of the
-    nodes of open trees.
+    memory: texts of earlier requests, interpolated between the running text and the model. least: the smallest q of a
+    node in open trees.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class CalibratedRescorer:
 
     @property
     def context(self) -> int:
-        """How many tokens of the history the model, or the memory, looks at."""
+        """How many tokens of the history the model or the memory reads."""
         return max(self.model.order - 1, self.memory.context if self.memory else 0)
 
     @property
     def reads_text(self) -> bool:
-        """Whether `trees` takes the running texts."""
+        """Whether `trees` needs the running texts."""
         return self.calibration.text is not None
 
     def text(self, tokens: ArrayLike = ()) -> _core.ContextModel:
-        """The n-grams of a running text that begins with `tokens`, to be extended as it grows."""
+        """Returns the n-gram counts of a running text that begins with `tokens`; extend them as the text grows."""
         if self.calibration.text is None:
             raise ValueError("text: this calibration does not use the running text")
         counts = _core.ContextModel(soft=self.calibration.shares)
@@ -78,11 +78,12 @@ class CalibratedRescorer:
         texts: Sequence[_core.ContextModel] = (),
         depth: int | None = None,
     ) -> Trees:
-        """The trees of the n most probable prefixes of a batch of lattices, or of `depth` slots, those beyond the
-        lattices' own being open slots without candidates.
+        """Returns the trees of the n most probable prefixes of a batch of lattices.
 
-        histories: the tokens decoded so far, [B, m] with padding -1 in front. texts: of every lattice, what `text`
-        made, extended by all of them; none if the calibration has no use for them. ValueError if they are missing.
+        histories  the tokens decoded so far, [B, m] with padding -1 in front
+        texts      one for each lattice, made by `text` and extended by all of the text since; ValueError if missing.
+                   Empty if the calibration does not use the running text
+        depth      slots of the trees; those past the lattices' own are open slots without candidates
         """
         if len(texts) != (expected := len(sausages.ids) if self.reads_text else 0):
             why = (
@@ -118,7 +119,7 @@ class CalibratedRescorer:
         return token_ids(values, name, self.model.vocab_size)
 
     def _of_slots(self, closed: int, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The calibration's weights; those behind the closed slots nothing uses."""
+        """The calibration's weights. Weights past the closed slots are not used."""
         key = closed, slots
         if key not in self._weights:
             more = (0, 0), (0, slots - closed)
@@ -128,14 +129,15 @@ class CalibratedRescorer:
 
     @property
     def depth(self) -> int | None:
-        """Slots of a drafter's trees unless it is told otherwise: where other tokens than the candidates may be
-        drafted, what follows in the text goes on behind the heads' slots. None: those of the lattices.
+        """The default number of slots of a drafter's trees; None stands for the lattices' own.
+
+        Open trees that read the running text go past the heads' slots, since the text may predict further.
         """
         return DEPTH if self.calibration.open and self.reads_text else None
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64, *, depth: int | None = None) -> TokenTree:
-        """The tree of a single lattice, as of `trees`; history: the whole text so far [m], of which the n-grams are
-        counted anew.
+        """Returns the tree of a single lattice. history: the whole text so far [m]; its n-grams are counted anew. See
+        `trees`.
         """
         tokens = self._ids(history, "history")
         single = Sausage(ids=sausage.ids[None], cost=sausage.cost[None])

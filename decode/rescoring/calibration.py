@@ -1,4 +1,4 @@
-"""What the heads, the n-gram model and the running text are weighed with in a calibrated q."""
+"""The weights of heads, n-gram model and running text in a calibrated q."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from numpy.typing import NDArray
 
 from rescore import _core
 
-MOST = 1e4  # a weight's greatest magnitude
-TOP = 8  # tokens of a prediction that the running text counts, when decoding and in a replay
-DEPTH = 16  # of trees of models without heads, in both
+MOST = 1e4  # limit of a weight's magnitude
+TOP = 8  # tokens per prediction that the running text counts, in decoding and replay
+DEPTH = 16  # depth of trees of models without heads, in decoding and replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Weights of every slot, or one for all. With p the language model's distribution after a prefix,
+    """The weights of a calibrated q, per slot or one for all. With p the language model's distribution after a prefix,
 
         q(w) ~ exp(-head cost(w) + prior u(w)) p(w)^alpha    for a slot's candidates,
         q(w) ~ exp(-head rest - floor) p(w)                  for all other tokens,
 
-    u(w) being -ln of w's unigram probability, at most 32, and rest the cost of a token outside the candidates if such
-    tokens shared evenly what the candidates leave of the head's mass. q sums to 1 over the whole vocabulary.
+    where u(w) is -ln of w's unigram probability, at most 32, and rest is the head's cost of a token outside the
+    candidates, with the mass that the candidates leave spread evenly. q sums to 1 over the whole vocabulary.
 
     head   at least 0; 1 / head is the heads' temperature
     alpha  at least 0
-    prior  how much of the heads' liking for frequent words is taken back
-    floor  what a token that a head does not list costs more
-    open   whether other tokens than the candidates may be drafted, by a rho arc in every slot
-    text   None, or how p is interpolated with the n-grams of the running text, prompt included: of contexts of 0, 1, ..
-           tokens, what the shorter context's distribution counts beside the occurrences, times the number of distinct
-           tokens that followed (Witten and Bell have 1)
-    soft   of the same contexts, how much of what follows them is what the target predicted there, in [0, 1], instead of
-           the token that came (docs/how/calibrated-q.md); 0 for orders that are not named
+    prior  how much of the heads' preference for frequent words is removed
+    floor  extra cost of tokens that a head does not list
+    open   whether tokens other than the candidates may be drafted, by a rho arc in every slot
+    text   interpolation strengths of the running text (prompt included), or None to ignore it: for contexts of 0, 1, ..
+           tokens, the weight of the shorter context's distribution against the counts, per distinct token that
+           followed the context (1 is Witten-Bell)
+    soft   for the same contexts, the share in [0, 1] of a count that goes to the target's own predictions instead of
+           the token that came (docs/how/calibrated-q.md); 0 for orders not listed
     """
 
     head: tuple[float, ...] = (0.55,)
@@ -72,7 +72,7 @@ class Calibration:
         return self.head, self.alpha, self.prior, self.floor
 
     def weights(self, slots: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """alpha [1, T], and head, prior and floor [3, T]. ValueError if they are of another number of slots."""
+        """alpha [1, T], and head, prior and floor [3, T]. ValueError if they are for another number of slots."""
         for values in self._of_slots():
             if len(values) not in (1, slots):
                 raise ValueError(
@@ -83,14 +83,11 @@ class Calibration:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """`soft` of every order of the running text."""
+        """`soft`, padded to every order of the running text."""
         return np.array([*self.soft, *[0.0] * (len(self.text or ()) - len(self.soft))])
 
     def without_heads(self) -> Calibration:
-        """The language model and the running text alone: q is p in every slot, over the whole vocabulary.
-
-        The control.
-        """
+        """The control: language model and running text alone. q is p in every slot, over the whole vocabulary."""
         return replace(self, head=(0.0,), alpha=(1.0,), prior=(0.0,), floor=(0.0,), open=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,10 +98,10 @@ class Calibration:
 
     @classmethod
     def from_json(cls, value: Any) -> Calibration:
-        """What `to_json` gave; ValueError or TypeError names what is wrong with any other value."""
+        """Reads the result of `to_json`; ValueError or TypeError names what is wrong."""
         names = {field.name for field in fields(cls)}
         if isinstance(value, dict):
-            value = {"soft": [], **value}  # files of before soft counts have none
+            value = {"soft": [], **value}  # optional in files
         if not isinstance(value, dict) or set(value) != names:
             raise ValueError(f"calibration: expected an object with the keys {', '.join(sorted(names))}")
         if type(value["open"]) is not bool:
@@ -117,15 +114,15 @@ def check_numbers(name: str, values: tuple[float, ...], least: float, most: floa
     for number in values:
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise TypeError(f"{name}: expected numbers, got {number!r:.80}")
-        if not least <= number <= most:  # nor is NaN
+        if not least <= number <= most:  # also catches NaN
             raise ValueError(f"{name}: expected numbers from {least:g} to {most:g}, got {number!r:.80}")
 
 
 DEFAULT = Calibration(text=(5.0, 0.06, 0.06, 2.0, 0.5, 0.8), soft=(0.0, 0.75, 0.7, 0.2, 0.67))
-"""Where nothing was tuned."""
+"""Used where nothing was tuned."""
 
 HEADLESS = DEFAULT.without_heads()
-"""Of models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""
+"""For models without heads: q is p, the n-gram model's distribution interpolated with the running text's."""
 
 UNSEEN = replace(HEADLESS, text=(8.0, 5.5, 1.1, 1.4, 0.7, 0.2), soft=(0.0, 0.5, 0.1, 0.0, 0.0, 0.2))
-"""Of engines that show no logits: single drafts from tokens alone, which count less in short contexts."""
+"""For engines that expose no logits: drafts from tokens alone. Short contexts count less."""

@@ -1,9 +1,9 @@
-"""Trees grown layer by layer from the heads' own probabilities, as EAGLE-2 grows them from its draft model's.
+"""Trees grown layer by layer from the heads' probabilities, as EAGLE-2 grows them from its draft model's.
 
-Li et al. 2024, "EAGLE-2" (arXiv 2406.16858), section 4: of each layer the k nodes of greatest value are expanded by
-their k best children, the value being the product of the probabilities along the path; then the n nodes of greatest
-value of all layers are kept. Here a slot's probabilities do not depend on the path, since heads do not see each other's
-choice.
+Li et al. 2024, "EAGLE-2" (arXiv 2406.16858), section 4. In each layer, the k nodes of greatest value are expanded by
+their k best children; a node's value is the product of the probabilities along its path. Then the n nodes of greatest
+value over all layers are kept. Here a slot's probabilities do not depend on the path, since heads do not see each
+other's choice.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
     """The trees of at most n nodes of a batch of lattices [B, T, K], best node first; the tree of m < n is its first m
     nodes.
 
-    width: nodes of a layer that are expanded, and children that each of them gets. logq is the ln of a node's value
-    under the heads' softmax over the whole vocabulary.
+    width: nodes expanded per layer, and children of each. logq is ln of a node's value under the heads' softmax over
+    the whole vocabulary.
     """
     if n < 1 or width < 1:
         raise ValueError(f"expected n and width of at least 1, got {n} and {width}")
@@ -31,7 +31,7 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
     best = np.argsort(sausages.cost, axis=-1, kind="stable")[..., :k]
     ids = np.take_along_axis(sausages.ids, best, -1)
     cost = np.take_along_axis(sausages.cost.astype(np.float64), best, -1)
-    value, opened = np.zeros((batch, 1)), np.full((batch, 1), -1)  # costs and numbers of the nodes that are expanded
+    value, opened = np.zeros((batch, 1)), np.full((batch, 1), -1)  # costs and numbers of the expanded nodes
     tokens, costs, parents, depths = [], [], [], []
     made = 0
     for t in range(sausages.slots):
@@ -55,7 +55,7 @@ def dynamic_trees(sausages: Sausage, n: int, *, width: int = WIDTH) -> Trees:
 def _reranked(n: int, tokens: NDArray, parents: NDArray, cost: NDArray, depths: NDArray) -> Trees:
     """The n cheapest of all nodes [B, m].
 
-    A parent stands before its children and costs no more, so the order is a tree's.
+    A parent comes before its children and costs no more, so a stable order by cost is a tree's.
     """
     order = np.argsort(cost, axis=1, kind="stable")
     place = np.empty_like(order)

@@ -1,9 +1,9 @@
-"""Drafts of sausage lattices rescored slot by slot by a small neural language model.
+"""Drafts of sausage lattices, rescored slot by slot by a small neural language model.
 
 Algorithm 2 of Kim et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.1: cost_t(w) + alpha_t * (-ln
-p(w | history, the tokens chosen before)), the softmax over the whole vocabulary. A neural model has no states that
-paths share, so the best of all K^T strings cannot be searched for: with one path the choice is greedy, as published;
-with more it is a beam search, which may miss the best strings unless the beam holds all prefixes.
+p(w | history, the tokens chosen before)), with the softmax over the whole vocabulary. Paths do not share states of a
+neural model, so an exact search over all K^T paths is out of reach. With one path the choice is greedy, as published;
+with more it is a beam search, exact only if the beam holds all prefixes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rescore.lattice.trees import Trees
 
 
 class NeuralRescorer:
-    """A small causal model and its weight, ready to rescore lattices.
+    """A small causal model and its weight; rescores lattices.
 
     model       shares the tokenizer of the lattices, whose vocabulary has `vocab_size` ids (`Reader` says how sizes may
                 differ)
     alpha       one weight, or one for each slot [T], from 0 to 1000
-    paths       p, the drafts of a lattice and the width of the beam; 1 is greedy
+    paths       p, drafts per lattice and the width of the beam; 1 is greedy
     """
 
     def __init__(self, model: Target, *, vocab_size: int, alpha: ArrayLike = 1.0, paths: int = 1):
@@ -43,14 +43,14 @@ class NeuralRescorer:
         self.paths = paths
 
     def open(self, prompts: Sequence[NDArray[np.integer]], slots: int) -> Reader:
-        """The model at work on texts that begin with these prompts, with T slots to rescore behind each."""
+        """Opens a reader of texts that begin with these prompts, with T slots to rescore after each."""
         return Reader(self.model, prompts, ahead=slots - 1, copies=self.paths, vocab_size=self.vocab_size)
 
     def drafts(self, reader: Reader, sausages: Sausage, histories: Sequence[NDArray[np.integer]]) -> Drafts:
         """At most p drafts of each of B lattices [B, T, K], by cost; ties by the ranks of the candidates, first slot
         first.
 
-        reader     of `open`, for the same B requests in the same order
+        reader     from `open`, for the same B requests in the same order
         histories  the tokens before each lattice, the root token last
         """
         return self._searched(reader, sausages, histories).drafts(sausages.slots)
@@ -59,7 +59,7 @@ class NeuralRescorer:
         """All prefixes that the beam held at any slot, at most p T nodes, slot by slot; logq is NaN. Arguments as in
         `drafts`.
 
-        The p drafts differ in their last slots above all; what was dropped on the way is of more use to a verifier.
+        The p drafts differ mostly in their last slots; the prefixes dropped on the way are worth more to a verifier.
         """
         return self._searched(reader, sausages, histories).trees()
 
@@ -74,8 +74,8 @@ class NeuralRescorer:
             logp = logits.float().log_softmax(dim=-1).view(len(ids), self.paths, -1)
             candidates = ids[:, None, t].expand(-1, self.paths, -1)
             cost = torch.from_numpy(sausages.cost[:, None, t]).to(device, torch.float64)
-            if alpha[t]:  # a weight of 0 leaves even impossible tokens alone
+            if alpha[t]:  # with weight 0, impossible tokens keep the heads' cost
                 cost = cost - alpha[t] * logp.gather(2, candidates.clamp(min=0)).double()
-            # What the model cannot read cannot be chosen either, whatever the weight.
+            # Tokens that the model cannot read are never chosen, whatever the weight.
             beam.step(candidates, torch.where(candidates < self.model.vocab_size, cost, torch.inf))
         return beam

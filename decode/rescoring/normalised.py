@@ -1,8 +1,9 @@
-"""A lattice as a distribution over drafts: to sample drafts from, and to ask for q by a lossless verification.
+"""A lattice as a distribution q over drafts, for sampling and lossless verification.
 
-Globally, q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py: the
-composition's weights are pushed in the log semiring, so that q(w | prefix) takes into account what may follow. Locally,
-q(w | prefix) is the softmax over the slot's candidates alone. docs/how/pushing.md compares them.
+Global normalisation: q(w_1..w_T) is proportional to exp(-cost / temperature), with the rescored cost of rescorer.py.
+The composition's weights are pushed in the log semiring, so that q(w | prefix) accounts for what may follow.
+Local normalisation: q(w | prefix) is the softmax over the slot's candidates.
+Comparison: docs/how/pushing.md.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from rescore.lattice.trees import Trees
 
 
 class NormalisedLattice:
-    """q over the drafts of one sausage [T, K] or of a batch [B, T, K]; `Rescorer.normalise` makes it.
+    """q over the drafts of one sausage [T, K] or of a batch [B, T, K], from `Rescorer.normalise`. Thread-safe.
 
-    It may be asked as often as one likes, from several threads. What is said here of [B, ...] is without B for a single
-    sausage.
+    Shapes below are those of a batch; drop B for a single sausage.
     """
 
     def __init__(self, core: _core.Normalised, *, ids: NDArray[np.int32], local: bool, threads: int):
@@ -34,25 +34,25 @@ class NormalisedLattice:
     def log_mass(self) -> NDArray[np.float64]:
         """ln of the sum of exp(-cost / temperature) over all drafts, float64 [B]; -inf where no draft is possible."""
         if self.local:
-            raise ValueError("log_mass: a lattice that is normalised locally has none; normalise with local=False")
+            raise ValueError("log_mass: a locally normalised lattice has none; normalise with local=False")
         return self._of_batch(self._core.log_mass)
 
     @property
     def states(self) -> NDArray[np.int64]:
-        """Nodes of the composition, int64 [B]: the distinct (slot, states of the models) that are reached, with one
-        model those too that these back off to; ValueError if normalised locally.
+        """Nodes of the composition, int64 [B]: the distinct (slot, states of the models) reached; with one model, also
+        the states that these back off to. ValueError if normalised locally.
         """
         if self.local:
             raise ValueError(
-                "states: a lattice that is normalised locally is not expanded beforehand; normalise with local=False"
+                "states: a locally normalised lattice is not expanded in advance; normalise with local=False"
             )
         return self._of_batch(self._core.states)
 
     def sample(self, uniforms: ArrayLike) -> SampledDrafts:
-        """p drafts of each lattice. uniforms: float64 [B, p, T] in [0, 1), one for each token.
+        """Samples p drafts of each lattice. uniforms: float64 [B, p, T] in [0, 1), one for each token.
 
-        A token is the first candidate, in order of rank, whose cumulative q exceeds the uniform: independent uniforms
-        give independent drafts, and the same ones the same drafts. The sausage's empty slots take one as well.
+        The token is the first candidate, by rank, whose cumulative q exceeds the uniform. Independent uniforms give
+        independent drafts, equal ones equal drafts. Empty slots also use up a uniform.
         """
         tokens, q, logq, lengths = self._core.sample(
             self._to_batch("uniforms", uniforms, np.float64), threads=self.threads
@@ -65,23 +65,21 @@ class NormalisedLattice:
     def rows(self, drafts: ArrayLike) -> NDArray[np.float64]:
         """q of every candidate along given drafts int32 [B, p, T], padding -1: float64 [B, p, T, K], by rank.
 
-        Row t is q(. | the draft's first t tokens), the row after its last token included; rows after that are 0, and
-        so are those after a token that is not possible.
+        Row t is q(. | the draft's first t tokens), including the row after its last token. Later rows are 0, as are
+        rows after an impossible token.
         """
         return self._of_batch(self._core.rows(self._to_batch("drafts", drafts, np.int32), threads=self.threads))
 
     def logq(self, drafts: ArrayLike) -> NDArray[np.float64]:
-        """ln q of drafts, or of prefixes, int32 [B, p, T], padding -1: float64 [B, p]; -inf if a token is
-        not possible.
-        """
+        """ln q of drafts or prefixes, int32 [B, p, T], padding -1: float64 [B, p]; -inf if a token is impossible."""
         return self._of_batch(self._core.logq(self._to_batch("drafts", drafts, np.int32), threads=self.threads))
 
     def trees(self, n: int = 64) -> Trees:
-        """The trees of the n most probable prefixes under q, of a batch even for a single sausage: exact, found
-        best-first.
+        """The trees of the n most probable prefixes under q, by exact best-first search; a batch even for a single
+        sausage.
 
-        No tree of n nodes has a greater expected accepted length under q. Normalised locally at temperature 1 they are
-        those of `Rescorer.trees`.
+        No tree of n nodes has a greater expected accepted length under q. Local normalisation at temperature 1 gives
+        the trees of `Rescorer.trees`.
         """
         return Trees.of_core(self._core.trees(nodes=n, threads=self.threads))
 
@@ -109,8 +107,8 @@ class NormalisedLattice:
 
 
 def dense_rows(q: NDArray[np.float64], ids: NDArray[np.int32], vocab_size: int) -> NDArray[np.float64]:
-    """Rows of q [..., T, K] over all tokens: float64 [..., T, V], 0 for what is no candidate. ids: int32 [T, K] of one
-    sausage.
+    """Rows of q [..., T, K] over all tokens: float64 [..., T, V], 0 for tokens that are no candidates. ids: int32
+    [T, K] of one sausage.
     """
     q = np.asarray(q)
     if ids.ndim != 2 or q.shape[-2:] != ids.shape:

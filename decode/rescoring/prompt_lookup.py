@@ -1,7 +1,7 @@
-"""Prompt lookup (Saxena 2023) as Hugging Face's `generate` has it, `prompt_lookup_num_tokens`.
+"""Prompt lookup (Saxena 2023) as in Hugging Face's `generate`, option `prompt_lookup_num_tokens`.
 
-The last 2 tokens, else the last one, are looked for from the beginning of the text; the tokens behind the first place
-that has any are the draft.
+The text is searched from its beginning for its last 2 tokens, else for its last one. The draft is what follows the
+first match.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 2  # tokens that are matched, `max_matching_ngram_size`
+LONGEST = 2  # tokens to match, `max_matching_ngram_size`
 
 
 def prompt_lookup(
     text: NDArray[np.integer], n: int, *, longest: int = LONGEST, ends: tuple[int, ...] = ()
 ) -> NDArray[np.int32]:
-    """At most n tokens [m] to follow the text [t]; none if nothing matches. A draft stops before a token of `ends`."""
+    """Returns at most n tokens [m] to follow the text [t]; none without a match. Stops before a token of `ends`."""
     for size in range(min(longest, len(text) - 1), 0, -1):
         windows = np.lib.stride_tricks.sliding_window_view(text, size)
         found = np.flatnonzero((windows == text[len(text) - size :]).all(axis=1))

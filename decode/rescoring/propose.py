@@ -1,4 +1,4 @@
-"""Drafts without heads: of an n-gram model alone, or with running texts and a memory."""
+"""Drafts without heads: from an n-gram model alone, or with running texts and a memory."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def propose_trees(
     least: float = 0.0,
     threads: int = 1,
 ) -> Trees:
-    """Trees of the n most probable continuations of at most `slots` tokens under the model, interpolated with a running
-    text for each row and with a memory where they are given.
+    """Returns the trees of the n most probable continuations of at most `slots` tokens under the model, interpolated
+    with the running texts and the memory where given. With the model alone, this is the control for heads.
 
-    histories: int32 [B, m], padding -1 in front. strength: of the texts, as `Calibration.text`. least: q of the nodes,
-    which makes the search shorter. Of the model alone, it is the control against which heads are to be measured.
+    histories  int32 [B, m], padding -1 in front
+    texts      one running text for each row
+    strength   of the texts, as `Calibration.text`
+    least      the smallest q of a node; shortens the search
     """
     lattices, zero = blank(len(histories), slots), np.zeros((3, slots))
     columns = _core.open_tree(

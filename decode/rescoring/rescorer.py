@@ -1,7 +1,7 @@
-"""Drafts of sausage lattices: the p best strings, the best token tree and samples, rescored by n-gram models.
+"""Drafts of sausage lattices, rescored by n-gram models: the p best paths, the best token tree, samples.
 
 The rescored cost of w_1..w_T is sum_t [ head_t * cost_t(w_t) + sum_j alpha_j,t * (-ln p_j(w_t | history)) ], after Kim
-et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.2, here exact and with failure arcs.
+et al., "Exploring and Improving Blockwise Parallel Drafts", section 7.2; here exact, with failure arcs.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ MOST_CAPACITY = 1 << 16
 
 
 class Rescorer:
-    """N-gram models and their weights, ready to draft from lattices.
+    """N-gram models and their weights; drafts paths and trees from lattices.
 
-    models: one NGram, several, or none (the heads alone). alpha: a weight for all, one weight per model [J], or one
-    per model and slot [J, T]; head: a weight of the heads' costs for all slots, or one per slot [T], the inverse of
-    their temperature. Weights are from 0 to 1000. threads: how many work on a batch.
+    models    one NGram, several, or none (the heads alone)
+    alpha     weight of the models' costs: one for all, one per model [J], or one per model and slot [J, T]
+    head      weight of the heads' costs, the inverse of their temperature: one for all slots, or one per slot [T]
+    threads   for batches
+    capacity  on a GPU, the tuples of model states that `paths` and `normalise` keep per slot (docs/use/gpu.md)
 
-    Lattices may be arrays, or tensors (`TensorSausage`, histories int32): what is found is on their device, and there
-    nothing is waited for. capacity: how many tuples of the models' states `paths` and `normalise` keep in a slot on a
-    GPU (docs/use/gpu.md).
+    Weights are from 0 to 1000. Lattices are arrays, or tensors (`TensorSausage`, with int32 histories). Results for
+    tensors stay on their device, without synchronisation.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class Rescorer:
 
     @property
     def context(self) -> int:
-        """How many tokens of the history the models look at: N - 1 of the longest."""
+        """How many tokens of the history the models read: N - 1 of the longest."""
         return max((model.order - 1 for model in self.models), default=0)
 
     def on(self, device: torch.device) -> TensorRescorer:
-        """What rescores tensors on a device.
+        """Returns the rescorer of tensors on a device.
 
-        Models are copied there at the first call, which is not to be captured in a graph.
+        The first call copies the models there; do not capture it in a graph.
         """
         if device not in self._on_device:
             from rescore.decode.rescoring.tensor_rescorer import indexed, open_tensor_rescorer
@@ -106,11 +107,11 @@ class Rescorer:
         semantics: str = "failure",
         out: Drafts | None = None,
     ) -> Drafts | TensorDrafts:
-        """The p best distinct strings, exact, ties broken by the ranks of the candidates, first slot first.
+        """Returns the p best distinct paths: exact, ties broken by the ranks of the candidates, first slot first.
 
-        history: the tokens decoded so far, head 1's root token included: [n], or [B, n] with padding -1 in front
-        for a batch. `semantics="epsilon"` is what a composition with epsilon backoff arcs gives (one model at most).
-        out: drafts of another call of these sizes, whose arrays are written again and returned.
+        history    the tokens decoded so far, root token included: [n], or [B, n] with padding -1 in front for a batch
+        semantics  "failure", or "epsilon": what a composition with epsilon backoff arcs gives (at most one model)
+        out        drafts from a call of the same sizes, to overwrite and return
         """
         if semantics not in SEMANTICS:
             raise ValueError(f"semantics: expected one of {', '.join(SEMANTICS)}, got {semantics!r}")
@@ -127,7 +128,7 @@ class Rescorer:
     def trees(
         self, sausage: Sausage | TensorSausage, history: Any, n: int = 64, *, out: Trees | None = None
     ) -> Trees | TensorTrees:
-        """The trees of the n most probable prefixes of a batch of lattices; `history` and `out` as in `paths`.
+        """Returns the trees of the n most probable prefixes of a batch of lattices; `history` and `out` as in `paths`.
 
         q(w | prefix) is the softmax over the slot's candidates of -(head cost + sum_j alpha_j * (-ln p_j)).
         """
@@ -137,11 +138,11 @@ class Rescorer:
         return self.array.trees(sausage, history, n, out)
 
     def tree(self, sausage: Sausage, history: ArrayLike, n: int = 64) -> TokenTree:
-        """The tree of the n most probable prefixes of a single lattice."""
+        """Returns the tree of the n most probable prefixes of a single lattice."""
         if not isinstance(sausage, Sausage):
             raise TypeError(
                 f"tree: expected a Sausage of arrays, got {type(sausage).__name__}; use trees, "
-                "whose answer stays on the device"
+                "whose result stays on the device"
             )
         if sausage.is_batch:
             raise TypeError("tree: expected a single sausage [T, K], got a batch; use trees")
@@ -159,11 +160,11 @@ class Rescorer:
     def normalise(
         self, sausage: Sausage | TensorSausage, history: Any, *, temperature: float = 1.0, local: bool = False
     ) -> NormalisedLattice | TensorNormalised:
-        """The lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
+        """Returns the lattice, or each of a batch, as a distribution q over its drafts; `history` as in `paths`.
 
-        q(w_1..w_T) is proportional to exp(-cost / temperature), cost being that of `paths`; with `local`, q(w | prefix)
+        q(w_1..w_T) is proportional to exp(-cost / temperature), with the cost of `paths`; with `local`, q(w | prefix)
         is the softmax over the slot's candidates, as in `trees`. temperature: 1e-6 to 1e6. Global normalisation
-        composes all that can be reached: ValueError beyond 2^25 arcs in the whole batch, some 1.3 GB.
+        expands the whole composition: ValueError beyond 2^25 arcs per batch, some 1.3 GB.
         """
         if not isinstance(sausage, Sausage):
             return self.on(sausage.device).normalise(sausage, history, temperature=temperature, local=local)
@@ -176,4 +177,4 @@ class Rescorer:
 
 def _refuse_out(out: object) -> None:
     if out is not None:
-        raise TypeError("out: expected none, as lattices are tensors: their answers' memory is kept by torch")
+        raise TypeError("out: expected none with tensors: torch manages the memory of results")

@@ -1,8 +1,8 @@
-"""One tree for all lattices, made of ranks: the k-th candidate of a slot after the j-th of the slot before.
+"""A tree of fixed shape for all lattices, made of ranks: the k-th candidate of a slot after the j-th of the last one.
 
-Cai et al. 2024, "Medusa" (arXiv 2401.10774), section 2.3.3: on texts at hand it is counted how often each sequence of
-ranks is the truth, and nodes are added greedily, each time the one that lengthens the accepted draft most. Medusa takes
-the heads' hits as independent and multiplies their rates; here the sequences themselves are counted.
+Cai et al. 2024, "Medusa" (arXiv 2401.10774), section 2.3.3: count how often each sequence of ranks is true on
+validation data, then add nodes greedily, each time the one that lengthens the accepted draft most. Medusa treats the
+heads' hits as independent and multiplies their rates; here the sequences themselves are counted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from rescore.lattice.trees import Trees
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StaticTree:
-    """A tree of n nodes, a parent before its children, the most often true first: the first m nodes are the best tree
-    of m.
+    """A tree of n nodes, parents before children, most often true first: the first m nodes are the best tree of m.
 
-    ranks   int32 [n], of the node's token among its slot's candidates, from 0
+    ranks   int32 [n], the rank of the node's token among its slot's candidates, from 0
     parents int32 [n], -1 for children of the root token
-    depths  int32 [n], from 1: the node stands in slot depths - 1
-    share   float64 [n], in (0, 1]: of the rows counted, those whose truth went through the node; NaN if none were
+    depths  int32 [n], from 1: the node is in slot depths - 1
+    share   float64 [n], in (0, 1]: share of the counted rows whose truth goes through the node; NaN if not counted
     """
 
     ranks: NDArray[np.int32]
@@ -41,9 +40,9 @@ class StaticTree:
 
     @classmethod
     def counted(cls, blocks: Iterable[DumpBlock], n: int, *, top_k: int | None = None) -> StaticTree:
-        """The best n nodes (fewer, if fewer were ever true) for the rows of these blocks. ValueError if there are none.
+        """Returns the best n nodes (fewer, if fewer were ever true) for the rows of `blocks`. ValueError if none.
 
-        The more blocks, the better the counts: take those of a split's tuning part, and report on the rest.
+        Count on the tuning part of a split, and report on the rest.
         """
         if n < 1:
             raise ValueError(f"n: expected at least 1 node, got {n}")
@@ -56,7 +55,7 @@ class StaticTree:
                 counts.update(tuple(path[:t]) for t in range(1, length + 1))
         if not counts:
             raise ValueError(f"expected rows whose truth is among the candidates, got none in {rows} rows")
-        # A prefix is true at least as often as what continues it, so the greedy tree is that of the greatest counts.
+        # A prefix is true at least as often as its extensions, so the greedy tree is the n greatest counts.
         best = sorted(counts, key=lambda path: (-counts[path], len(path), path))[:n]
         number = {path: i for i, path in enumerate(best)}
         return cls(
@@ -68,8 +67,8 @@ class StaticTree:
 
     @classmethod
     def spine(cls, slots: int, k: int) -> StaticTree:
-        """BiTA's "efficient" tree of slots x k nodes: all k candidates of each slot behind the best ones of the slots
-        before (Lin et al. 2024, section 3.2 and figure 5). share is NaN: nothing was counted.
+        """BiTA's "efficient" tree of slots x k nodes: all k candidates of each slot after the best candidates of the
+        slots before (Lin et al. 2024, section 3.2 and figure 5). share is NaN: nothing was counted.
         """
         if slots < 1 or k < 1:
             raise ValueError(f"expected at least 1 slot and 1 candidate, got {slots} and {k}")
@@ -82,13 +81,12 @@ class StaticTree:
         )
 
     def trees(self, sausages: Sausage) -> Trees:
-        """The tree with the tokens of each lattice of a batch [B, T, K]; logq is NaN, since there is none."""
+        """The tree filled with the tokens of each lattice of a batch [B, T, K]; logq is NaN."""
         batch, n = len(sausages.ids), len(self.ranks)
         if int(self.depths.max()) > sausages.slots or int(self.ranks.max()) >= sausages.width:
             raise ValueError(
                 f"expected lattices of at least {self.depths.max()} slots and {self.ranks.max() + 1} candidates, "
-                "as the tree was counted on, "
-                f"got {sausages.slots} and {sausages.width}"
+                f"as the tree was counted on, got {sausages.slots} and {sausages.width}"
             )
         return Trees(
             tokens=np.ascontiguousarray(sausages.ids[:, self.depths - 1, self.ranks]),

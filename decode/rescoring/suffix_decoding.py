@@ -1,8 +1,9 @@
 """Suffix decoding: the most frequent continuations of what matches the end of the text, scored by counts.
 
-Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), section 3: below the match of the last p tokens,
-D(node) = count(node) / count(parent) D(parent); the nodes of greatest D are taken, and of all p the tree whose sum of D
-is greatest. Here of the text of one request, n nodes for every p (the published limit, a p nodes, would draft fewer).
+Oliaro et al. 2024, "SuffixDecoding" (arXiv 2411.04975), section 3. Below the match of the last p tokens,
+D(node) = count(node) / count(parent) D(parent). The nodes of greatest D make a tree, and the p whose tree has the
+greatest sum of D wins. Here the tree holds the text of one request alone, and every p gets n nodes (the published
+limit, a p nodes, drafts fewer).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from rescore.lattice.tree import TokenTree
 
-DEPTH = 64  # of the suffix tree, a match and what follows it together
-ROUNDING = 1e-12  # what sums of equal scores differ by, at most
-LEAST = 0.1  # of D: less probable nodes are not drafted
+DEPTH = 64  # of the suffix tree: the match and its continuation together
+ROUNDING = 1e-12  # bound on the difference between sums of equal scores
+LEAST = 0.1  # D of drafted nodes
 
 
 @dataclass(slots=True)
@@ -27,11 +28,11 @@ class _Node:
 
 
 class SuffixTree:
-    """All runs of at most `depth` tokens of a text that grows, with their counts."""
+    """All runs of at most `depth` tokens of a growing text, with their counts."""
 
     def __init__(self, depth: int = DEPTH):
         self._root, self._depth = _Node(), depth
-        self._ends: list[_Node] = []  # of the last 1, 2, .. tokens
+        self._ends: list[_Node] = []  # of the runs of the last 1, 2, .. tokens
 
     def extend(self, tokens: NDArray[np.integer]) -> None:
         for token in tokens.tolist():
@@ -44,13 +45,13 @@ class SuffixTree:
             self._ends = ends
 
     def tree(self, n: int, *, least: float = LEAST) -> TokenTree:
-        """The tree of at most n nodes with the greatest sum of D, of all lengths of the match."""
+        """Returns the tree of at most n nodes with the greatest sum of D over all match lengths."""
         best, most = TokenTree.from_parents([], []), 0.0
         for match in self._ends:
             if not match.children:
-                break  # nor has any longer match
+                break  # longer matches do not exist either
             tree, score = _speculated(match, n, least)
-            if score > most + ROUNDING:  # of equal ones, the shortest match
+            if score > most + ROUNDING:  # the shortest of equal matches
                 best, most = tree, score
         return best
 

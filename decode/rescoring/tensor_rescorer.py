@@ -1,6 +1,4 @@
-"""Rescoring lattices in tensors: by the native core where they are on the CPU, by kernels on the device where they are
-not.
-"""
+"""Rescoring of lattices in tensors: by the native core on the CPU, by kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ from rescore.lattice.tensors import TensorDrafts, TensorSamples, TensorSausage, 
 
 
 class TensorNormalised(Protocol):
-    """q over the drafts of a batch of lattices; of a single sausage, a batch of one. `Rescorer.normalise` makes it.
+    """q over the drafts of a batch of lattices, from `Rescorer.normalise`; a single sausage is a batch of one.
 
-    exact     bool [B]: q is that of the whole lattice. Where it is not, a slot reached more states than were kept, and
-              q is a distribution over the drafts that are left: lossless to verify with, but worse drafts.
-    invalid   bool [B]: ids or history had tokens that no model has; they were left out
+    exact     bool [B]: q covers the whole lattice. Where false, a slot reached more states than were kept, and q is a
+              distribution over the remaining drafts: verification stays lossless, drafts are worse
+    invalid   bool [B]: ids or history had tokens outside every model's vocabulary; they were left out
     log_mass  float64 [B]: as `NormalisedLattice.log_mass`; NaN if normalised locally
     """
 
@@ -30,15 +28,13 @@ class TensorNormalised(Protocol):
     log_mass: Tensor
 
     def sample(self, uniforms: Tensor) -> TensorSamples:
-        """p drafts of each lattice, one uniform float64 [B, p, T] in [0, 1) for each token, as
-        `NormalisedLattice.sample`.
-        """
+        """Samples p drafts of each lattice, as `NormalisedLattice.sample`. uniforms: float64 [B, p, T] in [0, 1)."""
 
     def rows(self, drafts: Tensor) -> Tensor:
         """q of every candidate along drafts int32 [B, p, T], padding -1: float64 [B, p, T, K], by rank."""
 
     def logq(self, drafts: Tensor) -> Tensor:
-        """ln q of drafts, or of prefixes, int32 [B, p, T], padding -1: float64 [B, p]."""
+        """ln q of drafts or prefixes, int32 [B, p, T], padding -1: float64 [B, p]."""
 
     def trees(self, n: int = 64) -> TensorTrees:
         """The trees of the n most probable prefixes under q."""
@@ -62,14 +58,14 @@ def has_kernels(device: torch.device) -> bool:
 
 
 def indexed(device: torch.device) -> torch.device:
-    """The device with its number, as tensors have it."""
+    """The device with its index, as tensors report it."""
     return (
         torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" and device.index is None else device
     )
 
 
 def open_tensor_rescorer(rescorer: ArrayRescorer, device: torch.device, capacity: int) -> TensorRescorer:
-    """ValueError where the device cannot be used."""
+    """Returns the rescorer for a device; ValueError if the device is not supported."""
     if device.type == "cpu":
         return HostRescorer(rescorer)
     if not has_kernels(device):
@@ -83,9 +79,7 @@ def open_tensor_rescorer(rescorer: ArrayRescorer, device: torch.device, capacity
 
 
 class HostRescorer:
-    """The native core on tensors on the CPU: it reads their memory, and the tensors that it gives hold what
-    it wrote.
-    """
+    """The native core on CPU tensors, without copies."""
 
     def __init__(self, rescorer: ArrayRescorer):
         self._rescorer = rescorer
@@ -110,7 +104,7 @@ class HostRescorer:
 
 
 class HostNormalised:
-    """A `NormalisedLattice` of a batch, asked in tensors."""
+    """A `NormalisedLattice` of a batch, with tensors as arguments and results."""
 
     def __init__(self, lattice: NormalisedLattice):
         self._lattice = lattice

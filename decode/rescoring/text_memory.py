@@ -1,4 +1,4 @@
-"""What earlier requests said: a bounded store of texts, which all drafters of a process may share."""
+"""A bounded store of the texts of earlier requests, which all drafters of a process may share."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rescore import _core
 from rescore.lm.atomic import replacing
 from rescore.lm.token_files import map_npy
 
-MOST = 1 << 20  # tokens; some 150 bytes each
+MOST = 1 << 20  # tokens, of some 150 bytes each
 STRENGTH = (60.0, 10.0, 6.0, 4.0, 2.0, 2.0)
-"""Of contexts of 0, 1, .. tokens, as `Calibration.text`; tuned on 300,000 tokens of a model's own texts."""
-CHUNK = 1024  # tokens counted at once: searches wait no longer
+"""For contexts of 0, 1, .. tokens, as `Calibration.text`; tuned on 300,000 tokens of a model's own texts."""
+CHUNK = 1024  # tokens counted per lock; bounds how long searches wait
 
 
 class TextMemory:
-    """Texts of one vocabulary, of which the oldest go when there are more than `most` tokens: about the older half of
-    them, at once. Threads may add, search and save at the same time.
+    """Texts of one vocabulary, at most `most` tokens. When full, it drops about the older half at once. Threads may
+    add, search and save concurrently.
 
     vocab_size  of the target
-    end         the token that ends a text; it parts texts in a file
+    end         the token that ends a text; separates texts in a file
     most        tokens, at least 2
-    strength    how much an n-gram model counts beside the memory, of every order (`Calibration.text`)
-    frozen      nothing can be added, and nothing that is decoded is
+    strength    weight of the n-gram model against the memory, for every order (`Calibration.text`)
+    frozen      read-only: `add` raises, and decoded texts are not remembered
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TextMemory:
         self.strength = np.array(strength, np.float64)
         self._lock = threading.Lock()
         self._texts: list[NDArray[np.int32]] = []
-        # The later half is counted twice, so that it is at hand when the earlier half goes.
+        # The later half is counted a second time, so that it is ready when the earlier half is dropped.
         self._all, self._later = self._empty(), self._empty()
         self._early = 0  # texts that are not among the later ones
 
@@ -60,31 +60,31 @@ class TextMemory:
 
     @property
     def context(self) -> int:
-        """How many tokens before a position are looked at."""
+        """How many tokens before a position are read."""
         return len(self.strength) - 1
 
     @property
     def counts(self) -> _core.ContextModel:
-        """To be searched; another one after some texts have gone."""
+        """The counts to search; replaced by others when texts are dropped."""
         return self._all
 
     @property
     def bytes(self) -> int:
-        """Of memory, texts included."""
+        """Memory in bytes, texts included."""
         return self._all.bytes + self._later.bytes + 4 * self._all.size
 
     @property
     def size(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
         return self._all.size
 
     def texts(self) -> list[NDArray[np.int32]]:
-        """Those remembered, the oldest first."""
+        """The stored texts, oldest first."""
         with self._lock:
             return list(self._texts)
 
     def add(self, tokens: ArrayLike) -> None:
-        """A text [n] of tokens, the last `most // 2` of them; an empty one adds nothing."""
+        """Adds a text [n] of tokens, truncated to its last `most // 2`. An empty text adds nothing."""
         text = np.asarray(tokens)
         if text.ndim != 1 or (text.size and text.dtype.kind not in "iu"):
             raise TypeError(f"tokens: expected integers of shape [n], got {text.dtype} {list(text.shape)}")
@@ -109,8 +109,8 @@ class TextMemory:
                     counts.extend(text[at : at + CHUNK])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the texts, whole or not at all: a flat .npy of ids, each text followed by `end`, which
-        `rescore lm build` reads too.
+        """Writes the texts atomically as a flat .npy of ids, each text followed by `end`; `rescore lm build` reads it
+        too.
         """
         texts = self.texts()
         parts = [part for text in texts for part in (text[: len(text) - (text[-1] == self.end)], [self.end])]
@@ -128,7 +128,7 @@ class TextMemory:
         strength: tuple[float, ...] = STRENGTH,
         frozen: bool = False,
     ) -> TextMemory:
-        """The last texts of a file, at most `most` tokens. ValueError for a file that holds anything but ids of the
+        """Opens a file of texts and keeps the last `most` tokens. ValueError unless the file holds ids of the
         vocabulary.
         """
         memory = cls(vocab_size=vocab_size, end=end, most=most, strength=strength)

@@ -1,9 +1,9 @@
-"""Token Recycling: the target's last most probable tokens after every token of the vocabulary, as a tree.
+"""Token Recycling: a tree of the target's latest predictions after each token of the vocabulary.
 
-Luo et al. 2024, "Turning Trash into Treasure" (arXiv 2408.08696): an adjacency matrix holds, for every token, the k
-most probable tokens that the target predicted the last time that it read it, accepted or not; a tree of fixed shape is
-filled from it. The shape is the published one, of 80 nodes and a root (version 2.2.2 of the authors' code); `best_tree`
-instead takes the n nodes of the greatest products of the probabilities that were predicted.
+Luo et al. 2024, "Turning Trash into Treasure" (arXiv 2408.08696). An adjacency matrix holds, for every token, the k
+most probable tokens that the target predicted when it last read the token, accepted or not. It fills a tree of fixed
+shape: the published one, of 80 nodes and a root (version 2.2.2 of the authors' code). `best_tree` instead takes the n
+nodes with the greatest products of predicted probabilities.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rescore.lattice.tree import TokenTree
 
 TOP = 8  # k
 
-# How many children each node of the published tree has, by the ranks on the way to it; others have none.
+# Children of each node of the published tree, by the ranks along its path; nodes not listed have none.
 CHILDREN = {
     **{"": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1},
     **{"00": 8, "01": 3, "02": 2, "03": 1, "04": 1, "05": 1, "06": 1, "07": 1, "10": 2, "11": 1},
@@ -28,17 +28,17 @@ CHILDREN = {
 
 
 class TokenRecycling:
-    """The matrix of one request, as a dictionary of the tokens that were read."""
+    """The adjacency matrix of one request, as a dictionary keyed by token."""
 
     def __init__(self) -> None:
         self._after: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
 
     def see(self, token: int, ids: NDArray[np.int32], p: NDArray[np.float32]) -> None:
-        """The target read a token, and predicted ids [k] with probabilities p [k], most probable first."""
+        """Records the prediction after a token: ids [k] with probabilities p [k], most probable first."""
         self._after[token] = ids[:TOP], p[:TOP]
 
     def static_tree(self, root: int) -> TokenTree:
-        """The published tree behind a token; where nothing was predicted after a token, its nodes are left out."""
+        """The published tree after a token; nodes for which there is no prediction are left out."""
         tokens: list[int] = []
         parents: list[int] = []
         layer = [("", root, -1)]
@@ -54,10 +54,10 @@ class TokenRecycling:
         return TokenTree.from_parents(tokens, parents)
 
     def best_tree(self, root: int, n: int, depth: int) -> TokenTree:
-        """The n most probable prefixes of at most `depth` tokens, were what follows a token independent of the rest."""
+        """The n most probable prefixes of at most `depth` tokens, if a token depended on the previous one alone."""
         tokens: list[int] = []
         parents: list[int] = []
-        queue: list[tuple[float, int, int, int, int]] = []  # of -probability, order, token, parent, depth
+        queue: list[tuple[float, int, int, int, int]] = []  # (-probability, order, token, parent, depth)
 
         def offer(token: int, node: int, p: float, level: int) -> None:
             if level > depth:

@@ -1,11 +1,11 @@
-"""Weights of heads and models, slot by slot."""
+"""Weights of heads and models, per slot."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MOST = 1000.0  # costs of some 500 nats times it are the greatest that searches tell from an impossible token
+MOST = 1000.0  # at this weight, costs of some 500 nats are the greatest that searches tell from impossible
 
 
 def checked_alpha(alpha: ArrayLike, models: int) -> NDArray[np.float64]:
@@ -37,7 +37,7 @@ def _within(name: str, weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def alpha_of_slots(alpha: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
-    """[J, T] of what `checked_alpha` gave."""
+    """The result of `checked_alpha` as [J, T]."""
     if alpha.shape[1] not in (1, slots):
         raise ValueError(f"alpha: expected a weight for each of {slots} slots, got {alpha.shape[1]}")
     return np.ascontiguousarray(np.broadcast_to(alpha, (len(alpha), slots)))

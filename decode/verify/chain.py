@@ -1,7 +1,7 @@
-"""A drafted chain with both models' distributions, and the exact law of a rule on it.
+"""A drafted chain with both models' distributions, and the exact acceptance law of a rule on it.
 
-Token, block and greedy block verification differ in two lists of numbers only: how probably each length is accepted,
-and what the target is multiplied by when the drafter's share is taken out of it.
+Token, block and greedy block verification differ only in two lists of numbers: the acceptance probability of each
+length, and the factor of the target in the residual.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Chain:
 
     @classmethod
     def checked(cls, p: Array, q: Array, draft: Any) -> Chain:
-        """The chain of p [g+1, V] and q [g, V], floats of any width, and draft int [g]; ValueError or TypeError if
-        unfit.
-        """
+        """Checks p [g+1, V] and q [g, V], floats of any width, and draft int [g]; raises ValueError or TypeError."""
         size = len(draft)
         p = probabilities("p", shaped("p", p, size + 1))
         q = probabilities("q", shaped("q", q, size, like=p))
@@ -47,21 +45,20 @@ class Chain:
             i = s.index(0)
             raise ValueError(
                 f"q[{i}, {draft[i]}] = 0 for draft[{i}] = {draft[i]}: expected a token that the drafter could have "
-                "drawn; "
-                "give the distribution that the draft was drawn from, after its temperature and truncation"
+                "drawn; give the distribution that the draft was drawn from, after its temperature and truncation"
             )
         return cls(p=p, q=q, draft=draft, m=m, s=s)
 
     @property
     def size(self) -> int:
-        """g, the drafted tokens."""
+        """g, the number of drafted tokens."""
         return len(self.draft)
 
     def block_law(self, scale: list[float]) -> AcceptanceLaw:
-        """The law of testing all prefixes, where X_1..i may stay with probability min(1, scale_i); scale [g+1].
+        """The law of testing all prefixes, where X_1..i may be kept with probability min(1, scale_i); scale [g+1].
 
         h_g = min(1, scale_g); for i < g, h_i = R_i / (R_i + 1 - scale_i) with R_i = sum_x max(scale_i M(x) - S(x), 0),
-        or 1 if scale_i >= 1. (Where both R_i and 1 - scale_i are 0, X_{i+1} stays too whatever it is.)
+        or 1 if scale_i >= 1. (If both R_i and 1 - scale_i are 0, every X_{i+1} is kept too.)
         """
         tests = [self._test(i, scale[i]) for i in range(1, self.size)] + [min(1.0, last) for last in scale[1:][-1:]]
         return AcceptanceLaw(chain=self, acceptance=np.array(tests), scale=np.array(scale))
@@ -75,10 +72,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AcceptanceLaw:
-    """The exact law of a rule given one draft.
+    """The exact law of a rule, given one draft.
 
-    acceptance  h float64 [g]: h[i] is the probability that the rule's test of X_{i+1} succeeds
-    scale       float64 [g+1]: after n accepted tokens the next one has the law max(scale[n] M - S, 0), normalised
+    acceptance  h float64 [g]: h[i] is the probability that the test of X_{i+1} succeeds
+    scale       float64 [g+1]: after n accepted tokens, the next one is drawn from max(scale[n] M - S, 0), normalised
     """
 
     chain: Chain
@@ -86,24 +83,24 @@ class AcceptanceLaw:
     scale: NDArray[np.float64]
 
     def next_token(self, accepted: int) -> Array:
-        """Distribution float64 [V] of the token after `accepted` tokens, 0..g: M itself where nothing was drafted."""
+        """Distribution float64 [V] of the token after `accepted` tokens, 0..g; M itself past the draft."""
         if accepted == self.chain.size:
             return self.chain.p[accepted]
         return residual(self.chain.p[accepted], self.chain.q[accepted], float(self.scale[accepted]))
 
     def verdict(self, accepted: int, uniform: float) -> Verdict:
-        """`accepted` tokens of the chain and the next one, drawn with `uniform`."""
+        """The first `accepted` tokens of the chain, and the next one, drawn with `uniform`."""
         return Verdict(accepted=tuple(range(accepted)), token=int(sample(self.next_token(accepted), uniform)))
 
 
 def tests_and_draw(uniforms: Sequence[float] | Array, size: int) -> tuple[list[float], float]:
-    """The g numbers of a rule's tests and the one that draws the next token, out of uniforms [g+1] in [0, 1)."""
+    """Splits uniforms [g+1] in [0, 1) into the g numbers for a rule's tests and the one that draws the next token."""
     *tests, draw = numbers("uniforms", uniforms, size + 1, "one per drafted token and one for the next token")
     return tests, draw
 
 
 def longest(tests: list[float], acceptance: NDArray[np.float64]) -> int:
-    """The largest i whose number is below h_i, 0 if none.
+    """The largest i whose number is below h_i; 0 if none.
 
     Numbers are in [0, 1), so u < h has probability exactly h: never for h = 0, always for h = 1.
     """

@@ -1,7 +1,7 @@
-"""What comes into a rule, checked: rows of probabilities, token ids, random numbers.
+"""Checks of a rule's arguments: rows of probabilities, token ids, random numbers.
 
-Rules are written with the operators and methods that numpy arrays and torch tensors share, so one text serves both
-and torch is never imported. Rows of V stay on their device in float64; what is as long as the draft comes to the host.
+Rules use only operators and methods that numpy arrays and torch tensors share, so one implementation serves both and
+torch is never imported. Rows of V stay on their device, in float64; data of the draft's length comes to the host.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 Array = Any  # a numpy array or a torch tensor
 
-SUM_TOLERANCE = 1e-6  # what a float32 softmax over a large vocabulary keeps, and one in 16 bits does not
+SUM_TOLERANCE = 1e-6  # a float32 softmax over a large vocabulary meets it, a 16-bit one does not
 REMEDY = "give the distribution after temperature, top-k and top-p, its softmax taken in float32 or float64"
 
 
 def shaped(name: str, rows: Array, count: int, like: Array = None) -> Array:
-    """`rows` itself, floats [count, V] with V >= 1 (the V, the library and the device of `like`, if given)."""
+    """Returns `rows` if they are floats [count, V] with V >= 1, with the V, library and device of `like` if given."""
     if not (isinstance(rows, np.ndarray) or hasattr(rows, "detach")):
         raise TypeError(f"{name}: expected a numpy array or a torch tensor, got {type(rows).__name__}")
     floats = rows.is_floating_point() if hasattr(rows, "detach") else rows.dtype.kind == "f"
@@ -32,9 +32,9 @@ def shaped(name: str, rows: Array, count: int, like: Array = None) -> Array:
 
 
 def probabilities(name: str, rows: Array, first: int = 0) -> Array:
-    """float64 [m, V]: `rows` divided by their sums, which must be 1 within 1e-6; row i is called name[first + i].
+    """Returns `rows` / their sums, float64 [m, V]. The sums must be 1 within 1e-6; row i is called name[first + i].
 
-    Dividing makes a float32 softmax an exact distribution, so that what a rule guarantees holds to float64's rounding.
+    The division makes a float32 softmax an exact distribution, so that a rule's guarantee holds up to float64 rounding.
     """
     rows = rows.double() if hasattr(rows, "detach") else rows.astype(np.float64)
     total = rows.sum(-1)
@@ -53,7 +53,7 @@ def probabilities(name: str, rows: Array, first: int = 0) -> Array:
 
 
 def ids(name: str, values: Any, below: int, what: str = "a token id") -> list[int]:
-    """The integers [m] in [0, below), as a list."""
+    """Returns the integers [m] in [0, below) as a list."""
     values = values.tolist() if hasattr(values, "tolist") else list(values)
     for i, value in enumerate(values):
         if not isinstance(value, int) or isinstance(value, bool):
@@ -64,7 +64,7 @@ def ids(name: str, values: Any, below: int, what: str = "a token id") -> list[in
 
 
 def numbers(name: str, values: Any, count: int, what: str) -> list[float]:
-    """The `count` random numbers in [0, 1), as a list; `what` says what they are for."""
+    """Returns `count` random numbers in [0, 1) as a list; `what` is their purpose, for errors."""
     values = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(values) != count:
         raise ValueError(f"{name}: expected {count} numbers, {what}, got {len(values)}")

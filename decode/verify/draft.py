@@ -1,4 +1,4 @@
-"""A draft to be verified, and the distribution that it was drawn from."""
+"""A draft to verify, and the distribution that it was drawn from."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ if TYPE_CHECKING:
 
 
 class DraftDistribution(Protocol):
-    """The distribution q that drafts were drawn from."""
+    """The draft distribution q."""
 
     def rows(self, nodes: Sequence[int]) -> Tensor:
         """q(. | node's path), float64 [m, V], for nodes of the draft's tree; -1 is the root token."""
 
     def after(self, tokens: Sequence[int]) -> Tensor:
-        """q(. | tokens behind the certain one), float64 [V], for prefixes that it could draft, drafted or not."""
+        """q(. | tokens after the root token), float64 [V], for prefixes that could be drafted, whether they were or
+        not.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Draft:
-    """A tree to be verified; how it was drawn, if it was.
+    """A tree to verify and, for drawn drafts, how it was drawn.
 
-    tree          one chain, several merged by prefix, or a tree of the most probable prefixes; it may be empty
+    tree          one chain, several merged by prefix, or the most probable prefixes; may be empty
     distribution  None for a deterministic draft
-    draws         for a drawn one, the node of every draw, in order, each node's draws behind its parent's first: a
-                  chain's are 0, 1, ..; a token drawn twice after the same prefix is one node that occurs twice
+    draws         for drawn drafts, the node of every draw, in order, with a node's draws after its parent's first one.
+                  A chain's are 0, 1, ..; a token drawn twice after the same prefix is one node that occurs twice
     """
 
     tree: TokenTree

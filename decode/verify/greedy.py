@@ -1,7 +1,6 @@
-"""Greedy match: drafted tokens stay while they are the target's own.
+"""Greedy match: keeps drafted tokens as long as they are the target's own.
 
-When: temperature 0; one draft, p drafts merged by prefix, or a tree. `matching.py` brings the same walk to temperature
-> 0.
+When: temperature 0; one draft, p drafts merged by prefix, or a tree. `matching.py` is the same walk at temperature > 0.
 Source: Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive Models", section 3; Kim et al. 2024,
 "Exploring and Improving Drafts in Blockwise Parallel Decoding", section 7.2, for p drafts.
 """
@@ -22,9 +21,7 @@ GUARANTEE = "the target's greedy output, token for token (equal arithmetic)"
 
 
 def follow(tree: TokenTree, target: Callable[[int], int]) -> Verdict:
-    """The longest path of the tree that the target writes itself; target(node) is its token after `node`, -1 the
-    root token.
-    """
+    """Follows the target's own tokens down the tree. target(node) is its token after `node`; -1 is the root token."""
     children = {edge: node for node, edge in enumerate(zip(tree.parents.tolist(), tree.tokens.tolist()))}
     path: list[int] = []
     token = target(ROOT)
@@ -35,8 +32,8 @@ def follow(tree: TokenTree, target: Callable[[int], int]) -> Verdict:
 
 
 def verify(truth: Any, tree: TokenTree) -> Verdict:
-    """Accepted nodes of a tree of n nodes and the next token; truth int [1+n]: the target's argmax after the certain
-    token, after node 0, ...
+    """Returns the accepted nodes of a tree of n nodes, and the next token. truth int [1+n]: the target's argmax after
+    the root token, after node 0, ...
     """
     truth = ids("truth", truth, 1 << 31)
     if len(truth) != tree.size + 1:
@@ -47,7 +44,7 @@ def verify(truth: Any, tree: TokenTree) -> Verdict:
 
 
 class Greedy(StatelessRule):
-    """The longest path that the target's most probable tokens take."""
+    """Keeps the longest path of the target's most probable tokens."""
 
     guarantee = GUARANTEE
     greedy = True

@@ -1,9 +1,9 @@
-"""Sample matching: the target draws its tokens as it would without a draft, and drafted ones that it draws are kept.
+"""Sample matching: the target draws its tokens as without a draft, and drafted tokens that equal them are kept.
 
-When: temperature > 0 and drafts that are not samples of a known q: the best tree, the p best drafts, an n-gram's guess.
-Which draft was offered never changes the text: position j's number draws its token, as in
+When: temperature > 0 and drafts that are not samples of a known q: the best tree, the p best paths, an n-gram draft.
+The draft never changes the text: each position's own random number draws its token, as in
 `rescore.decode.verify.sampling`.
-Source: Miao et al. 2024, "SpecInfer", has it as naive sampling, the baseline of multi-draft verification.
+Source: Miao et al. 2024, "SpecInfer", as naive sampling, the baseline of multi-draft verification.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ GUARANTEE = (
 
 
 def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array) -> Verdict:
-    """Accepted nodes of a tree of n nodes and the next token.
+    """Returns the accepted nodes of a tree of n nodes, and the next token.
 
     p [1+n, V] target after the root token and after each node, rows of sum 1, numpy or torch floats; uniforms [1 +
-    depth] in [0, 1), one per position: entry d draws the token after d drafted ones, depth being the tree's. Its law is
-    p's row.
+    depth] in [0, 1), one per position up to the tree's depth: entry d draws the token after d drafted ones from p's
+    row.
     """
     shaped("p", p, tree.size + 1)
     deepest = int(tree.depths.max(initial=0))
     draws = numbers(
-        "uniforms", uniforms, deepest + 1, "one per position, from the root token to behind the deepest node"
+        "uniforms", uniforms, deepest + 1, "one per position, from the root token to after the deepest node"
     )
 
     def target(node: int) -> int:
@@ -49,7 +49,7 @@ def verify(p: Array, tree: TokenTree, uniforms: Sequence[float] | Array) -> Verd
 
 
 class Matching(StatelessRule):
-    """The longest path that the tokens drawn from the target take, each with the number of its own position."""
+    """Keeps the longest path of tokens drawn from the target, each with its position's own random number."""
 
     guarantee = GUARANTEE
     drawn = False

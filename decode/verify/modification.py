@@ -1,9 +1,9 @@
-"""The targets that greedy block verification leaves behind for the rest of a block (its appendix C, algorithm 5).
+"""The modified targets of greedy block verification for the rest of a block (its appendix C, algorithm 5).
 
 After n < g accepted tokens and the token Y, positions n+2..g of the old block are decoded with
 M'(x | prefix) = max(r M(x) - S(x), 0), normalised, where r = M / S of the whole text since the old block's start and S
 is the old drafter after that text; a text that it cannot draft has S = 0 and M' = M. The next block is verified against
-M', and may itself leave a modification of M' behind: they nest, the oldest applies first.
+M' and may add a modification of M': modifications nest, the oldest applies first.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from rescore.decode.verify.checked import Array, ids, probabilities, shaped
 from rescore.decode.verify.residual import residual
 from rescore.decode.verify.rule import Verdict
 
-LARGEST = 1e300  # of a ratio: beyond it only M counts, and products must stay finite
+LARGEST = 1e300  # limit of a ratio: beyond it only M matters, and products must stay finite
 
 Drafter = Callable[[tuple[int, ...]], Array]
-"""Tokens since the block's start -> float [V], the law from which the block's drafter draws the next one."""
+"""Tokens since the block's start -> float [V], the distribution from which the block's drafter draws the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Modification:
-    """One old block's claim on the positions to come.
+    """The modification that one old block imposes on later positions.
 
     ratio    r > 0 of the text since the block's start
-    left     positions, at least 1, whose target is still modified
+    left     number of positions still to modify, at least 1
     prefix   the text since the block's start
-    drafter  the old block's, asked for S after prefixes; it must answer as it drew the block
+    drafter  the old block's drafter, for S after prefixes; it must return what the block was drawn from
     """
 
     ratio: float
@@ -43,13 +43,11 @@ class Modification:
             raise ValueError(f"ratio: expected a finite number above 0, got {self.ratio!r}")
         if self.left < 1:
             raise ValueError(
-                f"left: expected at least 1 position, got {self.left!r}; a modification that has ended is dropped"
+                f"left: expected at least 1 position, got {self.left!r}; drop a modification that has ended"
             )
 
     def drafted(self, p_row: Array) -> Array:
-        """S float64 [V] after the prefix, from the drafter; p_row [V] says of which V, library and device
-        it must be.
-        """
+        """The drafter's S float64 [V] after the prefix, checked for the V, library and device of p_row [V]."""
         row = shaped(f"drafter({self.prefix})", self.drafter(self.prefix)[None], 1, like=p_row[None])
         return probabilities(f"drafter({self.prefix})", row)[0]
 
@@ -58,10 +56,10 @@ class Modification:
         return residual(p_row, s_row, self.ratio)
 
     def advance(self, token: int, p_row: Array, s_row: Array) -> Modification | None:
-        """The modification one token later; p_row, s_row as `apply` had them.
+        """The modification one token later; p_row, s_row as in `apply`.
 
-        None when its positions are over, when its drafter could not have drawn the token (M' = M from there on), or
-        when the target could not have (a draft may hold such text, but it is never accepted).
+        None if no positions are left, if its drafter could not have drawn the token (M' = M from then on), or if the
+        target could not have (a draft may hold such text, but it is never accepted).
         """
         m, s = float(p_row[token]), float(s_row[token])
         if self.left == 1 or m == 0 or s == 0:
@@ -70,12 +68,12 @@ class Modification:
 
 
 Stack = tuple[Modification, ...]
-"""The modifications in force, oldest first."""
+"""The current modifications, oldest first."""
 
 
 def step(stack: Stack, p_row: Array, token: int | None = None) -> tuple[Array, Stack]:
-    """The target in force float64 [V] where the model says p_row float64 [V], and the stack after `token` (None: as it
-    was).
+    """Applies a stack to the model's p_row float64 [V]: the modified target float64 [V], and the stack after `token`
+    (unchanged for None).
     """
     after = []
     for modification in stack:
@@ -88,11 +86,11 @@ def step(stack: Stack, p_row: Array, token: int | None = None) -> tuple[Array, S
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Modified:
-    """The target in force along a draft: what the next block is verified against.
+    """The modified target along a draft, for verifying the next block.
 
-    p       float64 [g+1, V], the target in force after each drafted token
+    p       float64 [g+1, V], the modified target after each drafted token
     model   float64 [g+1, V], the model's own
-    stacks  list of g+1, the modifications in force
+    stacks  list of g+1, the modifications at each position
     draft   list of g token ids
     """
 
@@ -103,7 +101,7 @@ class Modified:
 
     @classmethod
     def along(cls, stack: Stack, p: Array, draft: Any) -> Modified:
-        """The target in force along draft int [g], where the model says p [g+1, V], rows of sum 1."""
+        """Computes the modified target along draft int [g] from the model's p [g+1, V], rows of sum 1."""
         model = probabilities("p", shaped("p", p, len(draft) + 1))
         draft = ids("draft", draft, model.shape[-1])
         p, stacks = model * 1.0, [stack]  # a copy
@@ -113,9 +111,9 @@ class Modified:
         return cls(p=p, model=model, stacks=stacks[:-1], draft=draft)
 
     def after(self, verdict: Verdict, q: Array, drafter: Drafter) -> Stack:
-        """The modifications in force after a verdict on this draft against `p`.
+        """The modifications after a verdict on this draft against `p`.
 
-        q [g, V] are the rows that the draft was drawn from; `drafter` answers for other continuations of its start.
+        q [g, V] are the rows that the draft was drawn from; `drafter` gives q after other continuations.
         """
         n, size = verdict.length, len(self.draft)
         _, stack = step(self.stacks[n], self.model[n], verdict.token)

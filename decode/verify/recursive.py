@@ -1,19 +1,17 @@
-"""Recursive rejection: the drafted children of a node are tested one after the other, each against what is left of the
-target.
+"""Recursive rejection: tests the drafted children of a node one by one, each against the remaining target.
 
 When: trees and p drafts at temperature > 0 whose siblings are samples of a known q, or, without q, any drafts.
 Source: Miao et al. 2024, "SpecInfer" (multi-step speculative sampling, independent siblings); Jeon et al. 2024,
 "Recursive Speculative Decoding", and Chen et al. 2024, "Sequoia" (siblings without replacement).
 
-A child x drawn from q is accepted with min(1, p(x) / q(x)), else p becomes max(p - q, 0), normalised, and the next
-child is tested. Each test alone is lossless for the p that it is given, hence so are all of them. How siblings were
-drawn decides q:
+A child x drawn from q is accepted with probability min(1, p(x) / q(x)); otherwise p becomes max(p - q, 0), normalised,
+and the next child is tested. Each test is lossless for its p, so their sequence is too. q depends on how siblings were
+drawn:
 
-    independent  all from the node's q; a token drawn again is tested again (it has no mass left and fails)
+    independent  all from the node's q; a repeated token is tested again (it has no mass left and fails)
     distinct     without replacement: q loses each tested token and is renormalised
-    fixed        chosen by any rule that does not look at the target's random numbers: q is a point at the child, so it
-                 is accepted with p(x), else p(x) becomes 0. Exact given the tree, and it accepts as often as
-                 `matching.py`
+    fixed        chosen independently of the target's random numbers: q is a point mass at the child, which is accepted
+                 with p(x); otherwise p(x) becomes 0. Exact given the tree; accepts as often as `matching.py`
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ Siblings = Literal["independent", "distinct", "fixed"]
 def rejections(
     p: Array, q: Array | None, tokens: Iterable[int], siblings: Siblings, node: int = ROOT
 ) -> Iterator[tuple[float, Array]]:
-    """For each drawn child: the probability that it is accepted once those before it failed, and the target float64 [V]
-    left if it fails.
+    """For each drawn child, yields its acceptance probability once the earlier ones have failed, and the target float64
+    [V] that is left if it fails.
 
-    p, q float64 [V] after `node` (named in errors), q None for fixed siblings; tokens in the order of their draws,
-    repeats included.
+    p, q float64 [V] after `node` (for errors), q None for fixed siblings; tokens in the order of their draws, repeats
+    included.
     """
     for token in tokens:
         drawn = _only(p, token) if q is None else q
@@ -50,7 +48,7 @@ def rejections(
         if s == 0:
             raise ValueError(
                 f"child {token} of node {node}: expected a token that the drafter could have drawn there, got q = 0"
-                + (" once its earlier siblings are taken out" if siblings == "distinct" else "")
+                + (" after its earlier siblings are removed" if siblings == "distinct" else "")
             )
         acceptance = min(1.0, float(p[token]) / s)
         p = residual(p, drawn)
@@ -68,13 +66,14 @@ def verify(
     q: Array | None = None,
     draws: Any = None,
 ) -> Verdict:
-    """Accepted nodes of a tree of n nodes and the next token.
+    """Returns the accepted nodes of a tree of n nodes, and the next token.
 
-    p [1+n, V] target and q [1+n, V] drafter after the root token and after each node, numpy or torch floats, rows of
-    sum 1 (rows of q at leaves are not read; q is None for fixed siblings); draws int [m]: the nodes in the order in
-    which they were drawn, every node at least once, once more for every draw that repeated it (None: 0..n-1). What was
-    drawn below any draw of a node is the node's: the tests of the node do not depend on it, so all of it are
-    independent samples there. uniforms [m+1] in [0, 1): one per draw for its test, the last for the next token.
+    p         [1+n, V], target after the root token and after each node, numpy or torch floats, rows of sum 1
+    q         [1+n, V], drafter likewise; rows at leaves are not read. None for fixed siblings
+    draws     int [m], nodes in the order of their draws, each at least once, and again for every repeated draw (None:
+              0..n-1). All draws below a node, after whichever draw of it, belong to it: the node's tests do not depend
+              on them, so they are independent samples
+    uniforms  [m+1] in [0, 1), one per draw for its test, the last for the next token
     """
     _check_siblings(siblings, q)
     shaped("p", p, tree.size + 1)
@@ -83,7 +82,7 @@ def verify(
     order = list(range(tree.size)) if draws is None else _checked_draws(draws, tree.size)
     *tests, last = numbers("uniforms", uniforms, len(order) + 1, "one per draw and one for the next token")
 
-    children: dict[int, list[int]] = {}  # the draws of each parent, as indices into order
+    children: dict[int, list[int]] = {}  # each parent's draws, as indices into order
     for draw, node in enumerate(order):
         children.setdefault(int(tree.parents[node]), []).append(draw)
     path: list[int] = []
@@ -138,9 +137,9 @@ def _checked_draws(draws: Any, size: int) -> list[int]:
 
 
 class RecursiveRejection(StatelessRule):
-    """Several drafts, merged to a tree: the children of a node are tested one after the other (Miao et al. 2024).
+    """Tests the children of a node one by one, in drafts merged to a tree (Miao et al. 2024).
 
-    siblings: 'independent' of drafts drawn from q, 'fixed' for deterministic trees.
+    siblings: 'independent' for drafts drawn from q, 'fixed' for deterministic trees.
     """
 
     guarantee = GUARANTEE

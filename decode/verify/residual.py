@@ -1,4 +1,4 @@
-"""What is left of the target once the drafter's share is taken out."""
+"""The residual of speculative sampling: the target less the drafter's share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rescore.decode.verify.checked import Array
 def residual(p: Array, q: Array, scale: float = 1.0) -> Array:
     """Distribution float64 [V]: max(scale p - q, 0), normalised; p, q float64 [V] (Leviathan et al. 2023, section 2.3).
 
-    Without mass it is p itself. That happens only where scale p <= q everywhere; there an exact rule stops with
-    probability 0, so only rounding can ask for what follows, and p is then the law that is off by rounding alone.
+    Returns p if the residual has no mass, which means scale p <= q everywhere. An exact rule stops there with
+    probability 0, so only rounding leads here, and p is then off by rounding alone.
     """
     left = (scale * p - q).clip(0)
     mass = float(left.sum())

@@ -1,4 +1,4 @@
-"""What an acceptance rule is, and what it returns: which drafted tokens stay, and the token that follows them."""
+"""The interface of acceptance rules, and their verdict: the drafted tokens to keep, and the token after them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The drafted tokens that stay, and the one token more that the target's pass yields for certain.
+    """The accepted tokens, and the root token that the target's pass adds after them.
 
-    accepted  indices of the accepted nodes, from the root token downwards; of a chain 0..n-1
-    token     the id that follows the last of them
+    accepted  indices of the accepted nodes, from the root down; 0..n-1 of a chain
+    token     the id after the last of them
     """
 
     accepted: tuple[int, ...]
@@ -28,15 +28,17 @@ class Verdict:
 
 
 class Verifier(Protocol):
-    """A rule at work on one request; it may remember what it did."""
+    """A rule applied to one request; may keep state."""
 
     def verify(self, scored: ScoredDraft) -> Verdict: ...
 
 
 class Rule(Protocol):
-    """guarantee  what the text is
-    greedy     whether it verifies greedy text, the target's most probable tokens, rather than text that is drawn
-    drawn      whether it wants drafts that were drawn from a known q
+    """An acceptance rule.
+
+    guarantee  the guarantee for the text
+    greedy     whether it verifies greedy text, the target's most probable tokens, rather than sampled text
+    drawn      whether it needs drafts drawn from a known q
     """
 
     guarantee: str
@@ -47,7 +49,7 @@ class Rule(Protocol):
 
 
 class StatelessRule(ABC):
-    """A rule that remembers nothing: one verifier, itself, serves all requests."""
+    """A rule without state: it is its own verifier, for all requests."""
 
     greedy = False
 

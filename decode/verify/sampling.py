@@ -1,9 +1,9 @@
-"""Drawing tokens so that the text depends on the seed alone, never on how it was drafted.
+"""Sampling that depends on the seed alone, not on the drafts.
 
-Every position of every continuation owns one random number, and its token is the inverse of the target's
-cumulative distribution at that number. Whichever pass computes the distribution, and whatever drafts it
-verified on the way, the token is the same: a draft is accepted while it equals the drawn tokens
-(sample matching), and the output has the target's own distribution because the draw never looked at the draft.
+Every position of every continuation has its own random number, and its token is the inverse of the target's cumulative
+distribution at that number. The token is the same whichever pass computes the distribution and whatever was drafted: a
+draft is accepted as long as it equals the drawn tokens (sample matching). The output has the target's own distribution,
+since a draw never depends on the draft.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rescore.decode.verify.sample import sample
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the target's distribution is shaped and which random numbers draw from it.
+    """Temperature, top-k, top-p and seed of sampling.
 
-    temperature > 0 divides the logits; then only the `top_k` most probable tokens stay (0: all); then the
-    smallest set of most probable tokens whose mass reaches `top_p` (1.0: all). Ties keep the lower ids.
+    temperature > 0 divides the logits; then only the `top_k` most probable tokens are kept (0: all); then the smallest
+    set of most probable tokens whose mass reaches `top_p` (1.0: all). Ties keep the lower ids.
     """
 
     temperature: float = 1.0
@@ -46,8 +46,8 @@ class Sampling:
     def seeds(self, sequence: int, count: int) -> np.ndarray:
         """The seeds uint64 [count] of positions 0..count-1 of sequence number `sequence`.
 
-        Position i owns the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`)
-        keyed (seed, sequence), so it can be had without those before it.
+        Position i has the i-th 64-bit word of Philox4x64-10 (Salmon et al. 2011, as in `numpy.random.Philox`) keyed
+        (seed, sequence), which can be computed without the words before it.
         """
         if not (_is_integer(sequence) and 0 <= sequence < 2**64):
             raise ValueError(f"sequence: expected an integer in [0, 2^64), got {sequence!r}")
@@ -63,26 +63,25 @@ class Sampling:
             raise ValueError(
                 "logits: expected numbers or -inf, at least one number per row, got NaN, +inf or only -inf"
             )
-        # Differences first: divided by a temperature near 0, logits themselves would be infinite.
-        with np.errstate(over="ignore"):  # -inf is meant
+        # Subtract first: logits divided by a temperature near 0 would overflow.
+        with np.errstate(over="ignore"):  # -inf is intended
             probs = np.exp((z - z.max(axis=-1, keepdims=True)) / self.temperature)
         if 0 < self.top_k < probs.shape[-1]:
             probs = _keep(probs, np.arange(probs.shape[-1]) < self.top_k)
         if self.top_p < 1:
             probs /= probs.sum(axis=-1, keepdims=True)
             before = np.cumsum(-np.sort(-probs, axis=-1), axis=-1)
-            # The token that carries the mass across top_p stays, so the best token always does.
+            # The token whose mass crosses top_p is kept, so the best token always is.
             mass_before = np.concatenate((np.zeros_like(before[..., :1]), before[..., :-1]), axis=-1)
             probs = _keep(probs, mass_before < self.top_p)
         return probs / probs.sum(axis=-1, keepdims=True)
 
     def draw(self, logits: Any, seeds: np.ndarray) -> np.ndarray:
-        """Tokens int32 [...]: per row the first id, in id order, whose cumulative probability exceeds the seed's
-        number.
+        """Tokens int32 [...]: per row the first id whose cumulative probability exceeds the seed's uniform number.
 
-        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums in float64. Logits that differ by d move each
-        border of the cumulative distribution by at most d / temperature, and two passes draw different tokens with the
-        probability of all these moves together: for 8,192 tokens, float32 and temperature 1 about 4e-4.
+        logits [..., V] as in `distribution`; seeds uint64 [...]. Sums are in float64. Logits that differ by d move each
+        boundary of the cumulative distribution by at most d / temperature. Two passes therefore draw different tokens
+        with probability at most the sum of these moves: about 4e-4 for 8,192 tokens, float32 and temperature 1.
         """
         seeds = np.asarray(seeds)
         if seeds.dtype != np.uint64:
@@ -109,15 +108,13 @@ def is_number(value: object) -> bool:
 
 
 def _as_float64(logits: Any) -> np.ndarray:
-    if hasattr(logits, "detach"):  # a torch tensor, without importing torch: bfloat16 has no numpy dtype
+    if hasattr(logits, "detach"):  # a torch tensor: bfloat16 has no numpy dtype; torch is not imported
         return logits.detach().double().cpu().numpy()
     return np.asarray(logits, np.float64)
 
 
 def _keep(probs: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """`probs` [..., V] with zeros outside the ranks (most probable first, ties by id) where `kept` [V] or [..., V]
-    holds.
-    """
+    """`probs` [..., V], set to 0 at ranks (most probable first, ties by id) where `kept` [V] or [..., V] is false."""
     order = np.argsort(-probs, axis=-1, kind="stable")
     mask = np.empty(probs.shape, bool)
     np.put_along_axis(mask, order, np.broadcast_to(kept, probs.shape), axis=-1)

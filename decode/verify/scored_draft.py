@@ -1,4 +1,4 @@
-"""A draft with the target's logits after each of its nodes: what a rule sees of one request."""
+"""A draft with the target's logits after each node: the input of a rule for one request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rescore.lattice.logit_rows import logit_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoredDraft:
-    """What a pass over a draft says of one request; node -1 is the root token.
+    """The result of a pass over a draft, for one request; node -1 is the root token.
 
-    draft    what was verified
+    draft    the draft that was verified
     history  int32 [n], the text up to the root token
     logits   [1 + n, V] of the next token, row 0 after the root token, row 1 + i after node i
-    best     int64 [1 + n], `best_tokens` of them; None: each is looked for when it is asked for
+    best     int64 [1 + n], their `best_tokens`; None: computed row by row on demand
     seeds    uint64, one for each token that the text may still have; empty for greedy decoding
-    random   the request's own numbers, for rules that need more than one a position
+    random   the request's own generator, for rules that need more than one number per position
     """
 
     draft: Draft
@@ -37,7 +37,7 @@ class ScoredDraft:
     random: np.random.Generator
 
     def scores(self, nodes: Sequence[int]) -> Tensor:
-        """Logits [m, V] after nodes, penalised and processed."""
+        """Logits [m, V] after nodes, with penalty and processors applied."""
         rows = self.logits[[1 + node for node in nodes]]
         if not self.shaping.reads_text:
             return rows
@@ -51,7 +51,7 @@ class ScoredDraft:
         return self.shaping.probabilities(self.scores(nodes))
 
     def best_token(self, node: int) -> int:
-        """The target's most probable token after a node; ValueError where its logits are no numbers."""
+        """The target's most probable token after a node; ValueError if its logits are invalid."""
         if self.shaping.reads_text:
             token = int(best_tokens(self.scores([node]))[0])
         else:
@@ -60,12 +60,12 @@ class ScoredDraft:
             position = len(self.history) + (int(self.draft.tree.depths[node]) if node >= 0 else 0)
             raise ValueError(
                 f"logits of position {position}: expected numbers or -inf, at least one number, got NaN, "
-                "+inf or only -inf; are the weights whole and their dtype wide enough, and what do processors do?"
+                "+inf or only -inf; check the model's weights, their dtype and the logits processors"
             )
         return token
 
     def chain(self) -> tuple[Tensor, Tensor, NDArray[np.int32], NDArray[np.float64]]:
-        """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of one drawn chain."""
+        """p [g + 1, V], q [g, V], draft [g] and uniforms [g + 1], for the rules of single drawn chains."""
         tree = self.draft.tree
         if not tree.is_chain:
             raise ValueError(
@@ -85,7 +85,7 @@ class ScoredDraft:
 
 
 def best_tokens(scores: Tensor) -> NDArray[np.int64]:
-    """The most probable token of each row of scores [..., V], int64 [...]; -1 where NaN, +inf or only -inf is left."""
+    """The most probable token of each row of scores [..., V], int64 [...]; -1 if a row has NaN, +inf or only -inf."""
     if scores.device.type == "cpu" and scores.dtype != torch.float64:
         return _core.best_tokens(logit_rows(scores)).reshape(scores.shape[:-1])
     found = scores.argmax(dim=-1)

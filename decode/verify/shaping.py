@@ -1,6 +1,6 @@
-"""From the target's logits to the distribution that is decoded from: processors, temperature, top-k, top-p.
+"""From the target's logits to the distribution to decode: processors, temperature, top-k, top-p.
 
-All of it happens before verification, so that what is verified is the distribution that the user asked for.
+Shaping precedes verification, so that drafts are verified against the distribution that the user chose.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shaping:
 
     repetition_penalty  divides the positive logits of tokens that occurred, multiplies the negative ones (CTRL, Keskar
                         et al. 2019)
-    processors          in order, each given the ids read so far, prompt included
+    processors          in order, each called with the ids read so far, prompt included
     sampling            temperature, top-k and top-p; None decodes greedily
     """
 
@@ -41,16 +41,16 @@ class Shaping:
             )
 
     def with_processors(self, processors: tuple[Processor, ...]) -> Shaping:
-        """This shaping with more processors behind its own."""
+        """This shaping with more processors after its own."""
         return replace(self, processors=(*self.processors, *processors)) if processors else self
 
     @property
     def reads_text(self) -> bool:
-        """Whether scores depend on the tokens before, beyond the logits."""
+        """Whether scores depend on previous tokens, beyond the logits."""
         return bool(self.processors) or self.repetition_penalty != 1.0
 
     def scores(self, logits: Tensor, texts: Sequence[NDArray[np.integer]]) -> Tensor:
-        """Logits [m, V] after the penalty and the processors; texts: the ids that each row was computed from."""
+        """Logits [m, V] after penalty and processors; texts: the ids that each row was computed from."""
         if not self.reads_text:
             return logits
         rows = []
@@ -63,7 +63,7 @@ class Shaping:
         return torch.cat(rows)
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """float64 [..., V], each row of sum 1; greedy decoding has all mass on the first of the greatest scores."""
+        """float64 [..., V], each row of sum 1; greedy decoding puts all mass on the first of the greatest scores."""
         if self.sampling is None:
             return torch.nn.functional.one_hot(scores.argmax(dim=-1), scores.shape[-1]).double()
         return shaped_probabilities(scores, self.sampling)
@@ -90,10 +90,10 @@ def shaped_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _kept(probs: Tensor, sampling: Sampling) -> Tensor:
-    """Zeros outside the top_k most probable (ties by id), and then outside the smallest set of mass top_p."""
+    """`probs` outside the top_k (ties by id), and then outside the smallest set of mass top_p, set to 0."""
     vocab_size = probs.shape[-1]
     most = min(sampling.top_k or vocab_size, vocab_size)
-    # Of a whole vocabulary a few greatest are found fifty times faster than all are sorted.
+    # topk of a few tokens is fifty times faster than sorting a whole vocabulary.
     descending = probs.topk(most).values if most < vocab_size else probs.sort(dim=-1, descending=True).values
     count = torch.full_like(descending[..., :1], most, dtype=torch.int64)
     if sampling.top_p < 1:

@@ -1,7 +1,6 @@
-"""Token verification: every drafted token is tested by itself, up to the first that fails.
+"""Token verification: tests the drafted tokens one by one, up to the first that fails.
 
-When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much from the same
-input.
+When: one draft, each token drawn from a known q, temperature > 0. `block.py` keeps at least as much of the same draft.
 Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", algorithm 1; Chen et al.
 2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
 """
@@ -24,7 +23,7 @@ GUARANTEE = "the emitted tokens have the target's distribution"
 
 
 def law(p: Array, q: Array, draft: Any) -> AcceptanceLaw:
-    """h_i = min(1, M(X_i) / S(X_i)), the probability that X_i is accepted once those before it are; residuals of M - S.
+    """Returns h_i = min(1, M(X_i) / S(X_i)), the acceptance probability of X_i after X_1..i-1; residuals of M - S.
 
     p [g+1, V] target, q [g, V] drafter, rows of sum 1, numpy or torch floats; draft int [g] in [0, V).
     """
@@ -34,7 +33,9 @@ def law(p: Array, q: Array, draft: Any) -> AcceptanceLaw:
 
 
 def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) -> Verdict:
-    """Accepted tokens and the next one; p, q, draft as in `law`, uniforms [g+1] in [0, 1), the last draws the token."""
+    """Returns the accepted tokens and the next one. p, q, draft as in `law`; uniforms [g+1] in [0, 1), the last for the
+    next token.
+    """
     found = law(p, q, draft)
     tests, draw = tests_and_draw(uniforms, found.chain.size)
     failed = (i for i, (u, h) in enumerate(zip(tests, found.acceptance)) if u >= h)
@@ -42,7 +43,7 @@ def verify(p: Array, q: Array, draft: Any, uniforms: Sequence[float] | Array) ->
 
 
 class TokenVerification(StatelessRule):
-    """Each drawn token is tested by itself (Leviathan et al. 2023, Chen et al. 2023)."""
+    """Tests the drawn tokens one by one (Leviathan et al. 2023, Chen et al. 2023)."""
 
     guarantee = GUARANTEE
     drawn = True

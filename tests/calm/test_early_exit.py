@@ -236,7 +236,7 @@ def test_a_state_is_translated_for_the_output_alone():
 
 
 def test_families_without_such_layers_are_refused():
-    with pytest.raises(ValueError, match="BartDecoder: expected a norm behind its layers, named norm"):
+    with pytest.raises(ValueError, match="BartDecoder: expected a norm after its layers, named norm"):
         opened(shared("bart"))
     layered = opened(deep("llama"))
     for exits in ([], [0], [DEPTH], [2, 9]):

@@ -1,6 +1,4 @@
-"""Every kernel compiles for a GPU (an H100 or H200), whether there is one or not: the interpreter accepts more than the
-compiler does.
-"""
+"""Every kernel compiles for a GPU (H100 or H200), also without one: the interpreter accepts more than the compiler."""
 
 import os
 import subprocess

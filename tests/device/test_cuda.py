@@ -1,4 +1,4 @@
-"""What a GPU must do as the CPU does: the loop with every drafter and rule, and the rules on its tensors."""
+"""A GPU gives the results of the CPU: the loop with every drafter and rule, and the rules on its tensors."""
 
 from __future__ import annotations
 

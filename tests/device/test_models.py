@@ -1,4 +1,4 @@
-"""Models as tensors: every arc where look-ups find it, against the automaton itself."""
+"""Models as tensors: look-ups of every arc, against the automaton."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Best strings of the device's kernels against the native core's: on a GPU where there is one, else through Triton's
+"""Best paths of the device's kernels against the native core's: on a GPU where there is one, else through Triton's
 interpreter.
 """
 
@@ -68,7 +68,7 @@ def test_a_beam_finds_drafts_at_their_cost_and_says_that_it_was_one(problem):
     "p, semantics, message",
     [
         (0, "failure", "paths p: expected 1 to 1024, got 0"),
-        (1, "epsilon", "semantics: expected failure, the only one on .*, got epsilon; lattices on the CPU have both"),
+        (1, "epsilon", "semantics: expected failure, the only one on .*, got epsilon; move the lattices to the CPU"),
     ],
 )
 def test_misuse(worked, p, semantics, message):

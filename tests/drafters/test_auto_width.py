@@ -1,4 +1,4 @@
-"""The size of trees: a worked example of the choice, the times of passes, what is learned from acceptance."""
+"""The size of trees: a worked example, times of passes, learning from acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of text, predictions and a model at the extremes: the text is the plain one, or the same is refused."""
+"""Blended drafts in extreme settings: the text, or the error, is the same as without drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of a small model: its own law, its request's own numbers, and a target that agrees with it."""
+"""Drafts of a small model: its distribution, the request's own random numbers, and a target that agrees with it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
                     law_by_hand([*texts[b].tolist(), *tokens], shaping),
                     atol=2e-5,
                 )
-            with pytest.raises(ValueError, match="tokens: expected fewer than the 4 that were drafted, got 4"):
+            with pytest.raises(ValueError, match="tokens: expected fewer than the 4 drafted ones, got 4"):
                 drafts[b].distribution.after([1, 2, 3, 4])
         if ask == 1:  # the first request ends, the others change places and go on
             work.select([2, 0])
@@ -125,7 +125,7 @@ def test_the_law_answers_for_prefixes_that_were_not_drafted_also_later():
             np.testing.assert_allclose(
                 draft.distribution.after([]).numpy(), law_by_hand(one.tolist(), shaping), atol=2e-5
             )
-    with pytest.raises(ValueError, match=r"expected a request that is still under way, one of \[2, 0\], got 1"):
+    with pytest.raises(ValueError, match=r"expected an active request, one of \[2, 0\], got 1"):
         drafts[1].distribution.after([int(drafts[1].tree.tokens[0]) ^ 1])
 
 
@@ -208,11 +208,11 @@ def test_its_drawn_drafts_are_always_right_too(rule):
 def test_messages():
     for gamma in (0, True, 2.0):
         with pytest.raises(
-            ValueError, match="gamma: expected a positive integer, got .*; no drafter at all decodes plainly"
+            ValueError, match="gamma: expected a positive integer, got .*; omit the drafter to decode plainly"
         ):
             DraftModelDrafter(BlockwiseTarget(MODEL), gamma=gamma, vocab_size=V, drawn=True)
     texts = histories()
     draft = session(texts, SHAPINGS["sampled"]).propose(step(texts, [2, 2, 2]))[0]
     for node in (-2, 1):
-        with pytest.raises(ValueError, match=f"nodes: expected -1..0, behind which a token was drawn, got {node}"):
+        with pytest.raises(ValueError, match=f"nodes: expected -1..0, after which a token was drawn, got {node}"):
             draft.distribution.rows([node])

@@ -1,4 +1,4 @@
-"""Drafting with a memory of earlier texts: what goes in, and what it brings."""
+"""Drafting with a memory of earlier texts: what is added, and what it gains."""
 
 import threading
 

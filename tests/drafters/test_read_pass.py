@@ -1,4 +1,4 @@
-"""A pass that is read in one call counts what its nodes, read one by one, do."""
+"""Reading a pass in one call gives the same counts as reading its nodes one by one."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_what_is_refused():
         "p": np.full((3, 1), 0.5, np.float32),
     }
     for name, value, message in (
-        ("tokens", [4], "tokens, those of the accepted nodes and the root token: expected 2 entries, got 1"),
+        ("tokens", [4], "tokens, the accepted nodes' and the root token: expected 2 entries, got 1"),
         ("tokens", [4, -1], "tokens: expected 0 to"),
         ("drafted", [4, -2], "drafted: expected 0 to"),
         ("parents", [-1, 1], "parents: expected -1 to 0, got 1"),
         ("accepted", [2], "accepted: expected 0 to 1, got 2"),
-        ("ids", [[0]], "ids, one row of the root and of each node: expected 3 entries, got 1"),
+        ("ids", [[0]], "ids, one row for the root and each node: expected 3 entries, got 1"),
         ("p", [[0.5], [1.5], [0.5]], r"p\[1, 0\]: expected a probability, got 1.5"),
     ):
         wrong = good | {name: np.array(value, good[name].dtype)}

@@ -1,4 +1,4 @@
-"""What the running text counts while a model decodes, against that model's own forward passes."""
+"""Counts of the running text during decoding, against the model's own forward passes."""
 
 from __future__ import annotations
 

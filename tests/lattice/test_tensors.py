@@ -95,7 +95,7 @@ def test_a_device_without_kernels_is_refused(worked):
 def test_one_tree_is_one_of_arrays(worked):
     with pytest.raises(
         TypeError,
-        match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose answer stays on the device",
+        match="tree: expected a Sausage of arrays, got TensorSausage; use trees, whose result stays on the device",
     ):
         Rescorer(worked[0]).tree(TensorSausage.of(worked[1], CPU), HISTORY[0])
 

@@ -1,4 +1,4 @@
-"""Mask tokens at work: Hugging Face `generate` writes the same, in batches, whatever drafts from their lattice."""
+"""Decoding with mask tokens: the text of Hugging Face `generate`, in batches, with every drafter of lattices."""
 
 from __future__ import annotations
 

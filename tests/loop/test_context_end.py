@@ -1,4 +1,4 @@
-"""Texts that end where a model's context does, beside others that go on with longer drafts."""
+"""Texts that end at the model's context, next to others that continue with longer drafts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Drafting without the host: the pass that drafts for itself, and the loop with kernels, which are interpreted where
-there is no GPU.
-"""
+"""Drafting without the host: the pass that drafts for itself, and the loop with kernels (interpreted without a GPU)."""
 
 import numpy as np
 import pytest
@@ -75,7 +73,7 @@ def block_of(prompts):
 
 
 def test_heads_that_read_along_are_refused(lm):
-    with pytest.raises(ValueError, match="heads: expected some that see hidden states alone, got object"):
+    with pytest.raises(ValueError, match="heads: expected heads that see hidden states alone, got object"):
         DraftedPass(
             target=BlockwiseTarget(untrained()), lattice=HeadsLattice(heads=object()), rescorer=Rescorer(lm), nodes=4
         )

@@ -188,7 +188,7 @@ def test_an_existing_dump_is_kept(folder, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "prompts.jsonl: expected one JSON object a line, got an empty file"),
+        ("", "prompts.jsonl: expected one JSON object per line, got an empty file"),
         ('{"task": "a"}', "line 1: expected a JSON object with prompt (or text, or messages), got"),
         ("[1", "line 1: expected a JSON object with prompt (or text, or messages), got"),
         ('{"task": 3, "prompt": [1], "reference": [1]}', "line 1: task: expected a name, got 3"),
@@ -198,7 +198,7 @@ def test_an_existing_dump_is_kept(folder, capsys):
         ),
         ('{"task": "a", "prompt": [1], "reference": []}', "line 1: reference: expected text or a list of token ids"),
         ('{"text": "w1", "reference": ""}', "line 1: reference: expected text of at least one token, got ''"),
-        ('{"task": "a", "prompt": [1]}', "line 1: expected a reference, the text that is read, got none"),
+        ('{"task": "a", "prompt": [1]}', "line 1: expected a reference, the text to read, got none"),
         (
             json.dumps({"task": "a", "prompt": [1] * 80, "reference": [1]}),
             "line 1: expected prompts of at most 76 tokens",

@@ -1,4 +1,4 @@
-"""The decode loop: drafts never change the text, whatever they are, wherever it ends, in whatever company."""
+"""The decode loop: drafts never change the text, whatever is drafted, wherever it ends, alone or in batches."""
 
 from __future__ import annotations
 
@@ -305,16 +305,16 @@ class Raw(Scripted):
 def test_arguments_and_drafts_are_checked():
     with pytest.raises(ValueError, match="max_tokens: expected a positive integer, got 0"):
         Options(max_tokens=0)
-    with pytest.raises(ValueError, match="rule: greedy matching ignores the sampling that was asked for"):
+    with pytest.raises(ValueError, match="rule: greedy match ignores sampling"):
         Options(rule=Greedy(), shaping=Shaping(sampling=SAMPLING))
-    with pytest.raises(ValueError, match="rule: Matching verifies drawn text, but no sampling was asked for"):
+    with pytest.raises(ValueError, match="rule: Matching verifies sampled text, but there is no sampling"):
         Options(rule=Matching())
     with pytest.raises(ValueError, match="prompts: expected at least one, got none"):
         generate(TARGET, [])
     with pytest.raises(TypeError, match=r"prompt 1: expected integers of shape \[m\], m >= 1, got float64 \[0\]"):
         generate(TARGET, [[1], []])
     with pytest.raises(
-        ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was another tokenizer used"
+        ValueError, match=rf"prompt 0: expected ids in \[0, {V}\), got 1..{V}; was it encoded with another tokenizer"
     ):
         generate(TARGET, [[1, V]])
     with pytest.raises(
@@ -351,9 +351,7 @@ def test_arguments_and_drafts_are_checked():
     for most in (0, -3, 2.5, True):
         with pytest.raises(ValueError, match=f"max_tokens: expected a positive integer, got {most}"):
             Request(prompt=[1], max_tokens=most)
-    with pytest.raises(
-        ValueError, match="request 0: expected a drawn draft with its law, by which it is verified, got none"
-    ):
+    with pytest.raises(ValueError, match="request 0: expected a drawn draft with its distribution, got none"):
         generate(TARGET, [[1]], Lawless(lambda history: [[1]]), Options(shaping=Shaping(sampling=SAMPLING)))
 
 

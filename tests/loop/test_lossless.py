@@ -1,6 +1,4 @@
-"""A part of the grid of tools/check/lossless.py: every family and drafter writes what Hugging Face
-`generate` writes.
-"""
+"""A part of the grid of tools/check/lossless.py: every family and drafter gives the text of Hugging Face `generate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding for real takes the passes that a replay of a dump counts, for every drafter."""
+"""Online decoding takes as many passes as a replay of a dump counts, for every drafter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn drafts in the loop: the text has the target's law under every rule; q and draws are what they say."""
+"""Drawn drafts in the loop: the text has the target's distribution under every rule; draws follow q."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of text against the whole text, and against stop strings looked for in it."""
+"""Incremental text against the whole text, and against a search of it for stop strings."""
 
 from __future__ import annotations
 

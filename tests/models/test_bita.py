@@ -1,4 +1,4 @@
-"""Mask tokens behind every node, against the family's own code reading one group alone; the text does not see them."""
+"""Mask tokens after every node, against the family's own code on one group alone; the text does not attend to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face causal models read in blocks give their own logits: chains, ragged rows, trees, what is kept of them."""
+"""Hugging Face causal models give their own logits when read in blocks: chains, ragged rows, trees, accepted paths."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_families_that_work_in_another_way_are_found_out():
         "BloomForCausalLM: expected a family that takes positions, masks and a cache, got ",
     )
     mpt = transformers.MptConfig(vocab_size=V, d_model=32, n_layers=2, n_heads=4)
-    refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected positions that can be given, got ALiBi")
+    refused(transformers.MptForCausalLM(mpt).eval(), "MptForCausalLM: expected explicit positions, got ALiBi")
     bert = transformers.BertConfig(
         vocab_size=V, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
     )
@@ -187,9 +187,7 @@ def test_a_window_that_the_family_ignores_is_found_out():
 
 
 def test_states_of_the_model_are_checked():
-    refused(
-        build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got a model in training.*call model.eval()"
-    )
+    refused(build("llama").train(), "LlamaForCausalLM: expected evaluation mode, got training mode.*call model.eval()")
     with torch.device("meta"):
         empty = transformers.LlamaForCausalLM(config_of("llama")).eval()
     refused(empty, "expected all weights on one device, got meta; open it without device_map or offloading")
@@ -208,8 +206,8 @@ def test_caches_of_transformers_are_refused():
         with pytest.raises(
             TypeError,
             match=(
-                rf"expected the cache that open\(\) gave, got {type(cache).__name__}; "
-                r"caches of transformers cannot go back"
+                rf"expected the cache from open\(\), got {type(cache).__name__}; "
+                r"caches of transformers cannot be rolled back"
             ),
         ):
             target.read(chain([[1]], [0]), cache)

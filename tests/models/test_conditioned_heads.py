@@ -1,4 +1,4 @@
-"""Heads that know the root token: what they compute, and files that are not what they say."""
+"""Heads conditioned on the root token: their logits, and invalid files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_folder_is_what_was_saved(tmp_path):
     }
     made().save(folder, {})  # over its own
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ValueError, match="expected no file, or one of format 'rescore heads', got another's"):
+    with pytest.raises(ValueError, match="expected no file, or one of format 'rescore heads', got another"):
         made().save(tmp_path, {})
 
 
@@ -115,9 +115,9 @@ CONFIG_FAULTS = [
     ({"layers": None}, "layers: expected an integer from 0 to 64, got None"),
     (
         {"layers": 3},
-        "expected the 22 tensors that .* asks for, got none named 'heads.0.blocks.2.linear.bias'",
+        "expected the 22 tensors of .*, got none named 'heads.0.blocks.2.linear.bias'",
     ),
-    ({"slots": 2}, "expected the 11 tensors that its configuration asks for, got also 'heads.2.blocks.0.linear.bias'"),
+    ({"slots": 2}, "expected the 11 tensors of its configuration, got also 'heads.2.blocks.0.linear.bias'"),
     ({"width": 8}, "expected heads for this model's width of 6, got 8; they were trained for another"),
     ({"vocab_size": 24}, "expected heads for this model's vocab_size of 23, got 24"),
     ({"draft_vocabulary": 4}, r"draft_vocabulary: expected int32 \[4\], got torch.int32 \[5\]"),
@@ -135,9 +135,9 @@ def test_a_config_that_is_another_s_is_refused(tmp_path, changed, message):
 
 
 TENSOR_FAULTS = [
-    ({"draft_vocabulary": torch.tensor([1, 4, 4, 9, 22], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
-    ({"draft_vocabulary": torch.tensor([1, 4, 5, 9, 23], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
-    ({"draft_vocabulary": torch.tensor([-1, 4, 5, 9, 22], dtype=torch.int32)}, "expected rising ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1, 4, 4, 9, 22], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([1, 4, 5, 9, 23], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
+    ({"draft_vocabulary": torch.tensor([-1, 4, 5, 9, 22], dtype=torch.int32)}, "expected ascending ids in [0, 23)"),
     ({"draft_vocabulary": torch.tensor([1.0, 4, 5, 9, 22])}, "expected int32 [5], got torch.float32 [5]"),
     ({"heads.1.input.weight": torch.zeros(6, 6)}, "expected floating point [6, 12], got torch.float32 [6, 6]"),
     ({"heads.1.input.weight": torch.full((6, 12), torch.nan)}, "expected finite numbers, got NaN or infinity"),
@@ -158,7 +158,7 @@ def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
 def test_files_that_do_not_read_are_refused(tmp_path):
     made().save(tmp_path, {})
     (tmp_path / "heads.safetensors").write_bytes(b"\x00" * 30)
-    with pytest.raises(ValueError, match="heads.safetensors: expected a safetensors file, got one that does not read"):
+    with pytest.raises(ValueError, match="heads.safetensors: expected a safetensors file, got one that cannot be read"):
         load(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="config.json: expected beside heads.safetensors"):

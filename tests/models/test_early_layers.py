@@ -100,7 +100,7 @@ def test_trained_exits_translate_their_states(tmp_path):
     step = DraftStep(histories=histories, hidden=torch.zeros(3, 1), fresh=[], room=[9] * 3, random=[])
     for text, logits in zip(PROMPTS, found.open(3).logits(step)[:, 0]):
         torch.testing.assert_close(logits, own_logits(target, text, 2, heads.translate), atol=1e-4, rtol=0)
-    with pytest.raises(ValueError, match=r"expected an exit behind 3 layers, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"expected an exit after 3 layers, got \(2,\)"):
         EarlyLayers.named(f"early:3:{tmp_path}").heads(target)
 
 
@@ -130,7 +130,7 @@ class Inside(torch.nn.Module):
 
 
 def test_a_decoder_that_cannot_be_replaced_is_refused():
-    with pytest.raises(ValueError, match="Inside: expected a decoder that is a part of it by itself, got one inside"):
+    with pytest.raises(ValueError, match="Inside: expected a decoder that is a submodule, got one inside"):
         early_layers(SimpleNamespace(model=Inside(build("llama"))), 1)
 
 
@@ -158,5 +158,7 @@ def test_models_without_such_layers_have_no_early_heads(tmp_path):
     for asked in (model_facts, lambda path, heads: open_model(path, heads=heads)):
         with pytest.raises(ValueError, match="expected a causal language model for heads 'early:1', got"):
             asked(tmp_path / "t5", "early:1")
-        with pytest.raises(ValueError, match="expected a Hugging Face model with layers for heads 'early:1', got one"):
+        with pytest.raises(
+            ValueError, match="expected a Hugging Face model with layers for heads 'early:1', got a blockwise model"
+        ):
             asked(tmp_path, "early:1")

@@ -1,6 +1,4 @@
-"""Encoder-decoders read in blocks give their own logits: the prompt encoded once, chains behind it, rows of
-any length.
-"""
+"""Encoder-decoders give their own logits when read in blocks: the prompt encoded once, chains, rows of any length."""
 
 from __future__ import annotations
 
@@ -105,7 +103,7 @@ def test_trees_and_foreign_caches_are_refused():
         ValueError, match="expected a chain, got a tree, which encoder-decoders cannot read; draft one path"
     ):
         target.read(tree_block(TokenTree.from_drafts(np.array([[3, 4]])), 0, [0]), cache)
-    with pytest.raises(TypeError, match=r"expected the cache that open\(\) gave, got SlotCache"):
+    with pytest.raises(TypeError, match=r"expected the cache from open\(\), got SlotCache"):
         target.read(chain([[0]], [0]), SlotCache(1, 4))
 
 

@@ -1,4 +1,4 @@
-"""Exit heads: what they compute, and files that are not what they say."""
+"""Exit heads: their outputs, and invalid files."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ CONFIG_FAULTS = [
     ({"format": "other"}, "expected format 'rescore exits', version 1, got 'other', 1"),
     ({"version": 2}, "expected format 'rescore exits', version 1, got 'rescore exits', 2"),
     ({"exits": "24"}, "exits: expected a list of layers, got '24'"),
-    ({"exits": []}, r"exits: expected rising layers from 1 to 4, got \(\)"),
-    ({"exits": [4, 2]}, "exits: expected rising layers from 1 to 4"),
-    ({"exits": [2, 5]}, "exits: expected rising layers from 1 to 4"),
-    ({"exits": [2, None]}, "exits: expected rising layers from 1 to 4"),
-    ({"exits": [True, 4]}, "exits: expected rising layers from 1 to 4"),
+    ({"exits": []}, r"exits: expected ascending layers from 1 to 4, got \(\)"),
+    ({"exits": [4, 2]}, "exits: expected ascending layers from 1 to 4"),
+    ({"exits": [2, 5]}, "exits: expected ascending layers from 1 to 4"),
+    ({"exits": [2, None]}, "exits: expected ascending layers from 1 to 4"),
+    ({"exits": [True, 4]}, "exits: expected ascending layers from 1 to 4"),
     ({"depth": 10**9}, "depth: expected an integer from 1 to 4096, got 1000000000"),
     ({"width": "6"}, "width: expected an integer from 1 to 65536, got '6'"),
     ({"depth": 6}, "expected exits of this model, of depth 5, got 6"),
@@ -79,7 +79,7 @@ TENSOR_FAULTS = [
     ({"bias": torch.tensor([1, 2])}, "bias: expected floating point [2], got torch.int64 [2]"),
     ({"offset": torch.full((2, WIDTH), torch.inf)}, "offset: expected finite numbers, got NaN or infinity"),
     ({"classifier": torch.zeros(WIDTH, 2)}, "classifier: expected floating point [2, 6], got torch.float32 [6, 2]"),
-    ({"more": torch.zeros(1)}, "expected the 4 tensors that its configuration asks for, got also 'more'"),
+    ({"more": torch.zeros(1)}, "expected the 4 tensors of its configuration, got also 'more'"),
 ]
 
 
@@ -96,11 +96,11 @@ def test_tensors_that_are_wrong_are_refused_by_name(tmp_path, changed, message):
 def test_files_that_do_not_read_are_refused(tmp_path):
     made().save(tmp_path, {})
     (tmp_path / "exits.safetensors").write_bytes(b"\xff" * 30)
-    with pytest.raises(ValueError, match="expected a safetensors file, got one that does not read"):
+    with pytest.raises(ValueError, match="expected a safetensors file, got one that cannot be read"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
     (tmp_path / "exits.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="exits.safetensors: expected beside exits.json"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)
     (tmp_path / "exits.json").unlink()
-    with pytest.raises(FileNotFoundError, match="exits.json: expected what `rescore calm train` writes"):
+    with pytest.raises(FileNotFoundError, match="exits.json: expected a file of `rescore calm train`"):
         ExitHeads.load(tmp_path, depth=DEPTH, width=WIDTH)

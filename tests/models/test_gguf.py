@@ -1,4 +1,4 @@
-"""GGUF files as models: a small one against the model that it was written from, and the model that a package ships."""
+"""GGUF files as models: a small one against the model that it was written from, and the model shipped in a package."""
 
 from __future__ import annotations
 
@@ -209,8 +209,8 @@ def test_what_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name,match",
     [
-        ("block_count", "got ValueError: 4294967295 layers, and tensors of 2$"),
-        ("feed_forward_length", "got ValueError: a configuration of .* parameters, where the files have .* bits"),
+        ("block_count", "got ValueError: 4294967295 layers, but tensors of 2$"),
+        ("feed_forward_length", "got ValueError: a configuration of .* parameters, but files of .* bits"),
     ],
 )
 def test_nothing_is_built_of_numbers_that_are_not_the_tensors(tmp_path, monkeypatch, name, match):
@@ -225,7 +225,7 @@ def test_nothing_is_built_of_numbers_that_are_not_the_tensors(tmp_path, monkeypa
 
 def test_templates_that_are_missing(tmp_path):
     small_llama().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="expected a (chat template|model with a tokenizer)"):
+    with pytest.raises(ValueError, match="expected a (chat template|model with a Hugging Face tokenizer)"):
         ChatTemplate(tmp_path)
 
 

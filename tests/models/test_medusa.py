@@ -1,4 +1,4 @@
-"""Medusa heads: what they compute, the published forms of their files, and files that are not what they say."""
+"""Medusa heads: their logits, published file formats, and invalid files."""
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ def test_saving_spares_the_folder_of_another_model(tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            "config.json: expected no file, or that of Medusa heads, got another's; "
-            "save the heads in a folder of their own"
+            "config.json: expected no file, or that of Medusa heads, got another; save the heads in a separate folder"
         ),
     ):
         MedusaHeads(heads=1, width=WIDTH, vocab_size=V).save(tmp_path)
@@ -229,7 +228,7 @@ def test_configs_that_do_not_fit_are_refused(tmp_path):
         "expected heads of medusa_num_layers 1 by config.json, got tensors of 2",
     )
     (tmp_path / "heads" / "config.json").write_text("{")
-    refused(tmp_path / "heads", "config.json: expected JSON, got text that does not read")
+    refused(tmp_path / "heads", "config.json: expected JSON, got text that cannot be parsed")
     (tmp_path / "heads" / "config.json").write_text("[]")
     refused(tmp_path / "heads", "config.json: expected a JSON object, got list")
 
@@ -248,7 +247,7 @@ def test_pickles_with_code_are_refused_and_not_run(tmp_path):
     mark = tmp_path / "was_run"
     refused(
         folder_of(tmp_path, {"0.0.linear.weight": Touch(mark)}, name="medusa_lm_head.pt"),
-        "expected a pickle of tensors alone, got one that would run code or is damaged; ask for safetensors",
+        "expected a pickle of tensors alone, got one that would run code or is damaged; get the heads as safetensors",
     )
     assert not mark.exists()
     refused(
@@ -291,7 +290,7 @@ def test_forms_are_checked():
     with pytest.raises(
         ValueError,
         match=(
-            "expected either output, the backbone's, or vocab_size for last layers of the heads' own; "
+            "expected either output, the backbone's, or vocab_size for heads with their own last layers; "
             "got both or neither"
         ),
     ):

@@ -1,4 +1,4 @@
-"""What a model is, told from its files' headers, against the model that is opened."""
+"""Facts from the headers of a model's files, against the opened model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-token prediction with caches, in batches, behind rejected drafts: the same as everything read anew."""
+"""Multi-token prediction with caches, in batches, after rejected drafts: the same as rereading everything."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_steps_must_tell_of_every_token(heads):
     texts.lengths, texts.read = [9], [6]
     with pytest.raises(
         ValueError,
-        match="request 0: expected the hidden states of the 3 tokens read since the step before, at least one, got 2",
+        match="request 0: expected the hidden states of the 3 tokens read since the previous step, at least one, got 2",
     ):
         session.logits(texts.step([0]))
 

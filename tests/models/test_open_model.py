@@ -1,4 +1,4 @@
-"""Models opened from a path, with the heads that lie there, and folders that are not what they seem."""
+"""Models opened from a path, with the heads stored there, and invalid folders."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_heads_that_are_not_there(llama, ours, tmp_path):
     with pytest.raises(
         ValueError,
         match=(
-            "expected a Hugging Face model with MTP modules for heads 'mtp', got one of ours, "
+            "expected a Hugging Face model with MTP modules for heads 'mtp', got a blockwise model, "
             "whose own heads need no name"
         ),
     ):
@@ -157,14 +157,14 @@ def test_paths_without_a_model(tmp_path):
         open_model(tmp_path / "nowhere")
     with pytest.raises(
         FileNotFoundError,
-        match="expected model.safetensors, with config.json beside it if it is one of Hugging Face, got neither",
+        match="expected model.safetensors, with config.json beside it for a Hugging Face model, got neither",
     ):
         open_model(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": []}')
-    with pytest.raises(ValueError, match="config.json: expected 'model_type', got none; it is no model's"):
+    with pytest.raises(ValueError, match="config.json: expected 'model_type', got none; it does not belong to a model"):
         open_model(tmp_path)
     with pytest.raises(
-        ValueError, match="got none; it holds Medusa heads alone: open their backbone, and give this folder as heads"
+        ValueError, match="got none; it holds only Medusa heads: open their backbone, and give this folder as heads"
     ):
         open_model(medusa(tmp_path / "heads"))
 
@@ -186,20 +186,25 @@ def test_incomplete_or_foreign_weights_are_refused(llama):
     save_file({**tensors, "model.norm.weight": torch.zeros(7)}, llama / "model.safetensors", {"format": "pt"})
     refused(llama, "got 1 mismatched keys, .*model.norm.weight")
     (llama / "model.safetensors").write_bytes(b"text")
-    refused(llama, "model.safetensors: expected a safetensors file, got one that does not read")
+    refused(llama, "model.safetensors: expected a safetensors file, got one that cannot be read")
     (llama / "model.safetensors").unlink()
     torch.save(tensors, llama / "pytorch_model.bin")
-    refused(llama, "expected a language model of Hugging Face with weights in safetensors, got ")
+    refused(llama, "expected a Hugging Face language model with weights in safetensors, got ")
 
 
 @pytest.mark.parametrize(
     "family,name,value,match",
     [
-        ("llama", "num_hidden_layers", 10**30, "expected at most 2, as there are tensors for, got 1000000000000000"),
+        (
+            "llama",
+            "num_hidden_layers",
+            10**30,
+            "expected at most 2, the number that the tensors have, got 1000000000000000",
+        ),
         ("llama", "num_hidden_layers", 3, "config.json: num_hidden_layers: expected at most 2"),
         ("t5", "num_decoder_layers", 10**9, "num_decoder_layers: expected at most 3"),
         ("deepseek-v3", "num_mtp_layers", 10**9, "num_mtp_layers: expected at most"),
-        ("llama", "vocab_size", 10**9, "a configuration of 64,000,015,520 parameters, where the files have .* bits"),
+        ("llama", "vocab_size", 10**9, "a configuration of 64,000,015,520 parameters, but files of .* bits"),
         ("llama", "intermediate_size", 10**8, "a configuration of 19,200,008,672 parameters"),
         ("deepseek-v3", "n_routed_experts", 10**7, "a configuration of 15,[0-9,]* parameters"),
     ],
@@ -218,7 +223,7 @@ def test_a_config_without_tensors_counts_few_layers(tmp_path):
     shared("llama").config.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1001}))
-    refused(tmp_path, "num_hidden_layers: expected at most 1000, as there are tensors for, got 1001")
+    refused(tmp_path, "num_hidden_layers: expected at most 1000, the number that the tensors have, got 1001")
 
 
 def test_code_of_a_checkpoint_is_never_run(tmp_path):
@@ -227,7 +232,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path):
         (tmp_path / name).write_text(f"import os; os.mkdir({str(mark)!r})\n")
     auto = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
-    refused(tmp_path, "expected a language model of Hugging Face with weights in safetensors, got ValueError")
+    refused(tmp_path, "expected a Hugging Face language model with weights in safetensors, got ValueError")
     assert not mark.exists()
 
 
@@ -244,5 +249,5 @@ def test_mask_tokens_of_a_model_that_cannot_read_them_are_refused_by_name(tmp_pa
     from support.tiny_blockwise import untrained
 
     untrained().save(tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"data/demo/bita: mask tokens of BiTA are read in the target's own passes"):
+    with pytest.raises(ValueError, match=r"data/demo/bita: expected heads of .*, got mask tokens of BiTA"):
         open_model(tmp_path / "model.safetensors", heads="data/demo/bita")

@@ -1,4 +1,4 @@
-"""A small model that reads along gives what it gives when it reads every history from its beginning."""
+"""A small model that reads along gives the same logits as when it reads every history from the beginning."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_messages():
         reader.sync([array([1, 2]), array([3, 24])])
     reader.sync([array([1, 2]), array([3])])
     reader.extend(torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="expected at most ahead = 1 tokens behind a history, got another"):
+    with pytest.raises(ValueError, match="expected at most ahead = 1 tokens after a history, got another"):
         reader.extend(torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="drafted: expected at most ahead = 1 tokens behind a history, got 2"):
+    with pytest.raises(ValueError, match="drafted: expected at most ahead = 1 tokens after a history, got 2"):
         reader.peek(0, array([1, 2]), [1, 1])

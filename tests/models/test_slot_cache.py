@@ -1,4 +1,4 @@
-"""Reading in blocks behind a cache equals reading at once: chains, ragged rows, trees, what is kept of them."""
+"""Reading in blocks with a cache equals reading at once: chains, ragged rows, trees, accepted paths."""
 
 from __future__ import annotations
 

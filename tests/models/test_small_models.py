@@ -162,7 +162,7 @@ def test_an_encoder_decoder_does_not_draft_for_a_causal_model():
         ValueError,
         match=(
             r"histories\[0\]: expected it to begin with the 1 tokens that the small model read first, got \[21\]; "
-            r"a small model and its target are both causal"
+            r"a small model and its target must both be causal"
         ),
     ):
         generate(

@@ -1,4 +1,4 @@
-"""p-best strings of the native core against the enumeration of all strings."""
+"""p best paths of the native core against the enumeration of all paths."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -170,9 +170,9 @@ def test_largest_sizes(data):
         (
             {"histories": np.zeros((2, 1), np.int32)},
             ValueError,
-            "histories, one of every lattice: expected 1 entries, got 2",
+            "histories, one per lattice: expected 1 entries, got 2",
         ),
-        ({"alpha": np.zeros((1, 3))}, ValueError, "alpha, of every slot: expected 1 entries, got 3"),
+        ({"alpha": np.zeros((1, 3))}, ValueError, "alpha, one per slot: expected 1 entries, got 3"),
     ],
 )
 def test_misuse(change, error, message):

@@ -1,6 +1,4 @@
-"""Calibrated rescorers: the API against the whole text counted anew, the replay against the rows that
-decoding visits.
-"""
+"""Calibrated rescorers: the API against recounting the whole text, the replay against the rows that decoding visits."""
 
 import numpy as np
 import pytest

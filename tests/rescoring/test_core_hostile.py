@@ -1,4 +1,4 @@
-"""Damaged arrays through every native function: an error or an answer, never a read outside.
+"""Damaged arrays through every native function: an error or an answer, never an out-of-bounds read.
 
 The number of mutations is set by RESCORE_FUZZ; run with a core built with -DRESCORE_SANITIZE=address,undefined to see
 what a crash hides.

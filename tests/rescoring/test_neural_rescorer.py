@@ -1,4 +1,4 @@
-"""Neural rescoring against loops that read the whole text anew for every candidate, and against enumeration."""
+"""Neural rescoring against loops that reread the whole text for every candidate, and against enumeration."""
 
 from __future__ import annotations
 

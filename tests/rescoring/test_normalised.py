@@ -1,4 +1,4 @@
-"""Normalised lattices against enumeration and what the searches say; the law of what is sampled."""
+"""Normalised lattices against enumeration and the searches; the distribution of samples."""
 
 import math
 

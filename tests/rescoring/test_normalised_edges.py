@@ -1,4 +1,4 @@
-"""Normalised lattices at their edges: what ends, what is impossible, what is refused."""
+"""Normalised lattices, edge cases: ends, impossible tokens, invalid arguments."""
 
 import math
 
@@ -180,12 +180,12 @@ def test_dense_rows(worked):
         (
             lambda r, s: r.normalise(s, [0], local=True).log_mass,
             ValueError,
-            "log_mass: a lattice that is normalised locally has none",
+            "log_mass: a locally normalised lattice has none",
         ),
         (
             lambda r, s: r.normalise(s, [0], local=True).states,
             ValueError,
-            "states: a lattice that is normalised locally is not expanded",
+            "states: a locally normalised lattice is not expanded",
         ),
     ],
 )
@@ -211,9 +211,7 @@ def test_misuse_of_the_core():
             _core.Normalised(
                 [lm], **{**arrays, "ids": np.repeat(np.array([[[0]], [[99]]], np.int32), 3, 1)}, local=local
             )
-    with pytest.raises(
-        ValueError, match="the composition has more than 2 transitions at slot 2; ask for a smaller top-k"
-    ):
+    with pytest.raises(ValueError, match="the composition has more than 2 transitions at slot 2; use a smaller top-k"):
         _core.Normalised([lm], **arrays, transitions=2)
     with pytest.raises(
         ValueError,

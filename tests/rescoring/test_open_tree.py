@@ -329,11 +329,11 @@ def text_of(*tokens):
 @pytest.mark.parametrize(
     "changes, error, message",
     [
-        ({"memory": _core.ContextModel(soft=np.zeros(2))}, TypeError, "memory_strength: expected that of every order"),
+        ({"memory": _core.ContextModel(soft=np.zeros(2))}, TypeError, "memory_strength: expected one per order"),
         (
             {"memory": _core.ContextModel(soft=np.zeros(2)), "memory_strength": np.ones(3)},
             ValueError,
-            "strength, of every order: expected 2 entries, got 3",
+            "strength, one per order: expected 2 entries, got 3",
         ),
         ({"nodes": 0}, ValueError, "nodes: expected 1 to 4096, got 0"),
         ({"least": 1.5}, ValueError, "least: expected a probability, 0 to 1"),
@@ -341,7 +341,7 @@ def text_of(*tokens):
         (
             {"histories": np.zeros((2, 0), np.int32)},
             ValueError,
-            "histories, one of every lattice: expected 1 entries, got 2",
+            "histories, one per lattice: expected 1 entries, got 2",
         ),
         (
             {"ids": np.full((1, 2, 1), VOCAB, np.int32)},
@@ -349,7 +349,7 @@ def text_of(*tokens):
             "expected a token id below the model's vocabulary size 5, got 5",
         ),
         ({"weights": np.ones((2, 2))}, ValueError, "weights: head, prior, floor: expected 3 entries, got 2"),
-        ({"weights": np.ones((3, 3))}, ValueError, "weights, of every slot: expected 2 entries, got 3"),
+        ({"weights": np.ones((3, 3))}, ValueError, "weights, one per slot: expected 2 entries, got 3"),
         ({"texts": [text_of(1)] * 2}, ValueError, "texts: expected 1 entries, got 2"),
         ({"texts": [None]}, TypeError, None),
         (
@@ -360,7 +360,7 @@ def text_of(*tokens):
         (
             {"texts": [text_of(1)], "strength": np.ones(3)},
             ValueError,
-            "strength, of every order: expected 2 entries, got 3",
+            "strength, one per order: expected 2 entries, got 3",
         ),
     ],
 )

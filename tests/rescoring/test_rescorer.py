@@ -1,4 +1,4 @@
-"""The Python API: the worked example by hand, batches against single calls, options that are refused."""
+"""The Python API: the worked example by hand, batches against single calls, invalid options."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The memory of earlier texts: what it holds, how it is saved, and that threads may share it."""
+"""The memory of earlier texts: contents, saving, use by several threads."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What the Python API takes as token ids: integers in [0, V), whatever takes them."""
+"""Token ids in the Python API: integers in [0, V), in every function."""
 
 import re
 

@@ -361,7 +361,7 @@ TREE_P = np.full((5, 4), 0.25)
         (
             {"siblings": "distinct", "q": bad(TREE_P, 0, [1, 0, 0, 0])},
             "child 1 of node -1: expected a token that the drafter could have drawn there, "
-            "got q = 0 once its earlier siblings are taken out",
+            "got q = 0 after its earlier siblings are removed",
         ),
         (
             {"siblings": "independent", "q": bad(TREE_P, 0, 0.5)},
@@ -385,7 +385,7 @@ def test_messages_of_matches():
     with pytest.raises(
         ValueError,
         match=re.escape(
-            "uniforms: expected 3 numbers, one per position, from the root token to behind the deepest node, got 5"
+            "uniforms: expected 3 numbers, one per position, from the root token to after the deepest node, got 5"
         ),
     ):
         matching.verify(TREE_P, FORK, [0.5] * 5)
@@ -399,7 +399,7 @@ def test_messages_of_modifications():
     with pytest.raises(ValueError, match="ratio: expected a finite number above 0, got inf"):
         Modification(ratio=np.inf, left=1, prefix=(), drafter=lambda text: P[0])
     with pytest.raises(
-        ValueError, match="left: expected at least 1 position, got 0; a modification that has ended is dropped"
+        ValueError, match="left: expected at least 1 position, got 0; drop a modification that has ended"
     ):
         Modification(ratio=1.0, left=0, prefix=(), drafter=lambda text: P[0])
     asked = Modification(ratio=1.0, left=1, prefix=(7, 8), drafter=lambda text: np.array([0.5, 0.25]))

@@ -1,4 +1,4 @@
-"""Every rule emits the target's law: by enumeration, on grids of random numbers that are exact, and by G-tests."""
+"""Every rule emits the target's distribution: by enumeration, on exact grids of uniforms, and by G-tests."""
 
 import itertools
 import math
