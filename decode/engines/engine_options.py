@@ -88,5 +88,5 @@ class EngineOptions:
         if isinstance(self.memory, str) and Path(self.memory).exists():
             return TextMemory.open(self.memory, vocab_size=vocab_size, end=end, most=self.tokens)
         if isinstance(self.memory, str):
-            raise FileNotFoundError(f"{self.memory}: expected a memory written by rescore generate --memory, got no file")
+            raise FileNotFoundError(f"{self.memory}: expected texts that rescore generate --memory wrote")
         return TextMemory(vocab_size=vocab_size, end=end, most=self.tokens)

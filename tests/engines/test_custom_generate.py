@@ -649,7 +649,7 @@ REFUSED = {
     "prefill in chunks": (dict(prefill_chunk_size=4), "expected prefill_chunk_size None, got 4"),
     "attentions": (
         dict(output_attentions=True, return_dict_in_generate=True),
-        "output_attentions: a pass that verifies a draft reads other tokens",
+        "output_attentions: not supported, since verification passes read other tokens",
     ),
     "hidden states": (
         dict(output_hidden_states=True, return_dict_in_generate=True),
@@ -696,14 +696,14 @@ def test_inputs_that_are_refused():
         with pytest.raises(
             ValueError,
             match=(
-                f"attention_mask: expected padding on the left alone, got another in row {row}; "
+                f"attention_mask: expected padding on the left only, got another mask in row {row}; "
                 "set tokenizer.padding_side = 'left'"
             ),
         ):
             model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text alone .*, got inputs_embeds"):
+    with pytest.raises(ValueError, match="expected text only .*, got inputs_embeds"):
         model.generate(inputs_embeds=torch.zeros(1, 4, 32), max_new_tokens=4, custom_generate=drafting)
-    with pytest.raises(ValueError, match="expected text alone .*, got token_type_ids"):
+    with pytest.raises(ValueError, match="expected text only .*, got token_type_ids"):
         tiny_transformers.shared("gpt2").generate(
             **one(), token_type_ids=torch.zeros(1, 6, dtype=torch.int64), max_new_tokens=4, custom_generate=drafting
         )
@@ -715,7 +715,7 @@ def test_inputs_that_are_refused():
     with pytest.raises(
         ValueError,
         match=(
-            "UnbatchedClassifierFreeGuidanceLogitsProcessor remembers the step before, "
+            "UnbatchedClassifierFreeGuidanceLogitsProcessor carries state from step to step, "
             "expected one row whose drafts are matched, got 5 rows"
         ),
     ):
@@ -725,7 +725,7 @@ def test_inputs_that_are_refused():
     drawn = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=2, vocab_size=V, drawn=True))
     with pytest.raises(
         ValueError,
-        match="expected one row whose drafts are matched, got BlockVerification, which asks about rejected tokens too",
+        match="expected one row whose drafts are matched, got BlockVerification, which also processes rejected tokens",
     ):
         model.generate(
             **one(),
@@ -736,7 +736,7 @@ def test_inputs_that_are_refused():
             custom_generate=drawn,
         )
     with pytest.raises(
-        ValueError, match="pad_token_id: expected one, since a stopping criterion has an eos_token_id, got None"
+        ValueError, match="pad_token_id: expected an id, since a stopping criterion has an eos_token_id, got None"
     ):
         criteria = StoppingCriteriaList([transformers.EosTokenCriteria(5)])
         tiny_transformers.shared("gpt2").generate(
@@ -789,7 +789,7 @@ def test_caches_that_are_refused():
     refused("got EncoderDecoderCache", transformers.EncoderDecoderCache(DynamicCache(), DynamicCache()))
     hybrid = DynamicCache()
     hybrid.layers += [transformers.cache_utils.DynamicLayer(), transformers.cache_utils.LinearAttentionLayer()]
-    refused("expected layers of keys and values alone, got a LinearAttentionLayer", hybrid)
+    refused("expected layers of keys and values only, got a LinearAttentionLayer", hybrid)
 
 
 def test_sources_that_are_refused(tmp_path):
@@ -799,11 +799,11 @@ def test_sources_that_are_refused(tmp_path):
         Drafting(3)
     with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
-    with pytest.raises(ValueError, match="memory: expected no drafter and no rescorer, got Prophet"):
+    with pytest.raises(ValueError, match="memory: expected neither a drafter nor a rescorer, got Prophet"):
         Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))
-    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model alone"):
+    with pytest.raises(ValueError, match="lm: expected heads as source, got NGram; give the n-gram model as"):
         Drafting(ngram(), lm=ngram())
-    with pytest.raises(ValueError, match="lm: expected none beside a rescorer, which has its own"):
+    with pytest.raises(ValueError, match="lm: expected none, since the rescorer has its own"):
         Drafting(tmp_path, lm=ngram(), rescorer=Rescorer(ngram(), alpha=0.5))
     drawn = DraftModelDrafter(CausalLMTarget(tiny_transformers.shared("llama")), gamma=2, vocab_size=V, drawn=True)
     with pytest.raises(

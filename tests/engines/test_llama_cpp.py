@@ -155,7 +155,7 @@ def test_what_is_refused(file, tmp_path, target):
     with pytest.raises(FileNotFoundError, match="expected a GGUF file, got nothing of that name"):
         LlamaTarget(tmp_path / "none.gguf")
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ValueError, match=r"bad\.gguf: llama\.cpp cannot read it"):
+    with pytest.raises(ValueError, match=r"bad\.gguf: expected a GGUF file of a language model"):
         LlamaTarget(tmp_path / "bad.gguf")
     with pytest.raises(ValueError, match="copies: llama.cpp reads trees in one row, got 2 rows"):
         target.open(PROMPTS, 2, 50)
@@ -165,9 +165,9 @@ def test_what_is_refused(file, tmp_path, target):
         generate(target, PROMPTS, None, Options(max_tokens=CONTEXT))
     cache, _ = target.open([PROMPTS[1]], 1, 30)
     states = target.read(Block.of_texts([PROMPTS[1]], [0], target.device), cache)
-    with pytest.raises(ValueError, match="computes logits of a prompt's last token alone"):
+    with pytest.raises(ValueError, match="computes logits of a prompt's last token only"):
         target.logits(states)
-    with pytest.raises(ValueError, match="heads: expected those that read one hidden state, got NoneType"):
+    with pytest.raises(ValueError, match="heads: expected heads that read one hidden state, got NoneType"):
         HeadsOfStates(None)
 
 

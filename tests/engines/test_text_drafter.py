@@ -117,7 +117,7 @@ def test_each_request_has_its_own_room(lm):
     assert lengths[0] == 0 and lengths[1] <= 2 and lengths[2] <= 6 and max(lengths) > 0
     assert [len(chain) for chain in drafter.chains(rows, 0)] == [0, 0, 0]
     assert drafter.chains([], 4) == []
-    with pytest.raises(ValueError, match="expected one number, or one for each of 3 requests, got 2"):
+    with pytest.raises(ValueError, match=r"expected one number, or one per request \(3\), got 2"):
         drafter.chains(rows, [1, 2])
 
 
@@ -204,7 +204,7 @@ def test_a_worked_example_of_lengths(monkeypatch):
 
 
 def test_fewer_requests_than_ever_do_not_fill_the_passes_that_are_known():
-    """Of 16 requests one is left: a plain pass comes first, before which nobody knows that it is cheaper."""
+    """When 16 requests become one, a plain pass comes first: until then its lower cost is unknown."""
     pace = chain_pace.ChainPace()
     pace.rates = Trusting()
     pace._costs = PassCosts.of_times([16, 20], [0.080, 0.084])
@@ -299,7 +299,7 @@ def test_what_is_refused(lm):
         TextDrafter(lm, memory=TextMemory(vocab_size=31, end=0))
     drafter = TextDrafter(lm)
     with pytest.raises(
-        ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model is of another"
+        ValueError, match=r"request 1: expected ids in 0..29, got 1..30; the n-gram model belongs to another"
     ):
         drafter.chains([DraftRow.of_tokens([1]), DraftRow.of_tokens([1, 30])], 4)
     with pytest.raises(TypeError, match=r"tokens: expected integers of shape \[n\], got float64 \[2\]"):

@@ -101,7 +101,7 @@ def test_no_more_than_so_many_tokens_are_kept():
     assert store.tokens <= 10 and [text.key for text in ended] == ["a", "b"]
 
 
-def test_texts_that_nobody_asks_for_are_dropped():
+def test_unused_texts_are_dropped():
     store, ended = store_of()
     grown(store, store.take("old"), [1])
     for _ in range(IDLE + 1):

@@ -60,7 +60,7 @@ def alone(text):
 
 
 def test_chains_follow_requests_through_the_batch():
-    """Requests arrive, swap rows, are preempted and come back; drafts are those of one that saw a text alone."""
+    """Requests arrive, swap rows, are preempted and resume; drafts equal those of a drafter with one request."""
     proposer, batch, draw = Proposer(config()), Batch(), np.random.default_rng(0)
     texts, sizes = [text_of(seed) for seed in range(6)], [60] * 6
     for _ in range(60):
@@ -137,7 +137,7 @@ def test_options(tmp_path, monkeypatch):
 def test_options_that_are_refused(given, message):
     with pytest.raises((ValueError, OSError), match=message):
         Proposer(config(additional=given))
-    with pytest.raises(ValueError, match="memory: expected a model that says which token ends its texts"):
+    with pytest.raises(ValueError, match="memory: expected a model with an eos_token_id"):
         Proposer(config(None, {"memory": True}))
 
 
@@ -160,7 +160,7 @@ def test_trees_that_cannot_be_drafted():
 def test_other_versions_are_refused(monkeypatch, version):
     monkeypatch.setattr(package_versions.metadata, "version", lambda name: version)
     with pytest.raises(
-        ImportError, match=rf"expected a version from 0\.32 up to 0\.34, got {version}: pip install 'rescore"
+        ImportError, match=rf"expected version 0\.32 or later, below 0\.34, got {version}: pip install 'rescore"
     ):
         Proposer(config())
 

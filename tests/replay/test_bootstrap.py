@@ -140,7 +140,7 @@ def test_errors():
         Resampled.of(result(one=ONE), resamples=99)
     with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
         Resampled.of(result(one=ONE), level=95)
-    with pytest.raises(ValueError, match="drafter 'trees': not among those resampled, base, tree, oracle"):
+    with pytest.raises(ValueError, match="drafter: expected one of base, tree, oracle, got 'trees'"):
         Resampled.of(result(one=ONE)).efficiency("trees")
-    with pytest.raises(ValueError, match="task 'two': not among those resampled, one"):
+    with pytest.raises(ValueError, match="task: expected one of one, got 'two'"):
         Resampled.of(result(one=ONE)).efficiency("tree", "two")

@@ -134,9 +134,9 @@ def tallies(dump, blocks, rescorer):
 
 def test_names_are_told_apart(dump):
     oracle = OracleReplay(widths={"oracle": None})
-    with pytest.raises(ValueError, match="drafters: expected each name once, got 'oracle' twice"):
+    with pytest.raises(ValueError, match="drafters: expected unique names, got 'oracle' twice"):
         replay_dump(dump, [oracle, oracle])
-    with pytest.raises(ValueError, match="no sequence to replay: no task was chosen"):
+    with pytest.raises(ValueError, match="expected a sequence to replay, got none: no task was chosen"):
         replay_dump(dump, [oracle], tasks=[])
 
 

@@ -126,8 +126,8 @@ class RememberingTarget:
 
 
 def fill_cache(cache: DynamicCache, rows: Sequence[Layers], pads: Sequence[int]) -> None:
-    """Appends to `cache` the tokens of `rows` that it does not hold yet. Rows are padded on the left by pads[b] slots to
-    equal length.
+    """Appends to `cache` the tokens of `rows` that it does not hold yet. Row b is left-padded by pads[b] slots, so that
+    all have the same length.
     """
     held = cache.get_seq_length()
     for layer in range(len(rows[0])):
@@ -148,7 +148,7 @@ def _store(cache: SlotCache, layers: Sequence[tuple[Tensor, ...]], slots: int) -
 
 
 def _unpadded(states: Tensor, pads: Sequence[int]) -> Tensor:
-    """Keys or values [B, H, slots, D], each row's padding moved behind its text, where nobody looks."""
+    """Moves each row's padding after its text, where it is never read. states: keys or values [B, H, slots, D]."""
     return torch.stack([row.roll(-pad, dims=1) for row, pad in zip(states, pads)])
 
 

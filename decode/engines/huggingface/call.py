@@ -166,14 +166,13 @@ def _pads(ids: Tensor, kwargs: Mapping[str, Any]) -> list[int]:
     usual = (attended.long().cumsum(dim=1) - 1)[attended]
     if positions is not None and not torch.equal(positions.to(ids.device).expand(ids.shape)[attended], usual):
         raise ValueError(
-            "position_ids: expected those of the attention mask, 0, 1, .. after the padding, got others; "
-            "leave them out"
+            "position_ids: expected those of the attention mask, 0, 1, .. after the padding, got others; leave them out"
         )
     return pads.tolist()
 
 
 def _fill(criteria: Any, config: Any) -> int | None:
-    """Returns the id that pads finished rows, None if no stopping criterion has an `eos_token_id`, as `generate` does."""
+    """Returns the id that pads finished rows; like `generate`, None unless some criterion has an `eos_token_id`."""
     if not any(hasattr(one, "eos_token_id") for one in criteria):
         return None
     if config._pad_token_tensor is None:

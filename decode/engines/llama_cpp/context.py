@@ -82,8 +82,8 @@ class LlamaContext:
     def decode(self) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
         """Reads the batch; returns logits [outputs, V] and, if kept, hidden states [outputs, width].
 
-        Both are views, valid until the next call. If hidden states are kept, either all tokens of a batch are outputs or
-        none is.
+        Both are views, valid until the next call. If hidden states are kept, either all tokens of a batch are outputs
+        or none is.
         """
         batch = self.batch
         if self.hidden:

@@ -47,7 +47,7 @@ class RescoreWorker(NGRAMWorker):
         return tree_arrays(trees, [int(row.since(row.size - 1)[0]) for row in rows], self.draft_token_num)
 
     def _added(self, batch: Any) -> list[Sequence[int]]:
-        """Returns accepted tokens that the requests do not hold yet: those of the last step under overlap scheduling."""
+        """Returns accepted tokens that the requests do not hold yet: the last step's, under overlap scheduling."""
         if not self.enable_overlap or batch.grammar_needs_sync():
             return [()] * len(batch.reqs)
         tokens, lengths = batch.spec_info.accept_tokens.tolist(), batch.spec_info.accept_lens.tolist()
