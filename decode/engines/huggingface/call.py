@@ -126,8 +126,8 @@ def _check_mode(model: Any, config: Any, dropped: Mapping[str, Any], kwargs: Map
         )
     if config.prefill_chunk_size is not None:
         raise ValueError(
-            f"{_HERE}: expected prefill_chunk_size None, since prompts are read in one pass, "
-            f"got {config.prefill_chunk_size}; leave it out"
+            f"{_HERE}: expected prefill_chunk_size None, got {config.prefill_chunk_size}: "
+            "prompts are read in one pass; leave it out"
         )
     unknown = sorted(name for name, value in kwargs.items() if value is not None and name not in _KNOWN)
     if unknown:

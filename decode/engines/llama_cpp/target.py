@@ -72,7 +72,7 @@ class LlamaTarget:
         return cache, list(prompts)
 
     def read(self, block: Block, cache: SequenceCache) -> Tensor:
-        """Reads a block; returns states [R, L, 1] or [R, L, width + 1], an output row (-1 if none) in the last column."""
+        """Reads a block; returns states [R, L, 1] or [R, L, width + 1]. The last column is an output's row, or -1."""
         if not isinstance(cache, SequenceCache):
             raise TypeError(f"expected the cache that open() returned, got {type(cache).__name__}")
         prompts = cache.empty
