@@ -109,7 +109,7 @@ def test_tests_end_at_the_first_that_fails():
 @pytest.mark.parametrize(
     ("thresholds", "losses", "options", "match"),
     [
-        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected falling ones, got 0.5 behind 0.5"),
+        ([0.5, 0.5], [0.0] * 50, {}, "thresholds: expected decreasing values, got 0.5 after 0.5"),
         ([0.5], [], {}, "losses: expected numbers from 0 to 1 of at least one text"),
         ([0.5], [0.0, 1.2], {}, "losses: expected numbers from 0 to 1"),
         ([0.5], [0.0, float("nan")], {}, "losses: expected numbers from 0 to 1"),

@@ -34,7 +34,7 @@ SHAPE = ModelShape(
 )
 TREE = Way(name="tree", tokens_per_pass=2.0, verified=4)
 ONE = Precision()
-# 1000 bytes and 10,000 operations a second.
+# 1000 bytes and 10,000 operations per second.
 SLOW = Roofline(
     accelerator=Accelerator(name="slow", bandwidth=1000, flops=10_000, memory=1e4), bandwidth_share=1, compute_share=1
 )
@@ -168,8 +168,7 @@ def test_measured_passes():
     with pytest.raises(
         ValueError,
         match=(
-            "batch: expected one that passes were measured with, 1, 2, got 3; measure it with `rescore bench passes "
-            "--batch 3`"
+            "batch: expected one with measured passes, 1, 2, got 3; measure it with `rescore bench passes --batch 3`"
         ),
     ):
         clock.seconds(SHAPE, TREE, batch=3, length=20)
@@ -209,7 +208,7 @@ def test_measured_passes():
         ),
         (
             lambda: accelerator("abacus"),
-            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations a second",
+            "expected one of h200, h100, .*, got 'abacus'; or give bandwidth and operations per second",
         ),
         (lambda: per_token(SHAPE, TREE, batch=0, length=1), "batch: expected a finite number of at least 1, got 0"),
         (lambda: per_token(SHAPE, TREE, length=-1), "length: expected a finite number of at least 0, got -1"),
@@ -217,7 +216,7 @@ def test_measured_passes():
             lambda: PassCosts(tokens=np.array([1, 1]), seconds=np.array([1.0, 1.0])),
             r"tokens: expected ascending numbers from 1, got \[1, 1\]",
         ),
-        (lambda: PassCosts.of_times([1, 2], [1.0]), "expected tokens and seconds of one length of at least 1"),
+        (lambda: PassCosts.of_times([1, 2], [1.0]), "expected tokens and seconds of equal length, at least 1"),
         (lambda: PassCosts.of_times([1], [0.0]), "seconds: expected finite numbers above 0"),
     ],
 )

@@ -131,7 +131,7 @@ def test_refused_configurations(tmp_path, changes, message):
     "text, message",
     [
         ("[1]", "expected a JSON object, got list"),
-        ("{", "expected JSON, got text that does not read"),
+        ("{", "expected JSON, got text that does not parse"),
         ("[" * 100000, "does not read"),
     ],
 )
