@@ -128,11 +128,11 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
     assert [one.loss for one in seen] == [one.loss for one in wanted[-len(seen) :]]
     for name, value in again.tokens.state_dict().items():
         assert torch.equal(value, whole.tokens.state_dict()[name]), name
-    with pytest.raises(ValueError, match=r"rate: expected 0.1, as asked for now, got 0.02"):
+    with pytest.raises(ValueError, match=r"rate: expected 0.1, as requested, got 0.02"):
         run(training(tmp_path / "cut", rounds=3, rate=0.1))
 
 
 def test_too_few_texts_are_refused(tmp_path):
     target = CausalLMTarget(shared("llama"))
-    with pytest.raises(ValueError, match="expected some to train on and some held out, one in 41, got 1 and 0"):
+    with pytest.raises(ValueError, match="expected texts to train on and held-out ones, one in 41, got 1 and 0"):
         BitaTraining(target, BitaTokens.new(target), texts(2)[1:], OPTIONS, tmp_path, {})

@@ -130,9 +130,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path, stop):
 
 def test_a_run_of_other_options_is_refused(tmp_path):
     run(training(tmp_path, rounds=1))
-    with pytest.raises(
-        ValueError, match="state.pt: rate: expected 0.1, as asked for now, got 0.05 of the run that was"
-    ):
+    with pytest.raises(ValueError, match="state.pt: rate: expected 0.1, as requested, got 0.05 from the interrupted"):
         run(training(tmp_path, rounds=1, rate=0.1))
 
 
@@ -141,10 +139,10 @@ def test_a_damaged_state_is_named(tmp_path, damage):
     run(training(tmp_path, rounds=1))
     state = tmp_path / "state.pt"
     state.write_bytes(damage(state.read_bytes()))
-    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; remove the folder"):
+    with pytest.raises(ValueError, match="state.pt: expected the state of an interrupted run; remove the folder"):
         run(training(tmp_path, rounds=1))
     torch.save({"step": 1}, state)
-    with pytest.raises(ValueError, match="state.pt: expected the state of a run that was stopped; .*: 'options'"):
+    with pytest.raises(ValueError, match="state.pt: expected the state of an interrupted run; .*: 'options'"):
         run(training(tmp_path, rounds=1))
 
 

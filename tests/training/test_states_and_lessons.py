@@ -61,7 +61,7 @@ def test_what_ended_before_an_error_is_kept(tmp_path):
 
 def test_a_folder_that_was_made_otherwise_is_refused(tmp_path):
     stored(tmp_path, [text(1, [3])])
-    with pytest.raises(ValueError, match="states.json: model: expected 'other', as asked for now, got 'm'"):
+    with pytest.raises(ValueError, match="states.json: model: expected 'other', as requested, got 'm'"):
         StateStore(tmp_path, {**ABOUT, "model": "other"})
     (tmp_path / "states.json").write_text("[]")
     with pytest.raises(ValueError, match="expected a JSON object"):
