@@ -248,7 +248,7 @@ def test_a_layer_that_stores_nothing_of_its_own_is_found_out(monkeypatch):
     model = deep("llama")
     target = leaving(opened(model), 0.0, exits=[2])
     monkeypatch.setattr(model.model.layers[-1], "forward", lambda states, **_: states)
-    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores keys and values of its own"):
+    with pytest.raises(ValueError, match="LlamaDecoderLayer: expected a layer that stores its own keys and values"):
         early_exit_texts(target, PROMPTS[:1], Options(max_tokens=3))
 
 

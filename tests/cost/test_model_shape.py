@@ -132,7 +132,7 @@ def test_refused_configurations(tmp_path, changes, message):
     [
         ("[1]", "expected a JSON object, got list"),
         ("{", "expected JSON, got text that does not parse"),
-        ("[" * 100000, "does not read"),
+        ("[" * 100000, "does not parse"),
     ],
 )
 def test_refused_files(tmp_path, text, message):

@@ -797,7 +797,7 @@ def test_sources_that_are_refused(tmp_path):
         TypeError, match="source: expected an n-gram model, heads, a folder of heads or a drafter, got int"
     ):
         Drafting(3)
-    with pytest.raises(ValueError, match="rescorer: expected heads, whose lattice it rescores, got Prophet"):
+    with pytest.raises(ValueError, match="rescorer: expected heads as source, whose lattice it rescores, got Prophet"):
         Drafting(NO_DRAFTS, rescorer=Rescorer())
     with pytest.raises(ValueError, match="memory: expected neither a drafter nor a rescorer, got Prophet"):
         Drafting(NO_DRAFTS, memory=TextMemory(vocab_size=V, end=2))

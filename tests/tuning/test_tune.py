@@ -326,7 +326,7 @@ def changed(text: str, path: str, value) -> str:
         ("p", 0, "p: expected a whole number from 1 to 1024"),
         ("paths.way", "guessed", "paths: way: expected 'scalar' or 'fitted'"),
         ("paths.alpha", [], "paths: alpha: expected one list per model"),
-        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one for each of 3 slots"),
+        ("paths.alpha", [[1, 2]], "paths: alpha: expected one weight, or one per slot"),
         ("paths.head", [math.nan], "paths: head: expected numbers from 0 to 1000, got nan"),
         ("paths.head", [-1], "paths: head: expected numbers from 0 to 1000, got -1"),
         ("paths.head", [10**400], "paths: head: expected numbers from 0 to 1000, got 1000"),
