@@ -653,7 +653,7 @@ REFUSED = {
     ),
     "hidden states": (
         dict(output_hidden_states=True, return_dict_in_generate=True),
-        "output_hidden_states: a pass that verifies",
+        "output_hidden_states: not supported, since verification",
     ),
     "positions": (
         dict(position_ids=lambda: torch.arange(6)[None] + 1),
