@@ -1,4 +1,4 @@
-"""`rescore bench batch`: batches that answer as single lattices do, allocations counted by a library of our own."""
+"""`rescore bench batch`: batches answer like single lattices; allocations are counted by a preloaded library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def call(world, *more):
 
 
 def test_every_call_of_the_allocator_is_counted(preload):
-    """So often as memory was asked for, by each of its names, other threads included."""
+    """Every allocation function is counted, in all threads."""
     code = """
 import ctypes, threading
 c = ctypes.CDLL(None)

@@ -62,7 +62,7 @@ def test_nothing_is_said_where_nothing_was_drafted_or_timed():
 
 
 def test_smaller_trees_bring_no_more_than_their_depth():
-    """Trees of 1 and 3 nodes in one row, passes over 2 and 4 tokens; what was not measured is left out."""
+    """Trees of 1 and 3 nodes in one row need passes of 2 and 4 tokens; unmeasured widths are left out."""
     found = payoff(accepted=(0.5, 0.25, 0.25, 0.25), largest=15)
     assert found.smaller(COSTS) == [
         TreeSize(nodes=1, cost=pytest.approx(1.1), most=1.5),

@@ -1,4 +1,4 @@
-"""Times of searches from a stranger's file, and the report's section of them."""
+"""Search times read from an untrusted file, and their section of the report."""
 
 import copy
 import json
@@ -74,7 +74,7 @@ def test_figures_are_the_paper_s(shared):
 
 
 def changed(*path, value):
-    """GOOD with a value put at a place, or without it (value: None)."""
+    """GOOD with the value at a place replaced, or removed (value: None)."""
     report = copy.deepcopy(GOOD)
     at = report
     for key in path[:-1]:

@@ -1,4 +1,4 @@
-"""Fixed sequence testing: p-values against sums, and the guarantee itself over many draws of texts."""
+"""Fixed-sequence testing: p-values against exact sums, and the guarantee by simulation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_p_value_is_seldom_small_where_the_risk_is_delta(n, delta):
 
 
 def simulated(risks: dict[float, float], draw, resamples: int = 2000) -> tuple[float, float]:
-    """How often the threshold that is returned has too great a risk, and how often one is returned."""
+    """How often the returned threshold exceeds the risk, and how often one is returned."""
     random = np.random.default_rng(1)
     wrong = found = 0
     for _ in range(resamples):
@@ -57,7 +57,7 @@ def bernoulli(risk: float, uniforms: np.ndarray) -> np.ndarray:
 
 
 def spread(risk: float, uniforms: np.ndarray) -> np.ndarray:
-    """Most texts as they were, others half changed: of mean `risk`."""
+    """Losses of mean `risk`: most texts unchanged, others half changed."""
     return (uniforms[0] < 2 * risk) * uniforms[1]
 
 

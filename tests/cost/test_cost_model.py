@@ -1,4 +1,4 @@
-"""The cost model: worked out by hand, against the paper's way of counting, monotone where it must be."""
+"""The cost model: examples worked by hand, the paper's counts, monotonicity."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SLOW = Roofline(
 
 
 def test_a_pass_by_hand():
-    """A batch of 3 behind 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x
+    """A batch of 3 after 20 tokens, 5 tokens each: 1104 parameters, 3 x 25 tokens of cache, 15 x (2208 + 4 x 2 x 8 x
     25) operations.
     """
     (work,) = step_work(SHAPE, TREE, batch=3, length=20, precision=ONE)
@@ -85,7 +85,7 @@ def test_bound():
 
 
 def test_the_paper_s_parameter_row_is_this_model_s():
-    """Parameters are read once for each pass there too."""
+    """The paper, too, reads parameters once per pass."""
     shape = PRESETS["paper-1.5b"]
     for column in (paper_cost.TABLE_11[0], paper_cost.TABLE_11[1], paper_cost.TABLE_11[4]):
         way = Way(name=column.name, tokens_per_pass=column.block_efficiency, verified=144)
@@ -93,7 +93,7 @@ def test_the_paper_s_parameter_row_is_this_model_s():
 
 
 def test_the_paper_s_cache_is_eight_times_this_model_s():
-    """Of a block of h = 9 tokens, and of p = 16 of them that share the text's keys."""
+    """For a block of h = 9 tokens, and for p = 16 such blocks that share the text's keys."""
     shape = PRESETS["paper-1.5b"]
     for column, way in (
         (paper_cost.TABLE_11[1], Way(name="base", tokens_per_pass=1.646, verified=8)),
@@ -134,7 +134,7 @@ def test_monotone(efficiency, verified, batch, length, name, preset):
 
 
 def test_where_drafts_stop_paying():
-    """Against every batch tried one by one; where the last one still pays there is no end."""
+    """Against a loop over all batches; None if the largest one still pays."""
     ways = [
         TREE,
         Way(name="always", tokens_per_pass=5.0, verified=4),

@@ -37,7 +37,7 @@ assert len(PIECES) == V
 
 @functools.cache
 def tokenizer():
-    """Letters and a few longer pieces, which are written beside each other."""
+    """A tokenizer of letters and a few longer pieces, joined without spaces."""
     plain = Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[]))
     plain.decoder = decoders.Fuse()
     return transformers.PreTrainedTokenizerFast(
@@ -58,9 +58,7 @@ def one(length=6, seed=1):
 
 
 class Prophet(Scripted):
-    """Drafts what `texts` go on with, a wrong branch beside it, and every now and then something wrong behind the first
-    tokens.
-    """
+    """Drafts the true continuation from `texts` and a wrong branch, sometimes with an error after the first tokens."""
 
     def __init__(self, texts):
         self.texts = texts
@@ -114,7 +112,7 @@ def written(name, inputs, most=20):
 
 
 class ByRow(LogitsProcessor):
-    """Every row of the batch has favourites of its own, and the padding counts as text."""
+    """A processor that depends on the row in the batch and on the padding."""
 
     def __call__(self, input_ids, scores):
         scores = scores.clone()
@@ -232,7 +230,7 @@ def test_max_time():
 
 
 def test_a_processor_that_remembers_sees_every_position_once():
-    """Classifier-free guidance has a cache of its own, which a second look at a position would spoil."""
+    """Classifier-free guidance keeps its own cache, which reading a position twice would corrupt."""
     negative = torch.tensor([[4, 5, 6]])
     check(
         tiny_transformers.shared("llama"),
@@ -245,7 +243,7 @@ def test_a_processor_that_remembers_sees_every_position_once():
 
 
 def test_arguments_are_read_from_the_call_of_generate_alone():
-    """A function around the object hides it: then only what transformers hands on is known."""
+    """A wrapper function hides the object, so only the arguments that transformers passes on are known."""
     model, drafting, streamer = tiny_transformers.shared("llama"), Drafting(Prophet([])), Recorder()
     assert dropped_arguments(drafting) == {}
     model.generate(
@@ -347,9 +345,7 @@ def test_a_dict_holds_only_what_was_asked_for():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batch", [(6,), (6, 3, 9)], ids=["alone", "ragged"])
 def test_a_chat_goes_on_from_its_cache(family, batch):
-    """Three turns, the cache handed from one to the next, drafted or not: what plain generate writes
-    without any cache.
-    """
+    """Three turns that share a cache, with and without drafts, equal plain generate without a cache."""
     model, turns, draw = tiny_transformers.shared(family), 3, torch.Generator().manual_seed(3)
     inputs = ragged(batch)
     caches = {"drafted": DynamicCache(), "handed over": DynamicCache(), "handed back": DynamicCache()}
@@ -402,7 +398,7 @@ def test_an_empty_cache_with_windows_is_filled():
 
 @functools.cache
 def ngram() -> NGram:
-    """Made of what the llama writes."""
+    """An n-gram model of the llama's own texts."""
     texts = [text for seed in range(20) for text in written("llama", ragged(seed=seed), 25)]
     return build([np.array([*text, 2], np.int32) for text in texts], order=3, vocab_size=V, eot=2)
 
@@ -583,7 +579,7 @@ def test_sampled_text_has_the_models_distribution(drafter):
 
 
 def test_a_drawn_draft_is_shaped_as_the_target_is():
-    """Drawn from the model's own shaped distribution, everything is accepted."""
+    """Drafts sampled from the model's own shaped distribution are all accepted."""
     model = tiny_transformers.shared("llama")
     drafting = Drafting(DraftModelDrafter(CausalLMTarget(model), gamma=3, vocab_size=V, drawn=True))
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""Texts found by id and by content, and how many are kept."""
+"""Texts matched by id and by content, and the limits of the store."""
 
 import threading
 

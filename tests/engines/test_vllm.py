@@ -1,4 +1,4 @@
-"""The proposer, called as vLLM 0.32 calls it: rows of its batch that come, move, wait and go."""
+"""The proposer, called as vLLM 0.32 calls it: rows of the batch arrive, move, wait and leave."""
 
 import json
 import logging
@@ -43,7 +43,7 @@ def text_of(seed, n=180):
 
 
 class Batch:
-    """vLLM's arrays: a row for each request under way."""
+    """vLLM's arrays: one row per running request."""
 
     def __init__(self):
         self.tokens = np.full((8, LONGEST), -1, np.int32)  # what is behind a text is left over from others

@@ -34,7 +34,7 @@ def slow(dump, accepted_of) -> dict[str, float]:
 
 
 def best_of(rescorer, p):
-    """The accepted length of the p best strings of a row's lattice."""
+    """The accepted length of the p best paths of a row's lattice."""
 
     def accepted(block, row, truth):
         drafts = rescorer.paths(block.sausages([row])[0], block.history(row, 5), p)

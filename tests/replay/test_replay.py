@@ -1,4 +1,4 @@
-"""Replaying a dump against the loop over dump rows, which looks only at the rows that decoding would visit."""
+"""The replay of a dump against a loop over the rows that decoding would visit."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def rescorer(dump) -> Rescorer:
 
 
 def drafters(rescorer: Rescorer):
-    """Every drafter as a function of (sausage, history, truth): accepted length of its draft for one lattice."""
+    """Every drafter as a function (sausage, history, truth) -> accepted length for one lattice."""
     heads = Rescorer()
 
     def match(drafts, truth) -> int:
@@ -141,7 +141,7 @@ def test_names_are_told_apart(dump):
 
 
 def test_some_drafters_alone(dump):
-    """Without base and oracle there is no headroom, and without strings no repetition."""
+    """Without base and oracle there is no headroom, and without paths no repetition."""
     (task, _) = replay_dump(dump, [OracleReplay(widths={"oracle_2": 2})]).tasks
     report = task.to_json()
     assert report["headroom_recovered"] == {} and report["repetition"] == {} and "rescored_against_base" not in report

@@ -1,4 +1,4 @@
-"""The split of a dump into what is tuned on and what is reported."""
+"""The split of a dump into a tuning part and a held-out part."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def dump(tmp_path_factory) -> Dump:
 
 
 def test_parts_are_the_sequences(dump):
-    """The oracle's passes of the parts, one after the other, are those of the whole, and none is in both."""
+    """The oracle's passes on the two parts, concatenated, equal those on the whole: the parts partition the dump."""
     drafters = [OracleReplay(widths={"oracle": None})]
     split = Split.of_dump(dump)
     assert split.tune == {"first": 3, "second": 1}

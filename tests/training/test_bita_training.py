@@ -1,4 +1,4 @@
-"""Teaching mask tokens: every group of a pass against the plain reading of its position; what is learnt; resuming."""
+"""Training mask tokens: groups of a pass against plain reading of their positions; what is learnt; resuming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = BitaOptions(texts=4, groups=8, rounds=6, rate=0.02, every=30)
 
 
 def texts(count: int = 90, length: int = 14, answer: int = 4) -> list[TaughtText]:
-    """Texts in which four tokens of five are the same, which a model of random weights can be brought to say."""
+    """Texts in which four tokens of five are equal, which mask tokens can learn on a model of random weights."""
     draw = np.random.default_rng(5)
     rows = np.where(draw.random((count, length)) < 0.8, 7, draw.integers(0, V, (count, length)))
     return [TaughtText(number=i, ids=row[: length - i % 3], answer=answer) for i, row in enumerate(rows)]

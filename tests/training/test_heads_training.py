@@ -1,4 +1,4 @@
-"""Training on stored states: what is learnt, what is measured, and that stopping changes nothing."""
+"""Training on stored states: what is learnt, what is measured, and exact resuming."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OPTIONS = TrainingOptions(batch=64, rounds=16, every=20, rate=0.05)
 
 
 def shards(texts: int = 90, length: int = 12) -> list[dict]:
-    """Texts in which every token has one successor, or one in five times another; states are noise, so that the
-    root token alone tells what comes.
+    """Texts in which every token has one successor, one time in five another; states are noise, so only the root token
+    is informative.
     """
     draw = np.random.default_rng(5)
     rows = np.empty((texts, length), np.int32)
@@ -159,6 +159,6 @@ def test_a_full_disk_is_named_and_room_made_the_run_goes_on(tmp_path):
 
 
 def test_training_ends_when_nothing_gets_better(tmp_path):
-    """Which is not asked before the half of the steps."""
+    """Patience counts only in the second half of the steps."""
     seen = run(training(tmp_path, rate=1e-12, patience=2, rounds=50))
     assert [one.best for one in seen[-2:]] == [False, False] and seen[-1].steps / 2 < seen[-1].step < seen[-1].steps

@@ -1,6 +1,4 @@
-"""Tuning: nothing of the held-out part is read, what is chosen is the best of what was tried, settings are kept as they
-are.
-"""
+"""Tuning: the held-out part is not read, the result is the best of the trials, and settings survive a round trip."""
 
 import json
 import math
@@ -54,7 +52,7 @@ def settings_of(world, found, **changes) -> Settings:
 
 
 def without_checksums(dump) -> None:
-    """So that shards may be changed and the dump remains the same by its header."""
+    """Removes checksums, so that shards can be changed without changing the dump's header."""
     header = json.loads((dump / "dump.json").read_text())
     for shard in header["shards"]:
         shard["crc32"] = None
@@ -63,7 +61,7 @@ def without_checksums(dump) -> None:
 
 
 def change_sequence(dump, task: str, sequence: int, array: str) -> None:
-    """Other values of an array in the rows of one sequence, in place."""
+    """Changes an array's values in the rows of one sequence, in place."""
     (path,) = dump.glob(f"{task}-*.safetensors")
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[:8], "little")

@@ -1,5 +1,5 @@
-"""Tuning of dumps of models without heads: what is chosen is the best of what was tried, of the tuning part alone; the
-settings keep it.
+"""Tuning on dumps without heads: the result is the best of the trials, uses the tuning part only, and survives a round
+trip through settings.
 """
 
 import json
@@ -65,7 +65,7 @@ def test_the_best_of_what_was_tried(world, lm, tuned):
 
 
 def test_a_planted_hill_is_climbed(world, monkeypatch):
-    """Weights that do not depend on one another are each found as closely as the last steps are."""
+    """Independent weights are each found to within the last step size."""
     text, soft = (14.0, 0.2, 0.03, 2.0, 0.25, 0.8), (0.0, 0.4, 0.75, 0.2, 1.0, 0.3)
 
     def value(self, name, one):
