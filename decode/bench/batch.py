@@ -19,7 +19,7 @@ from rescore.lattice.sausage import Sausage
 from rescore.lm.ngram import NGram
 
 AGAIN = "ours, memory of the answer reused"
-OVERHEAD, ALLOCATIONS = "a call on one slot of one candidate", "calls of the allocator in a call, warm"
+OVERHEAD, ALLOCATIONS = "overhead per call: one slot, one candidate", "allocations per call, warm"
 CALLS_TIMED = 200  # calls per round on the smallest lattice
 SMALLEST = {"paths, p = 1": paths_call(1), "tree of 1": tree_call(1)}
 

@@ -156,7 +156,7 @@ def test_rounds_are_counted_and_come_in_turns(world):
     assert figures["mean_times_plain"] == {"median": 1.5, "min": 1, "max": 3}  # of 2 and 1, 4 and 2, 1 and 1
 
 
-def test_behind_prompts_by_hand():
+def test_speed_without_prompts_by_hand():
     """Two rounds of two texts: 10 and 6 tokens in 3 s, of which prompts took 1; plain 20 in 6 s, prompts 2."""
 
     def measured(tokens, seconds, prompts):
@@ -169,7 +169,7 @@ def test_behind_prompts_by_hand():
     assert mine.times_behind_prompts(bench.Measurement(tokens=3, seconds=[1.0], texts=[Statistics()])) is None
 
 
-def test_a_text_that_differs_is_told(world, capsys, monkeypatch):
+def test_a_text_that_differs_is_reported(world, capsys, monkeypatch):
     """Drafters never change a text, so the reference text is falsified instead."""
     count = bench._count
     monkeypatch.setattr(bench, "_count", lambda result, out, texts: count(result, out, [[END], *texts[1:]]))

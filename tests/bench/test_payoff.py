@@ -10,7 +10,7 @@ from rescore.decode.bench.payoff import Payoff, TreeSize
 from rescore.decode.cost.pass_costs import PassCosts
 from rescore.decode.loop.request import Statistics
 
-# Two texts in four passes of 20 ms behind prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
+# Two texts in four passes of 20 ms after prompts of 100 ms each, 3 draft tokens per pass, 2 ms of drafting each and
 # 4 ms more for the prompts.
 DRAFTED = [
     Statistics(

@@ -335,7 +335,7 @@ def test_a_dict_with_scores_logits_and_cache(family, arguments):
             close(states.transpose(1, 2).flatten(2) * seen, others.transpose(1, 2).flatten(2) * seen)
 
 
-def test_a_dict_holds_only_what_was_asked_for():
+def test_a_dict_holds_only_requested_outputs():
     expected, got, _ = both(
         tiny_transformers.shared("llama"), one(), return_dict_in_generate=True, max_new_tokens=5, do_sample=False
     )
@@ -344,7 +344,7 @@ def test_a_dict_holds_only_what_was_asked_for():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("batch", [(6,), (6, 3, 9)], ids=["alone", "ragged"])
-def test_a_chat_goes_on_from_its_cache(family, batch):
+def test_a_chat_continues_from_its_cache(family, batch):
     """Three turns that share a cache, with and without drafts, equal plain generate without a cache."""
     model, turns, draw = tiny_transformers.shared(family), 3, torch.Generator().manual_seed(3)
     inputs = ragged(batch)
@@ -363,7 +363,7 @@ def test_a_chat_goes_on_from_its_cache(family, batch):
         inputs = {"input_ids": torch.cat((expected, more), dim=1), "attention_mask": mask}
 
 
-def test_heads_with_a_memory_go_on_from_a_cache_too():
+def test_heads_with_state_continue_from_a_cache_too():
     """Multi-token prediction must see the whole text's hidden states, which a cache does not hold."""
     model, inputs, cache = tiny_transformers.shared("deepseek-v3"), ragged((6, 3)), DynamicCache()
     heads = MtpHeads(CausalLMTarget(model), modules_of(model))
@@ -442,7 +442,7 @@ def test_earlier_calls_are_remembered():
     assert sorted(remembered[:5]) == sorted(expected[:, -30:].tolist()) and len(remembered) == 10
 
 
-def test_without_heads_a_chat_goes_on_from_its_cache():
+def test_without_heads_a_chat_continues_from_its_cache():
     model, inputs, cache = tiny_transformers.shared("llama"), one(), DynamicCache()
     arguments = dict(max_new_tokens=9, do_sample=False, eos_token_id=None, repetition_penalty=1.1)
     drafting = Drafting(nodes=10)
@@ -479,7 +479,7 @@ def test_heads_of_the_model_draft_trees(family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3"])
-def test_mask_tokens_draft_and_go_on_from_a_cache(family, tmp_path):
+def test_mask_tokens_continue_from_a_cache(family, tmp_path):
     model, inputs = tiny_transformers.shared(family), one(6)
     tokens_for(family).save(tmp_path, {})
     drafting = Drafting(tmp_path, lm=ngram(), nodes=7)
@@ -517,7 +517,7 @@ def test_a_draft_model_drafts():
         assert (
             got.tolist() == model.generate(**ragged(), max_new_tokens=16, do_sample=False, eos_token_id=None).tolist()
         )
-    # The model itself: everything is right, and one token less is asked for at the end.
+    # The model itself: everything is accepted, and the last draft is one token shorter.
     assert drafting.statistics[0].accepted == [
         3,
         3,

@@ -203,7 +203,7 @@ def test_chains_in_its_own_decoding(file, plain, kind):
     assert draft.drafter.texts <= 5
 
 
-def test_logits_that_were_asked_for_are_there(file):
+def test_requested_logits_are_kept(file):
     options = {"model_path": str(file), "n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
     llama = DraftedLlama(**options, draft_model=Draft(cost=0.05), logits_all=True)
     assert written(llama, PROMPTS[1], 8)

@@ -39,7 +39,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-sys.meta_path.append(Absent())  # behind those that find what is installed
+sys.meta_path.append(Absent())  # last, after the finders of installed packages
 
 import sglang
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm

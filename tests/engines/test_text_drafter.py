@@ -87,7 +87,7 @@ def test_a_request_that_went_back_begins_anew(lm):
     assert drafter.known("id") == 40
 
 
-def test_only_new_tokens_are_asked_for_by_id(lm):
+def test_only_new_tokens_are_read_by_id(lm):
     drafter, text, asked = TextDrafter(lm), text_of(1), []
 
     def since(start):

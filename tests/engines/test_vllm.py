@@ -46,7 +46,7 @@ class Batch:
     """vLLM's arrays: one row per running request."""
 
     def __init__(self):
-        self.tokens = np.full((8, LONGEST), -1, np.int32)  # what is behind a text is left over from others
+        self.tokens = np.full((8, LONGEST), -1, np.int32)  # the rest of a row is left over from other texts
         self.sizes = np.zeros(8, np.int32)
 
     def put(self, row, text, size):

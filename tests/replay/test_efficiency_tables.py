@@ -121,7 +121,7 @@ def test_models_side_by_side(dump, model):
         compare_models(dump, {"sixty": sixty}, alpha=1.0)
 
 
-def test_weights_are_chosen_on_one_part_and_told_on_the_other(dump, model):
+def test_weights_are_chosen_on_one_part_and_reported_on_the_other(dump, model):
     split = Split.of_dump(dump)
     grid = (10.0, 0.1, 0.75)
     found = weights_by_task(dump, best_draft(model), split, grid=grid, seed=4)

@@ -132,7 +132,7 @@ def tallies(dump, blocks, rescorer):
     }
 
 
-def test_names_are_told_apart(dump):
+def test_names_must_be_unique(dump):
     oracle = OracleReplay(widths={"oracle": None})
     with pytest.raises(ValueError, match="drafters: expected unique names, got 'oracle' twice"):
         replay_dump(dump, [oracle, oracle])

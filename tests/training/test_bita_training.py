@@ -82,9 +82,9 @@ def test_texts_of_a_store():
         "prompt_tokens": np.array([9, 8, 7], np.int32),
         "prompt_offsets": np.array([0, 2, 3]),
     }
-    (only,) = taught_texts([shard])  # an answer of one token has nothing behind it
+    (only,) = taught_texts([shard])  # an answer of one token has no token after it
     assert (only.number, only.ids.tolist(), only.answer) == (7, [9, 8, 1, 2, 3], 2)
-    assert only.positions().tolist() == [1, 2]  # the token behind the next one is there
+    assert only.positions().tolist() == [1, 2]  # the token after the next one exists
 
 
 def training(folder, **changed) -> BitaTraining:
@@ -113,7 +113,7 @@ def test_masks_learn_and_the_model_does_not(tmp_path):
     assert held == {0, 41, 82} and not held & {text.number for text in one.train}
 
 
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path):
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path):
     whole = training(tmp_path / "whole", rounds=3)
     wanted = run(whole)
 

@@ -146,7 +146,7 @@ def test_a_damaged_state_is_named(tmp_path, damage):
         run(training(tmp_path, rounds=1))
 
 
-def test_a_full_disk_is_named_and_room_made_the_run_goes_on(tmp_path):
+def test_a_full_disk_is_named_and_the_run_resumes_with_room(tmp_path):
     whole = run(training(tmp_path / "whole", rounds=2))
     with tiny_disk(tmp_path / "disk", 16_384) as disk:
         with pytest.raises(OSError, match=r"No space left on device: '.*disk.*'"):

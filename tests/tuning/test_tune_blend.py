@@ -76,7 +76,7 @@ def test_a_planted_hill_is_climbed(world, monkeypatch):
     found = tune_blend(Dump.open(world / "dump")).calibration
     (*_, (factor, difference)) = SWEEPS
     assert all(abs(math.log(mine / best)) <= math.log(factor) for mine, best in zip(found.text, text))
-    assert found.text[3] == 2.0 and found.text[5] == 0.8  # they stood at their best
+    assert found.text[3] == 2.0 and found.text[5] == 0.8  # they started at their best
     assert all(abs(mine - best) <= difference / 2 + 1e-9 for mine, best in zip(found.soft, soft))
 
 
